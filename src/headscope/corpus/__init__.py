@@ -1,0 +1,1 @@
+"""Texts: documents from anywhere, cut into the windows a model sees."""

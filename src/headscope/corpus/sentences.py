@@ -1,0 +1,43 @@
+"""Where sentences end: by tokens, as in the paper, or by a real splitter on the raw text."""
+
+from __future__ import annotations
+
+import numpy as np
+from syntok import segmenter
+
+from headscope.types import Bools, Ints
+
+SENTENCE_ENDS = frozenset(".!?")
+
+
+def by_tokens(ends: Bools) -> Ints:
+    """The sentence number of every token, where a sentence ends with a token whose text is `.`, `!` or `?`.
+
+    >>> by_tokens(np.array([False, False, True, False, True, False])).tolist()
+    [0, 0, 0, 1, 1, 2]
+    """
+    return np.concatenate([[0], np.cumsum(ends[:-1])]).astype(np.int64)[: len(ends)]
+
+
+def by_text(sentence_starts: Ints, token_starts: Ints, special: Bools) -> Ints:
+    """The sentence number of every token, from where sentences and tokens start in the text.
+
+    Special tokens stand nowhere in the text: one before the first word belongs to that word's sentence, any other to
+    the sentence of the word before it.
+    """
+    words = np.flatnonzero(~special)
+    if len(words) == 0:
+        return np.zeros(len(special), dtype=np.int64)
+    numbers = np.searchsorted(sentence_starts, token_starts[words], side="right") - 1
+    before = np.clip(np.searchsorted(words, np.arange(len(special)), side="right") - 1, 0, None)
+    return np.maximum(numbers, 0)[before].astype(np.int64)
+
+
+def starts(text: str) -> Ints:
+    """Where each sentence of a text starts. "Dr.", "U.S." and "3.5" end none.
+
+    >>> starts("Dr. Ito paid 3.5 dollars. She left.").tolist()
+    [0, 26]
+    """
+    found = [sentence[0].offset for paragraph in segmenter.analyze(text) for sentence in paragraph if sentence]
+    return np.asarray(found, dtype=np.int64)

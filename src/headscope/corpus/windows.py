@@ -1,0 +1,151 @@
+"""From a document to windows (METHOD §1): the tokens a model sees at once, and what is known about each of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+
+from headscope.corpus import sentences
+from headscope.corpus.formats import Document
+from headscope.errors import CorpusError
+from headscope.types import Bools, Ints
+
+BLOCKS = 20
+"""Texts are split over this many blocks, for jackknife standard errors."""
+
+WindowMode = Literal["first", "all"]
+SentenceMode = Literal["tokens", "text"]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One window as a tokenizer makes it: token ids, which of them are special, where each starts in the text."""
+
+    ids: Ints
+    special: Bools
+    starts: Ints | None
+
+
+class Tokens(Protocol):
+    """What windows need of a tokenizer."""
+
+    def encode(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> list[Encoding]: ...
+
+    def texts(self, ids: Ints) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class Window:
+    """The tokens of one window. All arrays have one entry per token; there is no padding here."""
+
+    ids: Ints
+    special: Bools
+    sentence: Ints
+    """number of the sentence each token lies in"""
+    end: Bools
+    """tokens whose text is `.`, `!` or `?`"""
+    comma: Bools
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def digest(self) -> int:
+        """`u` of METHOD §3: what the window's block and its place in the sample depend on, and nothing else."""
+        raw = np.ascontiguousarray(self.ids, dtype="<i4").tobytes()
+        return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
+
+    @property
+    def block(self) -> int:
+        return self.digest % BLOCKS
+
+    def sampled(self, fraction: float) -> bool:
+        return (self.digest >> 8) / 2**56 < fraction
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How windows are cut: METHOD §1, its defaults."""
+
+    length: int = 128
+    windows: WindowMode = "first"
+    sentences: SentenceMode = "tokens"
+    min_tokens: int = 2
+    """documents with fewer tokens, special ones aside, have no pair of words to relate and are skipped"""
+
+    def __call__(self, document: Document, tokens: Tokens) -> list[Window] | str:
+        """The windows of a document, or the reason why it has none."""
+        if not document.text.strip():
+            return "empty"
+        try:
+            encodings = tokens.encode(
+                document.text, self.length, all_windows=self.windows == "all", offsets=self.sentences == "text"
+            )
+        except CorpusError as error:
+            raise CorpusError(f"{document.name}: {error}") from None
+        if all(encoding.special.all() for encoding in encodings):
+            return "only special tokens"
+        if self.windows == "all":
+            last = encodings[-1]
+            if (~last.special).sum() < self.length / 2:
+                encodings = encodings[:-1]
+        encodings = [encoding for encoding in encodings if (~encoding.special).sum() >= self.min_tokens]
+        if not encodings:
+            return "too short"
+        starts = sentences.starts(document.text) if self.sentences == "text" else None
+        return [self._window(encoding, tokens, starts) for encoding in encodings]
+
+    def _window(self, encoding: Encoding, tokens: Tokens, sentence_starts: Ints | None) -> Window:
+        texts = tokens.texts(encoding.ids)
+        end = np.array([text in sentences.SENTENCE_ENDS for text in texts], dtype=bool)
+        comma = np.array([text == "," for text in texts], dtype=bool)
+        if sentence_starts is None:
+            sentence = sentences.by_tokens(end)
+        else:
+            if encoding.starts is None:
+                raise CorpusError(
+                    "this model's tokenizer does not say where its tokens start in the text, which --sentences text needs: "
+                    "use --sentences tokens"
+                )
+            sentence = sentences.by_text(sentence_starts, encoding.starts, encoding.special)
+        return Window(ids=encoding.ids, special=encoding.special, sentence=sentence, end=end, comma=comma)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows side by side, padded on the right to the longest. `real` is False on padding, which takes part in nothing."""
+
+    windows: list[Window]
+    ids: Ints
+    real: Bools
+
+    @classmethod
+    def of(cls, windows: Iterable[Window], pad_id: int = 0) -> Batch:
+        kept = list(windows)
+        longest = max(len(window) for window in kept)
+        ids = np.full((len(kept), longest), pad_id, dtype=np.int64)
+        real = np.zeros((len(kept), longest), dtype=bool)
+        for row, window in enumerate(kept):
+            ids[row, : len(window)] = window.ids
+            real[row, : len(window)] = True
+        return cls(kept, ids, real)
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+
+def batches(windows: Iterable[Window], size: int, pad_id: int = 0) -> Iterator[Batch]:
+    """Consecutive windows in batches of `size`."""
+    waiting: list[Window] = []
+    for window in windows:
+        waiting.append(window)
+        if len(waiting) == size:
+            yield Batch.of(waiting, pad_id)
+            waiting = []
+    if waiting:
+        yield Batch.of(waiting, pad_id)

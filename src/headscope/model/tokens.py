@@ -1,0 +1,81 @@
+"""A model's tokenizer, reduced to what headscope asks of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headscope.corpus.windows import Encoding
+from headscope.errors import CorpusError, ModelError
+from headscope.types import Ints
+
+WORD_STARTS = ("Ġ", "▁")
+"""How byte-level BPE and SentencePiece mark a token that starts a word."""
+
+
+class ModelTokens:
+    """Wraps a transformers tokenizer. Its own truncation and special tokens are used, never imitated."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        # A text of unknown characters is still a text: the unknown token counts as a word.
+        self._special = {int(k) for k in tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+        self._texts: dict[int, str] = {}
+
+    @property
+    def name(self) -> str:
+        return type(self.tokenizer).__name__
+
+    @property
+    def pad_id(self) -> int:
+        """What stands on padding. No token there is ever looked at, so any id the model knows will do."""
+        return int(self.tokenizer.pad_token_id or 0)
+
+    @property
+    def added(self) -> int:
+        """How many special tokens each window carries."""
+        return int(self.tokenizer.num_special_tokens_to_add(False))
+
+    def first_special(self) -> str | None:
+        """The special token every window starts with, if this tokenizer puts one there."""
+        ids = self.tokenizer("a").input_ids
+        return self.names([ids[0]])[0] if ids and ids[0] in self._special else None
+
+    def encode(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> list[Encoding]:
+        fast = bool(self.tokenizer.is_fast)
+        if all_windows and not fast:
+            raise ModelError(f"{self.name} is a slow tokenizer, which cannot cut a text into all its windows: use --windows first")
+        try:
+            made = self.tokenizer(
+                text,
+                truncation=True,
+                max_length=length,
+                return_overflowing_tokens=all_windows,
+                return_offsets_mapping=offsets and fast,
+            )
+        except Exception as error:  # a tokenizer may break on a text in ways of its own
+            raise CorpusError(f"the tokenizer {self.name} cannot read this text: {type(error).__name__}: {error}") from None
+        rows = made["input_ids"] if all_windows else [made["input_ids"]]
+        spans = made.get("offset_mapping")
+        starts = spans if all_windows or spans is None else [spans]
+        return [self._encoding(ids, None if starts is None else starts[k]) for k, ids in enumerate(rows)]
+
+    def _encoding(self, ids: list[int], spans: list[tuple[int, int]] | None) -> Encoding:
+        return Encoding(
+            ids=np.asarray(ids, dtype=np.int64),
+            special=np.array([k in self._special for k in ids], dtype=bool),
+            starts=None if spans is None else np.array([span[0] for span in spans], dtype=np.int64),
+        )
+
+    def names(self, ids: list[int]) -> list[str]:
+        """Tokens as the vocabulary writes them, which is unique: `##ing`, `Ġthe`, `[CLS]`."""
+        named: list[str | None] = self.tokenizer.convert_ids_to_tokens(ids)
+        return [f"<{k}>" if name is None else name for k, name in zip(ids, named, strict=True)]
+
+    def texts(self, ids: Ints) -> list[str]:
+        """Tokens without the marks of word starts, to compare with `.` and `,`."""
+        new = [int(k) for k in np.unique(ids) if int(k) not in self._texts]
+        for k, name in zip(new, self.names(new), strict=True):
+            self._texts[k] = name[1:] if name.startswith(WORD_STARTS) else name
+        return [self._texts[int(k)] for k in ids]

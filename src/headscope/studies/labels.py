@@ -1,0 +1,90 @@
+"""Sums under labels: from a tally to the Dataset that METHOD §3 names, and from sums to the rates people read.
+
+One name stands twice in METHOD: `distance` is a variable over a dimension `distance`. xarray counts any variable named
+like a dimension among the coordinates, so `distance` is listed there; the distances 1…N−1 are `tokens_apart`. Sums are
+added as plain variables, because arithmetic on a Dataset leaves its coordinates alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import xarray as xr
+
+from headscope.corpus.windows import BLOCKS
+from headscope.tally.quantities import QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
+from headscope.tally.tally import Tally
+
+RATES = {
+    "repeat_rate": ("equal", "pairs"),
+    "repeat_rate_in_sentence": ("equal_same", "same"),
+    "same_sentence_rate": ("same", "pairs"),
+    "mean_distance": ("distance_sum", "pairs"),
+    "dominant_share": ("dominant_share_sum", "texts_with_pairs"),
+}
+"""Each rate is one sum over another."""
+
+
+def labelled(tally: Tally, token_names: Callable[[list[int]], list[str]]) -> xr.Dataset:
+    """A tally as a Dataset: sums, their blocks, and the rates."""
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}  # type: ignore[type-arg]
+    for quantity in QUANTITIES:
+        if quantity.name not in tally.arrays:
+            continue
+        array = tally[quantity.name]
+        if quantity.in_blocks:
+            variables[f"{quantity.name}_blocks"] = (("block", *quantity.dims), array)
+            array = array.sum(axis=0)
+        variables[quantity.name] = (quantity.dims, array)
+    tokens = sorted(tally.most_attended)
+    attended = [tally.most_attended[token] for token in tokens]
+    stacked = np.stack(attended, axis=2) if attended else np.zeros((BLOCKS, tally.shape.layers, 0), dtype=np.int64)
+    variables["most_attended_blocks"] = (("block", "layer", "token"), stacked)
+    variables["most_attended"] = (("layer", "token"), stacked.sum(axis=0))
+    data = xr.Dataset(variables, coords=_coordinates(tally.shape))
+    data = data.assign_coords(token=np.array(token_names(tokens), dtype=object), token_id=("token", np.array(tokens, dtype=np.int64)))
+    for quantity in QUANTITIES:
+        if quantity.name in data:
+            data[quantity.name].attrs["long_name"] = quantity.about
+    return derived(data)
+
+
+def derived(data: xr.Dataset) -> xr.Dataset:
+    """The same Dataset with everything that follows from its sums computed anew."""
+    data = data.copy()
+    for name, (part, whole) in RATES.items():
+        data[name] = ratio(data[part], data[whole])
+    received = data["attention_received"]
+    data["attention_received_share"] = ratio(received, received.sum("receiver"))
+    if "attention" in data:
+        counts = data["window_tokens"].values
+        reaching = counts[::-1].cumsum()[::-1]  # texts with at least so many tokens
+        length = len(counts) - 1
+        further = np.maximum.outer(np.arange(length), np.arange(length)) + 1
+        data["position_texts"] = (("position_i", "position_j"), reaching[further])
+        data["position_texts"].attrs["long_name"] = "texts in which both positions hold a token"
+    return data
+
+
+def ratio(part: xr.DataArray, whole: xr.DataArray) -> xr.DataArray:
+    """A rate; NaN where nothing was counted."""
+    return (part / whole.where(whole != 0)).astype(np.float64)
+
+
+def _coordinates(shape: Shape) -> dict[str, object]:
+    positions = np.arange(shape.length)
+    maps = dict.fromkeys(("position_i", "position_j", "query", "key"), positions) if shape.maps else {}
+    return {
+        "layer": np.arange(shape.layers),
+        "head": np.arange(shape.heads),
+        "block": np.arange(BLOCKS),
+        "rate_bin": (np.arange(RATE_BINS) + 0.5) / RATE_BINS,
+        "value_bin": (np.arange(VALUE_BINS) + 0.5) / (VALUE_BINS / 2) - 1,
+        "tokens_apart": ("distance", np.arange(1, shape.length)),
+        "offset": np.arange(-(shape.length - 1), shape.length),
+        "count": np.arange(shape.heads + 1),
+        "receiver": np.array(RECEIVERS, dtype=object),
+        "tokens": np.arange(shape.length + 1),
+        **maps,
+    }

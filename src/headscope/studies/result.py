@@ -1,0 +1,261 @@
+"""A study: the sums of a corpus under labels, the rates beside them, and the manifest of how they were made."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from headscope.errors import StudyError
+from headscope.studies.labels import RATES, derived, ratio
+from headscope.tally.quantities import BY_NAME
+from headscope.types import Floats
+
+FORMAT = 1
+FILE = "study.nc"
+JSON_ATTRIBUTES = ("documents_skipped", "excerpts", "versions")
+SETTINGS = (
+    "model",
+    "weight_hash",
+    "tokenizer",
+    "length",
+    "windows",
+    "sentences",
+    "min_tokens",
+    "theta",
+    "tau",
+    "sample",
+    "maps",
+    "dtype",
+    "layers",
+    "heads",
+)
+"""What two studies must share to be added up."""
+
+
+class Study:
+    """The measured character of every head of a model over a corpus. `data` is the xarray Dataset of METHOD §3.
+
+    >>> import headscope
+    >>> study = headscope.study(headscope.load(), headscope.documents(limit=3))
+    >>> int(study.data.texts), study.data.pairs.dims
+    (3, ('layer', 'head'))
+    """
+
+    def __init__(self, data: xr.Dataset) -> None:
+        self.data = data
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """How the study was made, as plain values."""
+        attributes = {str(name): _plain(value) for name, value in self.data.attrs.items()}
+        return {name: json.loads(value) if name in JSON_ATTRIBUTES else value for name, value in attributes.items()}
+
+    @property
+    def texts(self) -> int:
+        return int(self.data["texts"])
+
+    @property
+    def layers(self) -> list[int]:
+        return [int(layer) for layer in self.data["layer"].values]
+
+    @property
+    def heads(self) -> list[int]:
+        return [int(head) for head in self.data["head"].values]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all layers and heads are here, or only selected ones."""
+        return len(self.layers) == self.data.attrs["layers"] and len(self.heads) == self.data.attrs["heads"]
+
+    @property
+    def has_maps(self) -> bool:
+        return "attention" in self.data
+
+    def require_maps(self, wanted: str) -> None:
+        if not self.has_maps:
+            raise StudyError(f"{wanted} needs the N×N maps, which this study of {self.data.attrs['length']}-token windows did not keep: run it with --maps")
+
+    # -- rates and their uncertainty ----------------------------------------------------------------------------------
+
+    def rate(self, name: str) -> xr.DataArray:
+        """One of the rates over layers and heads: repeat_rate, repeat_rate_in_sentence, same_sentence_rate,
+        mean_distance, dominant_share."""
+        _known_rate(name)
+        return self.data[name]
+
+    def chance(self, name: str) -> xr.DataArray:
+        """What a rate would be without any preference: over all pairs of the texts, or over pairs drawn at random."""
+        _known_rate(name)
+        data = self.data
+        if name == "dominant_share":
+            return ratio(data["shuffled_share_sum"], data["shuffled_share_texts"])
+        if name == "mean_distance":
+            n = data["tokens"].astype(np.float64)
+            return ratio((data["window_tokens"] * n * (n**2 - 1) / 6).sum(), data["all_pairs"])
+        part, whole = RATES[name]
+        return ratio(data[f"all_{part}"], data[f"all_{whole}"])
+
+    def standard_error(self, name: str) -> xr.DataArray:
+        """Jackknife standard errors of a rate, over the blocks of texts."""
+        value, error = self.jackknife(lambda study: study.rate(name).values)
+        return self.rate(name).copy(data=error)
+
+    def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
+        """Any number (or array) derived from the sums, and its delete-one-block standard error; NaN below two blocks."""
+        value = np.asarray(statistic(self), dtype=np.float64)
+        left_out = [np.asarray(statistic(study), dtype=np.float64) for study in self._left_out]
+        if len(left_out) < 2:
+            return value, np.full_like(value, np.nan)
+        values = np.stack(left_out)
+        spread = ((values - values.mean(axis=0)) ** 2).sum(axis=0)
+        return value, np.sqrt(spread * (len(values) - 1) / len(values))
+
+    @cached_property
+    def _left_out(self) -> list[Study]:
+        """This study without each block that holds texts, in turn (without maps, which are not kept in blocks)."""
+        blocked = [str(name).removesuffix("_blocks") for name in self.data if str(name).endswith("_blocks")]
+        rest = self.data[[name for name in self.data.coords if name != "distance"]]
+        without = []
+        for block in np.flatnonzero(self.data["texts_blocks"].values):
+            sums = {name: self.data[name].variable - self.data[f"{name}_blocks"].variable.isel(block=block) for name in blocked}
+            without.append(Study(derived(rest.assign(sums).assign_attrs(self.data.attrs))))
+        return without
+
+    def table(self) -> pd.DataFrame:
+        """One row a head: its rates, their standard errors, and how many pairs they rest on."""
+        rows: dict[str, Any] = {
+            "head": [f"L{layer}H{head}" for layer in self.layers for head in self.heads],
+            "layer": np.repeat(self.layers, len(self.heads)),
+            "head_number": np.tile(self.heads, len(self.layers)),
+            "pairs": self.data["pairs"].values.ravel(),
+        }
+        for name in RATES:
+            rows[name] = self.rate(name).values.ravel()
+            rows[f"{name}_error"] = self.standard_error(name).values.ravel()
+        return pd.DataFrame(rows)
+
+    # -- parts and sums -----------------------------------------------------------------------------------------------
+
+    def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Study:
+        """Only some layers and heads."""
+        chosen = {name: _listed(name, wanted, there) for name, wanted, there in (("layer", layers, self.layers), ("head", heads, self.heads)) if wanted is not None}
+        data = self.data.sel(chosen)
+        if heads is not None:  # counted over all heads of a layer, so no longer true of the selected ones
+            over_heads = ("distinct_dominants", "attention_received", "attention_without_lines", "most_attended", "similarity")
+            data = data.drop_vars([name for name in data if str(name).startswith(over_heads)])
+        return Study(data)
+
+    def merge(self, other: Study) -> Study:
+        """The study of both corpora together. Refused where model or settings differ, or the texts are the same."""
+        mine, theirs = self.data.attrs, other.data.attrs
+        differing = [f"{name}: {mine.get(name)} here, {theirs.get(name)} there" for name in SETTINGS if mine.get(name) != theirs.get(name)]
+        if differing:
+            raise StudyError("these studies cannot be merged; they differ in " + "; ".join(differing))
+        if not (self.whole and other.whole):
+            raise StudyError("only whole studies can be merged, not selected layers or heads")
+        if mine["corpus_hash"] == theirs["corpus_hash"]:
+            raise StudyError("both studies are of the same texts (same content hash): merged, every text would count twice")
+        ids = {**self._token_ids(), **other._token_ids()}
+        tokens = sorted(ids, key=lambda token: ids[token])
+        left, right = (study.data.reindex(token=tokens, fill_value=0) for study in (self, other))
+        names = [name for name in (*BY_NAME, "most_attended") if name in left]
+        names += [f"{name}_blocks" for name in names if f"{name}_blocks" in left]
+        sums = {name: left[name].variable + right[name].variable for name in names}
+        for name, variable in sums.items():
+            variable.attrs = dict(left[name].attrs)
+        coordinates = left[[name for name in left.coords if name not in ("distance", "token_id")]]
+        merged = coordinates.assign(sums).assign_coords(token_id=("token", np.array([ids[token] for token in tokens], dtype=np.int64)))
+        return Study(derived(merged).assign_attrs(_merged_attributes(self.manifest, other.manifest)))
+
+    def _token_ids(self) -> dict[str, int]:
+        """Tokens that were the most attended of some text, in the order of their ids."""
+        return dict(zip(self.data["token"].values.tolist(), self.data["token_id"].values.tolist(), strict=True))
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write one netCDF file; into a folder, as `study.nc`. What was there before stays whole until the new one is."""
+        target = Path(path)
+        target = target / FILE if target.is_dir() else target
+        packed = {name: {"zlib": True, "complevel": 4} for name, variable in self.data.variables.items() if variable.ndim and variable.dtype.kind in "iuf"}
+        waiting = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            self.data.to_netcdf(waiting, engine="h5netcdf", encoding=packed)
+            os.replace(waiting, target)
+        except OSError as error:
+            raise StudyError(f"{target}: cannot be written: {error.strerror or error}") from None
+        finally:
+            waiting.unlink(missing_ok=True)
+        return target
+
+    # -- how it shows itself ------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        about = self.data.attrs
+        state = "" if about.get("complete", 1) else ", incomplete"
+        return f"<Study of {about['model']}: {len(self.layers)} layers × {len(self.heads)} heads, {self.texts:,} texts of {about['corpus']}{state}>"
+
+    def _repr_html_(self) -> str:
+        from headscope.page.card import study_card
+
+        return study_card(self)
+
+
+def open_study(path: str | Path) -> Study:
+    """Open a study: its folder or its `study.nc`."""
+    source = Path(path)
+    source = source / FILE if source.is_dir() else source
+    if not source.is_file():
+        raise StudyError(f"{source}: no study there")
+    try:
+        data = xr.load_dataset(source, engine="h5netcdf")
+    except Exception as error:  # h5netcdf and HDF5 raise what they like on files that are not theirs
+        raise StudyError(f"{source}: not readable as netCDF: {error}") from None
+    if data.attrs.get("format") != FORMAT:
+        raise StudyError(f"{source}: not a headscope study of format {FORMAT} (its format is {data.attrs.get('format', 'unknown')})")
+    return Study(data)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _known_rate(name: str) -> None:
+    if name not in RATES:
+        raise StudyError(f"unknown rate {name!r}; there are: {', '.join(RATES)}")
+
+
+def _listed(name: str, wanted: int | Iterable[int], there: list[int]) -> list[int]:
+    chosen = [wanted] if isinstance(wanted, (int, np.integer)) else [int(k) for k in wanted]
+    absent = [k for k in chosen if k not in there]
+    if absent:
+        raise StudyError(f"no {name} {', '.join(map(str, absent))}: this study has {name}s {there[0]} to {there[-1]}")
+    return [int(k) for k in chosen]
+
+
+def _merged_attributes(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    skipped = dict(mine["documents_skipped"])
+    for reason, count in theirs["documents_skipped"].items():
+        skipped[reason] = skipped.get(reason, 0) + count
+    merged = dict(mine)
+    merged.update(
+        corpus=f"{mine['corpus']} + {theirs['corpus']}",
+        corpus_hash=f"{(int(mine['corpus_hash'], 16) + int(theirs['corpus_hash'], 16)) % 2**128:032x}",
+        documents_read=mine["documents_read"] + theirs["documents_read"],
+        documents_skipped=skipped,
+        duration_seconds=mine["duration_seconds"] + theirs["duration_seconds"],
+        complete=min(mine["complete"], theirs["complete"]),
+        stopped_by="; ".join(reason for reason in (mine["stopped_by"], theirs["stopped_by"]) if reason),
+        command=f"{mine['command']} + {theirs['command']}",
+    )
+    return {name: json.dumps(value, ensure_ascii=False) if name in JSON_ATTRIBUTES else value for name, value in merged.items()}

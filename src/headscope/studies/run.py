@@ -1,0 +1,199 @@
+"""Running a study: documents in, one batch after the other through the model, the sums under labels out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch
+
+from headscope.corpus.documents import Corpus, as_corpus
+from headscope.corpus.formats import Document
+from headscope.corpus.windows import Window, batches
+from headscope.errors import HeadscopeError, Stopped, StudyError
+from headscope.model.model import Model
+from headscope.studies.labels import labelled
+from headscope.studies.options import Options
+from headscope.studies.result import FORMAT, Study
+from headscope.studies.settings import SAMPLE_FRACTION, SMALL_CORPUS, Settings
+from headscope.tally.quantities import Shape
+from headscope.tally.reference import ReferenceTallier
+from headscope.tally.tally import Counting, Tallier, Tally
+from headscope.tally.vectorized import VectorizedTallier
+
+EXCERPTS = 3
+EXCERPT_LENGTH = 160
+BATCH_SIZE = 32
+BATCH_ELEMENTS = 8_000_000
+"""N×N elements over all heads that a batch of the default size may hold at once"""
+
+KERNELS: dict[str, Callable[[Counting, torch.device], Tallier]] = {
+    "vectorized": VectorizedTallier,
+    "reference": lambda counting, device: ReferenceTallier(counting),
+}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is."""
+
+    texts: int
+    documents: int
+    expected: int | None
+    """documents in all, where that is known"""
+
+
+def study(
+    model: Model,
+    documents: Corpus | str | Path | Iterable[str | Document | Mapping[str, Any]] | None = None,
+    *,
+    batch_size: int | None = None,
+    kernel: str = "vectorized",
+    progress: Callable[[Progress], None] | None = None,
+    command: str = "",
+    **options: Unpack[Options],
+) -> Study:
+    """Study what every head of a model does with a corpus.
+
+    `documents` are strings, a source that `headscope.documents` opens, or nothing for the bundled texts; `options` are
+    those of `Settings`. A study that cannot go on raises `Stopped`, with the texts finished until then in its `study`.
+
+    >>> import headscope
+    >>> headscope.study(headscope.load(), ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
+    <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
+    """
+    settings = Settings(**options)
+    if kernel not in KERNELS:
+        raise StudyError(f"unknown kernel {kernel!r}; there are: {', '.join(KERNELS)}")
+    if batch_size is not None and batch_size < 1:
+        raise StudyError(f"batch size is {batch_size}: at least 1")
+    _check_length(model, settings)
+    corpus = as_corpus(documents)
+    counted = corpus.count(SMALL_CORPUS)
+    fraction = settings.sample if settings.sample is not None else (1.0 if counted is not None else SAMPLE_FRACTION)
+    anatomy = model.anatomy
+    shape = Shape(anatomy.layers, anatomy.heads, settings.length, settings.keeps_maps)
+    counting = Counting(shape, settings.theta, settings.tau, fraction, anatomy.causal)
+    size = batch_size or max(1, min(BATCH_SIZE, BATCH_ELEMENTS // (anatomy.heads * settings.length**2)))
+
+    reading = _Reading(corpus, model, settings)
+    total, started = Tally.zeros(shape), time.monotonic()
+
+    def result(stopped_by: str = "") -> Study:
+        made = labelled(total, model.tokens.names)
+        how = {"sample": fraction, "batch_size": size, "kernel": kernel, "command": command, "duration_seconds": time.monotonic() - started}
+        return Study(made.assign_attrs({**_manifest(model, settings, reading, stopped_by), **how}))
+
+    try:
+        tallier = KERNELS[kernel](counting, model.device)
+        for batch in batches(reading.windows(), size, model.tokens.pad_id):
+            tallier.begin(batch)
+            model.observe(batch, tallier.see)
+            total.add(tallier.end())
+            if progress is not None:
+                progress(Progress(int(total["texts"].sum()), reading.read, counted))
+    except (HeadscopeError, KeyboardInterrupt) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        reason = "interrupted" if interrupted else str(error)
+        finished = result(reason) if total["texts"].sum() else None
+        if finished is None and not interrupted:
+            raise
+        raise Stopped(reason, finished, interrupted=interrupted) from error
+    if not total["texts"].sum():
+        raise StudyError(f"{corpus.name}: no text to study: {reading.read} documents read{_skips(reading.skipped)}")
+    return result()
+
+
+@dataclass
+class _Reading:
+    """The documents of a corpus as windows, and what was met on the way."""
+
+    corpus: Corpus
+    model: Model
+    settings: Settings
+    read: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    content: int = 0
+    excerpts: list[dict[str, str]] = field(default_factory=list)
+
+    def windows(self) -> Iterator[Window]:
+        cut = self.settings.cut
+        for document in self.corpus:
+            windows = cut(document, self.model.tokens)
+            self.read += 1
+            # The sum of all documents' hashes: the same for the same texts in any order, and it adds when studies do.
+            digest = hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            self.content = (self.content + int.from_bytes(digest, "little")) % 2**128
+            if isinstance(windows, str):
+                self.skipped[windows] += 1
+                continue
+            if len(self.excerpts) < EXCERPTS:
+                self.excerpts.append({"name": document.name, "text": " ".join(document.text.split())[:EXCERPT_LENGTH]})
+            yield from windows
+
+
+def _check_length(model: Model, settings: Settings) -> None:
+    limit = model.max_length
+    if limit is not None and settings.length > limit:
+        raise StudyError(f"length is {settings.length}, but {model.name} has positions for {limit} tokens: choose --length {limit} or less")
+    if settings.length < model.tokens.added + settings.min_tokens:
+        raise StudyError(f"length is {settings.length}, of which this model's special tokens take {model.tokens.added}: choose a larger --length")
+
+
+def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: str) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "headscope": _version("headscope"),
+        "model": model.name,
+        "model_type": model.type,
+        "weight_hash": model.weight_hash,
+        "tokenizer": model.tokens.name,
+        "first_special_token": model.tokens.first_special() or "",
+        "causal": int(model.anatomy.causal),
+        "layers": model.anatomy.layers,
+        "heads": model.anatomy.heads,
+        "length": settings.length,
+        "windows": settings.windows,
+        "sentences": settings.sentences,
+        "min_tokens": settings.min_tokens,
+        "theta": settings.theta,
+        "tau": settings.tau,
+        "maps": int(settings.keeps_maps),
+        "dtype": model.dtype,
+        "device": _device_name(model.device),
+        "corpus": reading.corpus.name,
+        "corpus_hash": f"{reading.content:032x}",
+        "documents_read": reading.read,
+        "documents_skipped": json.dumps(dict(sorted(reading.skipped.items()))),
+        "excerpts": json.dumps(reading.excerpts, ensure_ascii=False),
+        "complete": int(not stopped_by),
+        "stopped_by": stopped_by,
+        "versions": json.dumps({name: _version(name) for name in ("torch", "transformers", "numpy", "xarray")} | {"python": platform.python_version()}),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "platform": sys.platform,
+    }
+
+
+def _device_name(device: torch.device) -> str:
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _skips(skipped: Counter[str]) -> str:
+    return "".join(f", {count} {reason}" for reason, count in sorted(skipped.items()))

@@ -1,0 +1,35 @@
+"""What chance would give: pairs drawn at random, for the dominant token (METHOD §6, finding 9).
+
+The null of a head with p high pairs in a text is p pairs drawn at random from all pairs of that text. (Shuffling that
+also keeps how many pairs each token has would keep the dominant share as it is, and so be no null at all.) The draw
+depends on the window's digest alone: all pairs are ranked by a hash, and the p of lowest rank are taken, so every head
+and every machine draws from one order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headscope.corpus.windows import Window
+from headscope.types import Ints
+
+
+def pair_ranks(window: Window) -> Ints:
+    """A symmetric N×N matrix: the rank 0…N(N−1)/2−1 of each pair in the window's random order; on the diagonal N²."""
+    n = len(window)
+    rows, columns = np.triu_indices(n, k=1)
+    keys = _mixed(np.uint64(window.digest) + (rows.astype(np.uint64) << np.uint64(32)) + columns.astype(np.uint64))
+    order = np.argsort(keys, kind="stable")
+    ranks = np.full((n, n), n * n, dtype=np.int64)
+    ranks[rows[order], columns[order]] = np.arange(len(rows))
+    return np.minimum(ranks, ranks.T)
+
+
+def _mixed(values: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """splitmix64: every bit of the input reaches every bit of the output."""
+    z = values + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

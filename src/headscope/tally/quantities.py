@@ -1,0 +1,108 @@
+"""What a study adds up (METHOD §3): one table that says of every sum its name, axes and kind.
+
+Everything that is not an N×N map is kept apart for each of the 20 blocks of texts, so that any number derived from the
+sums has a jackknife standard error. A variable of a study is the sum over its blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RATE_BINS = 50
+"""on [0, 1]"""
+VALUE_BINS = 200
+"""on [−1, 1]"""
+RECEIVERS = ("first token", "last special token", "sentence end", "comma", "itself", "neighbour", "rest")
+"""Who attention goes to; the first that fits counts."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large the arrays are. `maps` says whether N×N maps are kept."""
+
+    layers: int
+    heads: int
+    length: int
+    maps: bool = True
+
+    def sizes(self) -> dict[str, int]:
+        return {
+            "layer": self.layers,
+            "head": self.heads,
+            "rate_bin": RATE_BINS,
+            "value_bin": VALUE_BINS,
+            "distance": self.length - 1,
+            "offset": 2 * self.length - 1,
+            "count": self.heads + 1,
+            "receiver": len(RECEIVERS),
+            "tokens": self.length + 1,
+            "position_i": self.length,
+            "position_j": self.length,
+            "query": self.length,
+            "key": self.length,
+        }
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One sum over texts. Counts are int64, reals float64."""
+
+    name: str
+    dims: tuple[str, ...]
+    about: str
+    real: bool = False
+    sample: bool = False
+    """summed over the sample of texts only"""
+
+    @property
+    def is_map(self) -> bool:
+        return self.dims[-1:] in (("position_j",), ("key",))
+
+    @property
+    def in_blocks(self) -> bool:
+        return not self.is_map
+
+
+LH = ("layer", "head")
+QUANTITIES = (
+    Quantity("texts", (), "windows counted"),
+    Quantity("sample_texts", (), "windows in the sample", sample=True),
+    Quantity("window_tokens", ("tokens",), "windows by their number of tokens"),
+    Quantity("all_pairs", (), "all pairs i<j: the chance level's denominator"),
+    Quantity("all_equal", (), "all pairs of equal tokens"),
+    Quantity("all_same", (), "all pairs within one sentence"),
+    Quantity("all_equal_same", (), "all pairs of equal tokens within one sentence"),
+    Quantity("pairs", LH, "high pairs"),
+    Quantity("equal", LH, "high pairs of equal tokens"),
+    Quantity("same", LH, "high pairs within one sentence"),
+    Quantity("equal_same", LH, "high pairs of equal tokens within one sentence"),
+    Quantity("near_threshold", LH, "pairs within 1e-5 of the threshold, which floating-point order may decide"),
+    Quantity("distance_sum", LH, "sum of j−i over high pairs"),
+    Quantity("distance", (*LH, "distance"), "high pairs by j−i"),
+    Quantity("repeat_rate_texts", (*LH, "rate_bin"), "texts by their own equal/pairs"),
+    Quantity("repeat_rate_in_sentence_texts", (*LH, "rate_bin"), "texts by their own equal_same/same"),
+    Quantity("same_sentence_rate_texts", (*LH, "rate_bin"), "texts by their own same/pairs"),
+    Quantity("dominant_share_texts", (*LH, "rate_bin"), "texts by the share of high pairs that include the dominant token"),
+    Quantity("dominant_share_sum", LH, "sum of that share over texts", real=True),
+    Quantity("texts_with_pairs", LH, "texts in which the head has high pairs"),
+    Quantity("shuffled_share_sum", LH, "sum of the dominant share of as many pairs drawn at random", real=True, sample=True),
+    Quantity("shuffled_share_texts", LH, "texts in that sum", sample=True),
+    Quantity("distinct_dominants", ("layer", "count"), "texts by the number of different dominant tokens over the heads"),
+    Quantity("location", (*LH, "position_i", "position_j"), "high elements by position"),
+    Quantity("value_histogram", (*LH, "value_bin"), "normalized values C/max(C), i<j", sample=True),
+    Quantity("near_bin_edge", LH, "values within 1e-5 of an edge of that histogram", sample=True),
+    Quantity("similarity", ("layer", "position_i", "position_j"), "sum over texts and heads of C/max(C)", real=True, sample=True),
+    Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
+    Quantity("attention_without_lines", ("layer", "query", "key"), "head-summed maps, line columns zeroed", real=True, sample=True),
+    Quantity(
+        "attention_without_lines_and_diagonal",
+        ("layer", "query", "key"),
+        "head-summed maps, line columns and diagonal zeroed",
+        real=True,
+        sample=True,
+    ),
+    Quantity("attention_offset", (*LH, "offset"), "attention by key − query", real=True),
+    Quantity("attention_received", ("layer", "receiver"), "attention that goes to each receiver, over heads and queries", real=True),
+    Quantity("attention_spread", ("receiver",), "what each receiver would get from one head that spreads its attention evenly", real=True),
+)
+BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}

@@ -1,0 +1,155 @@
+"""The tally in plain loops: the definition in code (METHOD §3). Slow, and meant to be read beside it.
+
+Every other way to compute a tally is tested against this one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from headscope import similarity as equations
+from headscope.corpus.windows import Batch, Window
+from headscope.tally.chance import pair_ranks
+from headscope.tally.quantities import RATE_BINS, VALUE_BINS
+from headscope.tally.receivers import receivers
+from headscope.tally.tally import Counting, Tally, not_finite
+from headscope.types import Floats
+
+
+class ReferenceTallier:
+    """One text after the other, one head after the other."""
+
+    def __init__(self, counting: Counting) -> None:
+        self.counting = counting
+
+    def begin(self, batch: Batch) -> None:
+        self.batch = batch
+        self.tally = Tally.zeros(self.counting.shape)
+        for window in batch.windows:
+            self._count_text(window)
+
+    def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+        for row, window in enumerate(self.batch.windows):
+            n = len(window)
+            outputs = output[row, :n].double().cpu().numpy()
+            maps = attention[row, :, :n, :n].double().cpu().numpy()
+            dominants = [self._count_head(window, layer, head, outputs[:, head]) for head in range(outputs.shape[1])]
+            distinct = len({token for token in dominants if token is not None})
+            self.tally["distinct_dominants"][window.block, layer, distinct] += 1
+            self._count_attention(window, layer, maps)
+
+    def end(self) -> Tally:
+        return self.tally
+
+    def _count_text(self, window: Window) -> None:
+        """What belongs to the text alone: the chance levels."""
+        t, block, n = self.tally, window.block, len(window)
+        t["texts"][block] += 1
+        t["sample_texts"][block] += window.sampled(self.counting.fraction)
+        t["window_tokens"][block, n] += 1
+        for i in range(n):
+            for j in range(i + 1, n):
+                equal, same = window.ids[i] == window.ids[j], window.sentence[i] == window.sentence[j]
+                t["all_pairs"][block] += 1
+                t["all_equal"][block] += equal
+                t["all_same"][block] += same
+                t["all_equal_same"][block] += equal and same
+        kinds = receivers(window)
+        for i in range(n):
+            reached = range(i + 1) if self.counting.causal else range(n)
+            for j in reached:
+                t["attention_spread"][block, kinds[i, j]] += 1 / len(reached)
+
+    def _count_head(self, window: Window, layer: int, head: int, output: Floats) -> int | None:
+        """Everything about one head's similarity matrix; returns its dominant token."""
+        t, block, at = self.tally, window.block, (window.block, layer, head)
+        matrix = equations.similarity(output)
+        largest = matrix.max()
+        if not np.isfinite(largest):
+            raise not_finite(layer, head)
+        elements = equations.high(matrix, self.counting.theta)
+        pairs = equations.pairs_of(elements)
+        equal = [window.ids[i] == window.ids[j] for i, j in pairs]
+        same = [window.sentence[i] == window.sentence[j] for i, j in pairs]
+        n_equal, n_same = sum(equal), sum(same)
+        n_both = sum(e and s for e, s in zip(equal, same, strict=True))
+
+        t["pairs"][at] += len(pairs)
+        t["equal"][at] += n_equal
+        t["same"][at] += n_same
+        t["equal_same"][at] += n_both
+        for i, j in pairs:
+            t["distance_sum"][at] += j - i
+            t["distance"][(*at, j - i - 1)] += 1
+        if self.counting.shape.maps:
+            t["location"][layer, head, : len(window), : len(window)] += elements
+
+        if pairs:
+            t["repeat_rate_texts"][(*at, rate_bin(n_equal, len(pairs)))] += 1
+            t["same_sentence_rate_texts"][(*at, rate_bin(n_same, len(pairs)))] += 1
+        if n_same:
+            t["repeat_rate_in_sentence_texts"][(*at, rate_bin(n_both, n_same))] += 1
+
+        upper = matrix[np.triu_indices(len(window), k=1)]
+        if largest > 0:
+            t["near_threshold"][at] += (np.abs(upper / largest - self.counting.theta) <= equations.NEAR).sum()
+        if window.sampled(self.counting.fraction):
+            if largest > 0:
+                for value in upper / largest:
+                    t["value_histogram"][(*at, value_bin(value))] += 1
+                    t["near_bin_edge"][at] += near_bin_edge(value)
+                if self.counting.shape.maps:
+                    t["similarity"][layer, : len(window), : len(window)] += matrix / largest
+            if pairs:
+                ranks = pair_ranks(window)
+                shuffled = equations.dominant(equations.pairs_of(ranks < len(pairs)), window.ids)
+                assert shuffled is not None
+                t["shuffled_share_sum"][at] += shuffled[1] / len(pairs)
+                t["shuffled_share_texts"][at] += 1
+
+        found = equations.dominant(pairs, window.ids)
+        if found is None:
+            return None
+        token, count = found
+        t["texts_with_pairs"][at] += 1
+        t["dominant_share_sum"][at] += count / len(pairs)
+        t["dominant_share_texts"][(block, layer, head, rate_bin(count, len(pairs)))] += 1
+        return token
+
+    def _count_attention(self, window: Window, layer: int, maps: Floats) -> None:
+        t, block, n, maximum = self.tally, window.block, len(window), self.counting.shape.length
+        summed = maps.sum(axis=0)
+        kinds = receivers(window)
+        for i in range(n):
+            for j in range(n):
+                t["attention_offset"][block, layer, :, j - i + maximum - 1] += maps[:, i, j]
+                t["attention_received"][block, layer, kinds[i, j]] += summed[i, j]
+        most = int(window.ids[np.argmax(summed.sum(axis=0))])
+        counts = np.zeros((t["texts"].shape[0], self.counting.shape.layers), dtype=np.int64)
+        counts[block, layer] = 1
+        t.attend(most, counts)
+        if not self.counting.shape.maps:
+            return
+        t["attention"][layer, :, :n, :n] += maps
+        if window.sampled(self.counting.fraction):
+            without = np.where(equations.lines(summed, self.counting.tau)[None, :], 0.0, summed)
+            t["attention_without_lines"][layer, :n, :n] += without
+            t["attention_without_lines_and_diagonal"][layer, :n, :n] += without * (1 - np.eye(n))
+
+
+def rate_bin(part: int, whole: int) -> int:
+    """The bin of part/whole among 50 on [0, 1], the last closed on both sides; in integers, so never off by rounding."""
+    return min(RATE_BINS * int(part) // int(whole), RATE_BINS - 1)
+
+
+def value_bin(value: float) -> int:
+    """The bin of a normalized value among 200 on [−1, 1]; lower values go to the first."""
+    return int(np.clip(np.floor((value + 1) * (VALUE_BINS / 2)), 0, VALUE_BINS - 1))
+
+
+def near_bin_edge(value: float) -> bool:
+    """Whether a value is so near an inner edge of its histogram that floating-point order may decide its bin."""
+    place = (value + 1) * (VALUE_BINS / 2)
+    edge = np.round(place)
+    return bool(abs(place - edge) <= equations.NEAR * (VALUE_BINS / 2) and 0 < edge < VALUE_BINS)

@@ -1,0 +1,89 @@
+"""A tally: the sums of a study so far. Batches add, checkpoints add, machines add; nothing else has to be known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from headscope.corpus.windows import BLOCKS, Batch
+from headscope.errors import ModelError
+from headscope.tally.quantities import QUANTITIES, Quantity, Shape
+from headscope.types import Ints
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Tally:
+    """One array for each quantity, blocks first where it is kept in blocks; and, by token id, which were most attended."""
+
+    shape: Shape
+    arrays: dict[str, Array]
+    most_attended: dict[int, Ints] = field(default_factory=dict)
+    """token id → texts in which it is the most attended token, by block and layer"""
+
+    @classmethod
+    def zeros(cls, shape: Shape) -> Tally:
+        kept = [quantity for quantity in QUANTITIES if shape.maps or not quantity.is_map]
+        return cls(shape, {quantity.name: np.zeros(array_shape(quantity, shape), dtype(quantity)) for quantity in kept})
+
+    def add(self, other: Tally) -> None:
+        """Add another tally of the same shape to this one, in place."""
+        if other.shape != self.shape:
+            raise ValueError(f"tallies of different shape do not add: {self.shape} and {other.shape}")
+        for name, array in other.arrays.items():
+            self.arrays[name] += array
+        for token, counts in other.most_attended.items():
+            self.attend(token, counts)
+
+    def attend(self, token: int, counts: Ints) -> None:
+        held = self.most_attended.get(token)
+        self.most_attended[token] = counts.copy() if held is None else held + counts
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+
+class Tallier(Protocol):
+    """A way to compute the tally of a batch. The plain one is the definition; all others must give the same sums."""
+
+    def begin(self, batch: Batch) -> None:
+        """Get ready for the windows of a batch."""
+
+    def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+        """Add one layer: outputs (batch, position, head, width), maps (batch, head, query, key)."""
+
+    def end(self) -> Tally:
+        """The batch's sums."""
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What the sums depend on besides the model and the texts."""
+
+    shape: Shape
+    theta: float
+    tau: float
+    fraction: float
+    """of the texts in the sample"""
+    causal: bool = False
+    """no token looks at a later one, so evenly spread attention reaches only the tokens before"""
+
+
+def array_shape(quantity: Quantity, shape: Shape) -> tuple[int, ...]:
+    sizes = shape.sizes()
+    return ((BLOCKS,) if quantity.in_blocks else ()) + tuple(sizes[dim] for dim in quantity.dims)
+
+
+def dtype(quantity: Quantity) -> type[np.float64] | type[np.int64]:
+    return np.float64 if quantity.real else np.int64
+
+
+def not_finite(layer: int, head: int) -> ModelError:
+    return ModelError(
+        f"the outputs of head L{layer}H{head} are not finite numbers (NaN or infinity): broken weights, "
+        "or a numeric type too narrow for this model (try --dtype float32)"
+    )
