@@ -1,10 +1,10 @@
 """headscope: what every attention head of a transformer writes, measured over whole corpora.
 
-    >>> import headscope
-    >>> model = headscope.load()                                    # the bundled model; or a hub name, or a folder
-    >>> study = headscope.study(model, headscope.documents(limit=4))  # the bundled texts; or your own
-    >>> study.rate("repeat_rate").dims
-    ('layer', 'head')
+>>> import headscope
+>>> model = headscope.load()                                    # the bundled model; or a hub name, or a folder
+>>> study = headscope.study(model, headscope.documents(limit=4))  # the bundled texts; or your own
+>>> study.rate("repeat_rate").dims
+('layer', 'head')
 """
 
 from headscope.corpus.bundled import examples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from importlib.resources import files
+from typing import Any
 
 from headscope.corpus.formats import Document
 from headscope.errors import CorpusError
@@ -24,16 +25,17 @@ def examples() -> dict[str, str]:
     >>> sorted(examples())
     ['airport-policing', 'gerstenslager']
     """
-    return {name: example["text"] for name, example in paper_examples().items()}
+    return {name: str(example["text"]) for name, example in paper_examples().items()}
 
 
-def paper_examples() -> dict[str, dict[str, object]] | dict[str, dict[str, str]]:
+def paper_examples() -> dict[str, dict[str, Any]]:
     """The printed inputs with their figure, tokens and, for Fig. 9, the high pairs the paper lists for each head."""
-    loaded: dict[str, dict[str, str]] = json.loads(_data("paper.json"))["examples"]
+    loaded: dict[str, dict[str, Any]] = json.loads(_data("paper.json"))["examples"]
     return loaded
 
 
 def example_document(name: str) -> Document:
+    """One of the printed inputs as a document."""
     there = examples()
     if name not in there:
         raise CorpusError(f"example:{name}: no such example; there are: {', '.join(sorted(there))}")

@@ -1,18 +1,19 @@
 """Documents: one stream of texts, whatever they are stored in.
 
-A corpus is read in a fixed order (sources as given, folders and globs sorted by path, files from top to bottom), so that
-the same command reads the same documents. Which formats there are, and what each expects, is in `formats.py`.
+A corpus is read in a fixed order (sources as given, folders and globs sorted by path, files from top to bottom), so
+that the same command reads the same documents. Which formats there are, and what each expects, is in `formats.py`.
 """
 
 from __future__ import annotations
 
 import glob
+import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from headscope.corpus import bundled
 from headscope.corpus.formats import FORMATS, Document, ReadOptions, format_of, read_hub, read_stream
@@ -83,7 +84,7 @@ def documents(
 
 
 def as_corpus(texts: Corpus | str | Path | Iterable[str | Document | Mapping[str, Any]] | None) -> Corpus:
-    """What people pass as documents: a corpus, a source, or any iterable of strings, mappings with `text`, documents."""
+    """What people pass as documents: a corpus, a source, or an iterable of strings, mappings with `text`, documents."""
     if isinstance(texts, Corpus):
         return texts
     if texts is None or isinstance(texts, (str, Path)):
@@ -103,7 +104,9 @@ def _as_document(text: str | Document | Mapping[str, Any], number: int) -> Docum
         return text
     value = text.get("text") if isinstance(text, Mapping) else text
     if not isinstance(value, str):
-        raise CorpusError(f"document {number} is {type(text).__name__}: give strings, or mappings with a string under 'text'")
+        raise CorpusError(
+            f"document {number} is {type(text).__name__}: give strings, or mappings with a string under 'text'"
+        )
     return Document(value, f"text {number}")
 
 
@@ -115,7 +118,10 @@ def _expand(source: str, options: ReadOptions) -> list[str]:
     if path.is_dir():
         found = sorted(p.as_posix() for p in path.rglob("*") if p.is_file() and not _hidden(p, path) and format_of(p))
         if not found:
-            raise CorpusError(f"{source}: no file in this folder has an ending headscope reads (.txt .md .jsonl .csv .tsv .parquet, also .gz)")
+            raise CorpusError(
+                f"{source}: no file in this folder has an ending headscope reads "
+                "(.txt .md .jsonl .csv .tsv .parquet, also .gz)"
+            )
         return found
     if path.exists():
         return [source]
@@ -134,12 +140,15 @@ def _hidden(path: Path, root: Path) -> bool:
 def _is_one_document(item: str, options: ReadOptions) -> bool:
     if item == "-" or item.startswith("hf:"):
         return False
-    return item.startswith("example:") or (options.format if options.format != "auto" else format_of(Path(item)) or "text") == "text"
+    return (
+        item.startswith("example:")
+        or (options.format if options.format != "auto" else format_of(Path(item)) or "text") == "text"
+    )
 
 
 def _read(item: str, options: ReadOptions) -> Iterator[Document]:
     if item == "-":
-        return read_stream(sys.stdin.buffer, options)
+        return read_stream(cast(io.BufferedReader, sys.stdin.buffer), options)
     if item.startswith("hf:"):
         return read_hub(item, options)
     if item.startswith("example:"):

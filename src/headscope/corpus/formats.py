@@ -26,6 +26,8 @@ class Document:
 
 @dataclass(frozen=True)
 class ReadOptions:
+    """How texts are found in files."""
+
     field: str = "text"
     format: str = "auto"
     encoding: str = "utf-8"
@@ -67,7 +69,9 @@ def read_csv(path: str, options: ReadOptions) -> Iterator[Document]:
             for row in rows:
                 if options.field not in row:
                     raise _no_field(f"{path}:1", options.field, [name for name in row if name is not None])
-                yield Document(_text_of(row[options.field], f"{path}:{rows.line_num}", options), f"{path}:{rows.line_num}")
+                yield Document(
+                    _text_of(row[options.field], f"{path}:{rows.line_num}", options), f"{path}:{rows.line_num}"
+                )
         except UnicodeDecodeError as error:
             raise _badly_encoded(f"{path}, near line {rows.line_num + 1}", error, options) from None
         except csv.Error as error:
@@ -95,14 +99,12 @@ def read_parquet(path: str, options: ReadOptions) -> Iterator[Document]:
             raise CorpusError(f"{path}: not readable as Parquet: {error}") from None
 
 
-def read_stream(stream: BinaryIO, options: ReadOptions) -> Iterator[Document]:
+def read_stream(stream: io.BufferedReader, options: ReadOptions) -> Iterator[Document]:
     """Standard input: JSON Lines where its first character is `{`, else the whole of it is one text."""
     name = "standard input"
     format = options.format
     if format == "auto":
-        buffered = io.BufferedReader(stream) if not hasattr(stream, "peek") else stream  # type: ignore[arg-type]
-        format = "jsonl" if buffered.peek(64).lstrip()[:1] == b"{" else "text"
-        stream = buffered
+        format = "jsonl" if stream.peek(64).lstrip()[:1] == b"{" else "text"
     if format == "text":
         return iter([Document(_decoded(stream.read(), name, options), name)])
     if format in ("jsonl", "lines"):
@@ -115,11 +117,15 @@ def read_hub(source: str, options: ReadOptions) -> Iterator[Document]:
     try:
         import datasets
     except ImportError:
-        raise CorpusError(f"{source}: reading hub datasets needs the extra: pip install 'headscope[datasets]'") from None
+        raise CorpusError(
+            f"{source}: reading hub datasets needs the extra: pip install 'headscope[datasets]'"
+        ) from None
     name, _, split = source.removeprefix("hf:").partition("@")
     name, _, config = name.partition(":")
     try:
-        rows: Iterable[dict[str, Any]] = datasets.load_dataset(name, config or None, split=split or "train", streaming=True)
+        rows: Iterable[dict[str, Any]] = datasets.load_dataset(
+            name, config or None, split=split or "train", streaming=True
+        )
         for number, row in enumerate(rows, start=1):
             if options.field not in row:
                 raise _no_field(source, options.field, list(row))
@@ -176,9 +182,13 @@ def _jsonl(stream: BinaryIO, name: str, options: ReadOptions) -> Iterator[Docume
         try:
             row = json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
-            raise CorpusError(f"{where}: not a JSON object: {error}. Each line must be one object, like {{\"text\": \"…\"}}") from None
+            raise CorpusError(
+                f'{where}: not a JSON object: {error}. Each line must be one object, like {{"text": "…"}}'
+            ) from None
         if not isinstance(row, dict):
-            raise CorpusError(f"{where}: expected a JSON object with a field {options.field!r}, found {type(row).__name__}")
+            raise CorpusError(
+                f"{where}: expected a JSON object with a field {options.field!r}, found {type(row).__name__}"
+            )
         if options.field not in row:
             raise _no_field(where, options.field, list(row))
         yield Document(_text_of(row[options.field], where, options), where)
@@ -189,7 +199,9 @@ def _text_of(value: object, where: str, options: ReadOptions) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise CorpusError(f"{where}: field {options.field!r} holds {type(value).__name__}, not text: choose another with --field")
+        raise CorpusError(
+            f"{where}: field {options.field!r} holds {type(value).__name__}, not text: choose another with --field"
+        )
     return value
 
 
@@ -199,7 +211,9 @@ def _decoded(raw: bytes, where: str, options: ReadOptions) -> str:
     except UnicodeDecodeError as error:
         raise _badly_encoded(where, error, options) from None
     if "\0" in text:
-        raise CorpusError(f"{where}: holds NUL bytes: a binary file, or text in another encoding (say so with --encoding utf-16)")
+        raise CorpusError(
+            f"{where}: holds NUL bytes: a binary file, or text in another encoding (say so with --encoding utf-16)"
+        )
     return text
 
 

@@ -109,8 +109,8 @@ class Cut:
         else:
             if encoding.starts is None:
                 raise CorpusError(
-                    "this model's tokenizer does not say where its tokens start in the text, which --sentences text needs: "
-                    "use --sentences tokens"
+                    "this model's tokenizer does not say where its tokens start in the text, which --sentences text "
+                    "needs: use --sentences tokens"
                 )
             sentence = sentences.by_text(sentence_starts, encoding.starts, encoding.special)
         return Window(ids=encoding.ids, special=encoding.special, sentence=sentence, end=end, comma=comma)
@@ -118,7 +118,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows side by side, padded on the right to the longest. `real` is False on padding, which takes part in nothing."""
+    """Windows side by side, padded on the right to the longest. `real` is False on padding, which takes no part."""
 
     windows: list[Window]
     ids: Ints

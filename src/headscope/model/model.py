@@ -37,7 +37,7 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        return next(iter(self.network.parameters())).device
+        return torch.device(next(iter(self.network.parameters())).device)
 
     @property
     def dtype(self) -> str:
@@ -48,9 +48,14 @@ class Model:
         return str(getattr(self.network.config, "model_type", type(self.network).__name__))
 
     @property
+    def _config(self) -> Any:
+        """The part of the configuration that speaks of the text model, where there are others (images, sound)."""
+        return self.network.config.get_text_config()
+
+    @property
     def max_length(self) -> int | None:
         """The longest window the model has positions for; None where nothing bounds it."""
-        config = self.network.config
+        config = self._config
         limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
         if not isinstance(limit, int) or limit <= 0:
             return None
@@ -77,10 +82,19 @@ class Model:
             )
         counts = sorted({heads for heads, _ in seen})
         if len(counts) > 1:
-            raise ModelError(f"{self.name}: its layers differ in their number of heads ({counts}), which a study cannot hold yet")
-        expected = getattr(self.network.config, "num_attention_heads", counts[0])
+            raise ModelError(
+                f"{self.name}: its layers differ in their number of heads ({counts}), which a study cannot hold yet"
+            )
+        expected = getattr(self._config, "num_attention_heads", counts[0])
         if expected != counts[0]:
             raise ModelError(f"{self.name}: captured {counts[0]} heads a layer where its configuration says {expected}")
+        # Layers are numbered as they are met: were some without attention, the others would bear wrong numbers.
+        depth = getattr(self._config, "num_hidden_layers", len(seen))
+        if depth != len(seen):
+            raise ModelError(
+                f"{self.name}: captured {len(seen)} layers where its configuration says {depth}: the model type "
+                f"{self.type!r} has layers without attention, or with attention that headscope cannot watch yet"
+            )
         return Anatomy(layers=len(seen), heads=counts[0], causal=all(causal for _, causal in seen))
 
     def observe(self, batch: Batch, see: See) -> None:
@@ -90,6 +104,12 @@ class Model:
             raise ModelError(f"{self.name}: captured {layers} layers where there are {self.anatomy.layers}")
 
     def _forward(self, ids: np.ndarray[Any, Any], real: np.ndarray[Any, Any], see: See) -> int:
+        known = getattr(self.network.get_input_embeddings(), "num_embeddings", None)
+        if known is not None and ids.max() >= known:
+            raise ModelError(
+                f"{self.name}: its tokenizer gives the token id {ids.max()}, but the model knows {known} tokens: "
+                "the two do not belong together"
+            )
         inputs = {
             "input_ids": torch.from_numpy(ids).to(self.device),
             "attention_mask": torch.from_numpy(real.astype(np.int64)).to(self.device),

@@ -45,7 +45,9 @@ class ModelTokens:
     def encode(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> list[Encoding]:
         fast = bool(self.tokenizer.is_fast)
         if all_windows and not fast:
-            raise ModelError(f"{self.name} is a slow tokenizer, which cannot cut a text into all its windows: use --windows first")
+            raise ModelError(
+                f"{self.name} is a slow tokenizer, which cannot cut a text into all its windows: use --windows first"
+            )
         try:
             made = self.tokenizer(
                 text,
@@ -55,7 +57,9 @@ class ModelTokens:
                 return_offsets_mapping=offsets and fast,
             )
         except Exception as error:  # a tokenizer may break on a text in ways of its own
-            raise CorpusError(f"the tokenizer {self.name} cannot read this text: {type(error).__name__}: {error}") from None
+            raise CorpusError(
+                f"the tokenizer {self.name} cannot read this text: {type(error).__name__}: {error}"
+            ) from None
         rows = made["input_ids"] if all_windows else [made["input_ids"]]
         spans = made.get("offset_mapping")
         starts = spans if all_windows or spans is None else [spans]

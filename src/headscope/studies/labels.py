@@ -28,7 +28,7 @@ RATES = {
 
 def labelled(tally: Tally, token_names: Callable[[list[int]], list[str]]) -> xr.Dataset:
     """A tally as a Dataset: sums, their blocks, and the rates."""
-    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}  # type: ignore[type-arg]
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     for quantity in QUANTITIES:
         if quantity.name not in tally.arrays:
             continue
@@ -43,7 +43,9 @@ def labelled(tally: Tally, token_names: Callable[[list[int]], list[str]]) -> xr.
     variables["most_attended_blocks"] = (("block", "layer", "token"), stacked)
     variables["most_attended"] = (("layer", "token"), stacked.sum(axis=0))
     data = xr.Dataset(variables, coords=_coordinates(tally.shape))
-    data = data.assign_coords(token=np.array(token_names(tokens), dtype=object), token_id=("token", np.array(tokens, dtype=np.int64)))
+    data = data.assign_coords(
+        token=np.array(token_names(tokens), dtype=object), token_id=("token", np.array(tokens, dtype=np.int64))
+    )
     for quantity in QUANTITIES:
         if quantity.name in data:
             data[quantity.name].attrs["long_name"] = quantity.about

@@ -8,6 +8,8 @@ from headscope.corpus.windows import SentenceMode, WindowMode
 
 
 class Options(TypedDict, total=False):
+    """What `headscope.study` takes by name."""
+
     length: int
     windows: WindowMode
     sentences: SentenceMode

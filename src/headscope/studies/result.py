@@ -73,9 +73,15 @@ class Study:
         return [int(head) for head in self.data["head"].values]
 
     @property
+    def size(self) -> str:
+        """Layers and heads in words."""
+        return f"{len(self.layers)} layers × {len(self.heads)} heads"
+
+    @property
     def whole(self) -> bool:
         """Whether all layers and heads are here, or only selected ones."""
-        return len(self.layers) == self.data.attrs["layers"] and len(self.heads) == self.data.attrs["heads"]
+        about = self.data.attrs
+        return (len(self.layers), len(self.heads)) == (int(about["layers"]), int(about["heads"]))
 
     @property
     def has_maps(self) -> bool:
@@ -83,7 +89,10 @@ class Study:
 
     def require_maps(self, wanted: str) -> None:
         if not self.has_maps:
-            raise StudyError(f"{wanted} needs the N×N maps, which this study of {self.data.attrs['length']}-token windows did not keep: run it with --maps")
+            raise StudyError(
+                f"{wanted} needs the N×N maps, which this study of {self.data.attrs['length']}-token windows did not "
+                "keep: run it with --maps"
+            )
 
     # -- rates and their uncertainty ----------------------------------------------------------------------------------
 
@@ -107,11 +116,11 @@ class Study:
 
     def standard_error(self, name: str) -> xr.DataArray:
         """Jackknife standard errors of a rate, over the blocks of texts."""
-        value, error = self.jackknife(lambda study: study.rate(name).values)
+        _, error = self.jackknife(lambda study: study.rate(name).values)
         return self.rate(name).copy(data=error)
 
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
-        """Any number (or array) derived from the sums, and its delete-one-block standard error; NaN below two blocks."""
+        """Any number (or array) derived from the sums, and its delete-one-block standard error (NaN below two)."""
         value = np.asarray(statistic(self), dtype=np.float64)
         left_out = [np.asarray(statistic(study), dtype=np.float64) for study in self._left_out]
         if len(left_out) < 2:
@@ -127,7 +136,10 @@ class Study:
         rest = self.data[[name for name in self.data.coords if name != "distance"]]
         without = []
         for block in np.flatnonzero(self.data["texts_blocks"].values):
-            sums = {name: self.data[name].variable - self.data[f"{name}_blocks"].variable.isel(block=block) for name in blocked}
+            sums = {
+                name: self.data[name].variable - self.data[f"{name}_blocks"].variable.isel(block=block)
+                for name in blocked
+            }
             without.append(Study(derived(rest.assign(sums).assign_attrs(self.data.attrs))))
         return without
 
@@ -148,23 +160,39 @@ class Study:
 
     def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Study:
         """Only some layers and heads."""
-        chosen = {name: _listed(name, wanted, there) for name, wanted, there in (("layer", layers, self.layers), ("head", heads, self.heads)) if wanted is not None}
+        chosen = {
+            name: _listed(name, wanted, there)
+            for name, wanted, there in (("layer", layers, self.layers), ("head", heads, self.heads))
+            if wanted is not None
+        }
         data = self.data.sel(chosen)
         if heads is not None:  # counted over all heads of a layer, so no longer true of the selected ones
-            over_heads = ("distinct_dominants", "attention_received", "attention_without_lines", "most_attended", "similarity")
+            over_heads = (
+                "distinct_dominants",
+                "attention_received",
+                "attention_without_lines",
+                "most_attended",
+                "similarity",
+            )
             data = data.drop_vars([name for name in data if str(name).startswith(over_heads)])
         return Study(data)
 
     def merge(self, other: Study) -> Study:
         """The study of both corpora together. Refused where model or settings differ, or the texts are the same."""
         mine, theirs = self.data.attrs, other.data.attrs
-        differing = [f"{name}: {mine.get(name)} here, {theirs.get(name)} there" for name in SETTINGS if mine.get(name) != theirs.get(name)]
+        differing = [
+            f"{name}: {mine.get(name)} here, {theirs.get(name)} there"
+            for name in SETTINGS
+            if mine.get(name) != theirs.get(name)
+        ]
         if differing:
             raise StudyError("these studies cannot be merged; they differ in " + "; ".join(differing))
         if not (self.whole and other.whole):
             raise StudyError("only whole studies can be merged, not selected layers or heads")
         if mine["corpus_hash"] == theirs["corpus_hash"]:
-            raise StudyError("both studies are of the same texts (same content hash): merged, every text would count twice")
+            raise StudyError(
+                "both studies are of the same texts (same content hash): merged, every text would count twice"
+            )
         ids = {**self._token_ids(), **other._token_ids()}
         tokens = sorted(ids, key=lambda token: ids[token])
         left, right = (study.data.reindex(token=tokens, fill_value=0) for study in (self, other))
@@ -174,7 +202,9 @@ class Study:
         for name, variable in sums.items():
             variable.attrs = dict(left[name].attrs)
         coordinates = left[[name for name in left.coords if name not in ("distance", "token_id")]]
-        merged = coordinates.assign(sums).assign_coords(token_id=("token", np.array([ids[token] for token in tokens], dtype=np.int64)))
+        merged = coordinates.assign(sums).assign_coords(
+            token_id=("token", np.array([ids[token] for token in tokens], dtype=np.int64))
+        )
         return Study(derived(merged).assign_attrs(_merged_attributes(self.manifest, other.manifest)))
 
     def _token_ids(self) -> dict[str, int]:
@@ -184,10 +214,14 @@ class Study:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write one netCDF file; into a folder, as `study.nc`. What was there before stays whole until the new one is."""
+        """Write one netCDF file; into a folder, as `study.nc`. What was there stays whole until the new one is."""
         target = Path(path)
         target = target / FILE if target.is_dir() else target
-        packed = {name: {"zlib": True, "complevel": 4} for name, variable in self.data.variables.items() if variable.ndim and variable.dtype.kind in "iuf"}
+        packed = {
+            name: {"zlib": True, "complevel": 4}
+            for name, variable in self.data.variables.items()
+            if variable.ndim and variable.dtype.kind in "iuf"
+        }
         waiting = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             self.data.to_netcdf(waiting, engine="h5netcdf", encoding=packed)
@@ -203,7 +237,7 @@ class Study:
     def __repr__(self) -> str:
         about = self.data.attrs
         state = "" if about.get("complete", 1) else ", incomplete"
-        return f"<Study of {about['model']}: {len(self.layers)} layers × {len(self.heads)} heads, {self.texts:,} texts of {about['corpus']}{state}>"
+        return f"<Study of {about['model']}: {self.size}, {self.texts:,} texts of {about['corpus']}{state}>"
 
     def _repr_html_(self) -> str:
         from headscope.page.card import study_card
@@ -222,7 +256,9 @@ def open_study(path: str | Path) -> Study:
     except Exception as error:  # h5netcdf and HDF5 raise what they like on files that are not theirs
         raise StudyError(f"{source}: not readable as netCDF: {error}") from None
     if data.attrs.get("format") != FORMAT:
-        raise StudyError(f"{source}: not a headscope study of format {FORMAT} (its format is {data.attrs.get('format', 'unknown')})")
+        raise StudyError(
+            f"{source}: not a headscope study of format {FORMAT} (its format is {data.attrs.get('format', 'unknown')})"
+        )
     return Study(data)
 
 
@@ -258,4 +294,7 @@ def _merged_attributes(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str
         stopped_by="; ".join(reason for reason in (mine["stopped_by"], theirs["stopped_by"]) if reason),
         command=f"{mine['command']} + {theirs['command']}",
     )
-    return {name: json.dumps(value, ensure_ascii=False) if name in JSON_ATTRIBUTES else value for name, value in merged.items()}
+    return {
+        name: json.dumps(value, ensure_ascii=False) if name in JSON_ATTRIBUTES else value
+        for name, value in merged.items()
+    }

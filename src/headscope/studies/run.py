@@ -91,7 +91,13 @@ def study(
 
     def result(stopped_by: str = "") -> Study:
         made = labelled(total, model.tokens.names)
-        how = {"sample": fraction, "batch_size": size, "kernel": kernel, "command": command, "duration_seconds": time.monotonic() - started}
+        how = {
+            "sample": fraction,
+            "batch_size": size,
+            "kernel": kernel,
+            "command": command,
+            "duration_seconds": time.monotonic() - started,
+        }
         return Study(made.assign_attrs({**_manifest(model, settings, reading, stopped_by), **how}))
 
     try:
@@ -145,9 +151,15 @@ class _Reading:
 def _check_length(model: Model, settings: Settings) -> None:
     limit = model.max_length
     if limit is not None and settings.length > limit:
-        raise StudyError(f"length is {settings.length}, but {model.name} has positions for {limit} tokens: choose --length {limit} or less")
+        raise StudyError(
+            f"length is {settings.length}, but {model.name} has positions for {limit} tokens: "
+            f"choose --length {limit} or less"
+        )
     if settings.length < model.tokens.added + settings.min_tokens:
-        raise StudyError(f"length is {settings.length}, of which this model's special tokens take {model.tokens.added}: choose a larger --length")
+        raise StudyError(
+            f"length is {settings.length}, of which this model's special tokens take {model.tokens.added}: "
+            "choose a larger --length"
+        )
 
 
 def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: str) -> dict[str, Any]:
@@ -178,7 +190,10 @@ def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: s
         "excerpts": json.dumps(reading.excerpts, ensure_ascii=False),
         "complete": int(not stopped_by),
         "stopped_by": stopped_by,
-        "versions": json.dumps({name: _version(name) for name in ("torch", "transformers", "numpy", "xarray")} | {"python": platform.python_version()}),
+        "versions": json.dumps(
+            {name: _version(name) for name in ("torch", "transformers", "numpy", "xarray")}
+            | {"python": platform.python_version()}
+        ),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "platform": sys.platform,
     }

@@ -1,8 +1,8 @@
-"""What a study is asked to do. Every field is an option of the command line and of `headscope.study`, under one name."""
+"""What a study is asked to do. Every field is an option of the command line and of `headscope.study`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import get_args
 
 from headscope.corpus.windows import Cut, SentenceMode, WindowMode
@@ -18,6 +18,8 @@ LARGEST_MAPS = 256
 
 @dataclass(frozen=True)
 class Settings:
+    """METHOD §1 and §2, its defaults."""
+
     length: int = 128
     windows: WindowMode = "first"
     sentences: SentenceMode = "tokens"
@@ -50,6 +52,3 @@ class Settings:
     @property
     def keeps_maps(self) -> bool:
         return self.length <= LARGEST_MAPS if self.maps is None else self.maps
-
-
-OPTION_NAMES = frozenset(field.name for field in fields(Settings))

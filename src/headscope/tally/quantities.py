@@ -82,18 +82,36 @@ QUANTITIES = (
     Quantity("repeat_rate_texts", (*LH, "rate_bin"), "texts by their own equal/pairs"),
     Quantity("repeat_rate_in_sentence_texts", (*LH, "rate_bin"), "texts by their own equal_same/same"),
     Quantity("same_sentence_rate_texts", (*LH, "rate_bin"), "texts by their own same/pairs"),
-    Quantity("dominant_share_texts", (*LH, "rate_bin"), "texts by the share of high pairs that include the dominant token"),
+    Quantity(
+        "dominant_share_texts", (*LH, "rate_bin"), "texts by the share of high pairs that include the dominant token"
+    ),
     Quantity("dominant_share_sum", LH, "sum of that share over texts", real=True),
     Quantity("texts_with_pairs", LH, "texts in which the head has high pairs"),
-    Quantity("shuffled_share_sum", LH, "sum of the dominant share of as many pairs drawn at random", real=True, sample=True),
+    Quantity(
+        "shuffled_share_sum", LH, "sum of the dominant share of as many pairs drawn at random", real=True, sample=True
+    ),
     Quantity("shuffled_share_texts", LH, "texts in that sum", sample=True),
-    Quantity("distinct_dominants", ("layer", "count"), "texts by the number of different dominant tokens over the heads"),
+    Quantity(
+        "distinct_dominants", ("layer", "count"), "texts by the number of different dominant tokens over the heads"
+    ),
     Quantity("location", (*LH, "position_i", "position_j"), "high elements by position"),
     Quantity("value_histogram", (*LH, "value_bin"), "normalized values C/max(C), i<j", sample=True),
     Quantity("near_bin_edge", LH, "values within 1e-5 of an edge of that histogram", sample=True),
-    Quantity("similarity", ("layer", "position_i", "position_j"), "sum over texts and heads of C/max(C)", real=True, sample=True),
+    Quantity(
+        "similarity",
+        ("layer", "position_i", "position_j"),
+        "sum over texts and heads of C/max(C)",
+        real=True,
+        sample=True,
+    ),
     Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
-    Quantity("attention_without_lines", ("layer", "query", "key"), "head-summed maps, line columns zeroed", real=True, sample=True),
+    Quantity(
+        "attention_without_lines",
+        ("layer", "query", "key"),
+        "head-summed maps, line columns zeroed",
+        real=True,
+        sample=True,
+    ),
     Quantity(
         "attention_without_lines_and_diagonal",
         ("layer", "query", "key"),
@@ -102,7 +120,17 @@ QUANTITIES = (
         sample=True,
     ),
     Quantity("attention_offset", (*LH, "offset"), "attention by key − query", real=True),
-    Quantity("attention_received", ("layer", "receiver"), "attention that goes to each receiver, over heads and queries", real=True),
-    Quantity("attention_spread", ("receiver",), "what each receiver would get from one head that spreads its attention evenly", real=True),
+    Quantity(
+        "attention_received",
+        ("layer", "receiver"),
+        "attention that goes to each receiver, over heads and queries",
+        real=True,
+    ),
+    Quantity(
+        "attention_spread",
+        ("receiver",),
+        "what each receiver would get from one head that spreads its attention evenly",
+        real=True,
+    ),
 )
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}

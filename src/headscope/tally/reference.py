@@ -64,10 +64,10 @@ class ReferenceTallier:
     def _count_head(self, window: Window, layer: int, head: int, output: Floats) -> int | None:
         """Everything about one head's similarity matrix; returns its dominant token."""
         t, block, at = self.tally, window.block, (window.block, layer, head)
+        if not np.isfinite(output).all():
+            raise not_finite(layer, head)
         matrix = equations.similarity(output)
         largest = matrix.max()
-        if not np.isfinite(largest):
-            raise not_finite(layer, head)
         elements = equations.high(matrix, self.counting.theta)
         pairs = equations.pairs_of(elements)
         equal = [window.ids[i] == window.ids[j] for i, j in pairs]
@@ -139,7 +139,7 @@ class ReferenceTallier:
 
 
 def rate_bin(part: int, whole: int) -> int:
-    """The bin of part/whole among 50 on [0, 1], the last closed on both sides; in integers, so never off by rounding."""
+    """The bin of part/whole among 50 on [0, 1], the last closed on both sides; in integers, so it never rounds."""
     return min(RATE_BINS * int(part) // int(whole), RATE_BINS - 1)
 
 

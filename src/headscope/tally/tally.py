@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Tally:
-    """One array for each quantity, blocks first where it is kept in blocks; and, by token id, which were most attended."""
+    """One array for each quantity, blocks first where it is kept in blocks; and which tokens were most attended."""
 
     shape: Shape
     arrays: dict[str, Array]
@@ -74,15 +74,18 @@ class Counting:
 
 
 def array_shape(quantity: Quantity, shape: Shape) -> tuple[int, ...]:
+    """An array's shape, blocks first where the quantity is kept in blocks."""
     sizes = shape.sizes()
     return ((BLOCKS,) if quantity.in_blocks else ()) + tuple(sizes[dim] for dim in quantity.dims)
 
 
 def dtype(quantity: Quantity) -> type[np.float64] | type[np.int64]:
+    """Counts are exact integers, reals are summed in double precision."""
     return np.float64 if quantity.real else np.int64
 
 
 def not_finite(layer: int, head: int) -> ModelError:
+    """The error for outputs that are NaN or infinite."""
     return ModelError(
         f"the outputs of head L{layer}H{head} are not finite numbers (NaN or infinity): broken weights, "
         "or a numeric type too narrow for this model (try --dtype float32)"

@@ -39,7 +39,9 @@ class VectorizedTallier:
         self.ids, self.real = ids, real
         self.both = real[:, :, None] & real[:, None, :]
         self.blocks = torch.tensor([window.block for window in batch.windows], device=self.device)
-        self.sampled = torch.tensor([window.sampled(self.counting.fraction) for window in batch.windows], device=self.device)
+        self.sampled = torch.tensor(
+            [window.sampled(self.counting.fraction) for window in batch.windows], device=self.device
+        )
 
         equal = (ids[:, :, None] == ids[:, None, :]) & self.both
         same = (sentence[:, :, None] == sentence[:, None, :]) & self.both
@@ -83,11 +85,13 @@ class VectorizedTallier:
         width = torch.float64 if output.dtype == torch.float64 else torch.float32
         written = output.to(width).transpose(1, 2).masked_fill(~self.real[:, None, :, None], 0)
         matrix = written @ written.transpose(2, 3)
+        # Where every token's product with itself is finite, so are all others (Cauchy–Schwarz).
+        finite = torch.isfinite(matrix.diagonal(dim1=2, dim2=3)).all(2).all(0)
+        if not bool(finite.all()):
+            raise not_finite(layer, int((~finite).nonzero()[0, 0]))
         matrix.diagonal(dim1=2, dim2=3).zero_()
         # Padding and diagonal are 0, so the largest is never below 0, and where it is 0 nothing lies above θ times it.
         largest = matrix.amax((2, 3))
-        if not bool(torch.isfinite(largest).all()):
-            raise not_finite(layer, int((~torch.isfinite(largest)).any(0).nonzero()[0, 0]))
         elements = matrix > self.counting.theta * largest[..., None, None]
         high = elements.to(self.count_dtype)
 
@@ -217,7 +221,7 @@ class VectorizedTallier:
 
     def _grouped(self, values: Tensor) -> tuple[Tensor, np.ndarray[tuple[int], np.dtype[np.int64]]]:
         """Sum maps (B, …) over the texts of each block that occurs in this batch."""
-        present, group = self.blocks.unique(return_inverse=True)
+        present, group = torch.unique(self.blocks, return_inverse=True)
         sums = torch.zeros((len(present), *values.shape[1:]), dtype=values.dtype, device=self.device)
         return sums.index_add_(0, group, values), present.cpu().numpy()
 

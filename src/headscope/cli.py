@@ -1,0 +1,314 @@
+"""The command line: arguments in, one call, words out.
+
+Exit codes: 0 done; 1 an error that the message explains; 2 the command itself was not understood; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from headscope.errors import HeadscopeError, Stopped, StudyError
+
+if TYPE_CHECKING:
+    from headscope.model.model import Model
+    from headscope.studies.result import Study
+
+FAILED, INTERRUPTED = 1, 130
+
+app = typer.Typer(
+    name="headscope",
+    help="What every attention head of a transformer writes, measured over whole corpora.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="A study's folder, or its study.nc.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")]
+
+
+@app.command()
+def study(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXTS]...",
+            help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts.",
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Hub name, folder, or `minilm`, the bundled model.")] = "minilm",
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("study"),
+    field: Annotated[
+        str, typer.Option(help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
+    ] = "text",
+    format: Annotated[str, typer.Option(help="auto (by ending), text, lines, jsonl, csv, parquet.")] = "auto",
+    encoding: Annotated[str, typer.Option(help="Of text files.")] = "utf-8",
+    limit: Annotated[int | None, typer.Option(help="Read at most so many documents.")] = None,
+    length: Annotated[int, typer.Option(help="Tokens in a window.")] = 128,
+    windows: Annotated[
+        str, typer.Option(help="first: each document's first window; all: every window of it.")
+    ] = "first",
+    sentences: Annotated[
+        str, typer.Option(help="tokens: a sentence ends with a token . ! ?; text: a sentence splitter on the raw text.")
+    ] = "tokens",
+    min_tokens: Annotated[int, typer.Option(help="Skip documents with fewer tokens, special ones aside.")] = 2,
+    theta: Annotated[float, typer.Option(help="θ: high similarities exceed θ times the largest.")] = 0.3,
+    tau: Annotated[float, typer.Option(help="τ: lines draw more than τ of the strongest column's attention.")] = 0.3,
+    sample: Annotated[
+        float | None,
+        typer.Option(help="Fraction of texts for the costly quantities. Default: 1 up to 2,000 documents, else 0.05."),
+    ] = None,
+    maps: Annotated[
+        bool | None, typer.Option("--maps/--no-maps", help="Keep N×N maps. Default: up to 256 tokens.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Texts at once; the result does not depend on it.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16.")] = "float32",
+    kernel: Annotated[
+        str, typer.Option(help="vectorized, or reference: the definition in plain loops, slow.")
+    ] = "vectorized",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another study in the output folder.")] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Open pickled weights, which can run code.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Study a corpus: from texts to every corpus figure and finding.
+
+    Examples:
+
+        headscope study
+
+        headscope study articles.jsonl --model google-bert/bert-base-uncased --out bert/
+
+        headscope study books/ --windows all --sentences text --out books-study/
+
+        zcat corpus.jsonl.gz | headscope study - --field body --limit 500
+    """
+    from headscope import output, terminal
+    from headscope.corpus.documents import documents
+    from headscope.model.loading import load
+    from headscope.studies.run import study as run
+    from headscope.studies.settings import Settings
+
+    options: dict[str, Any] = {
+        "length": length, "windows": windows, "sentences": sentences, "min_tokens": min_tokens,
+        "theta": theta, "tau": tau, "sample": sample, "maps": maps,
+    }  # fmt: skip
+    settings = Settings(**options)
+    corpus = documents(sources, field=field, format=format, encoding=encoding, limit=limit)
+    loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
+    output.prepare(out, expected=_identity(loaded, settings, corpus.name), overwrite=overwrite)
+    command = shlex.join(["headscope", *sys.argv[1:]])
+    try:
+        with terminal.metering(quiet=quiet or as_json) as meter:
+            made = run(loaded, corpus, batch_size=batch_size, kernel=kernel, progress=meter, command=command, **options)
+    except Stopped as stopped:
+        _save_unfinished(stopped, out)
+        raise typer.Exit(INTERRUPTED if stopped.interrupted else FAILED) from None
+    found = output.write(made, out)
+    _show(made, as_json=as_json)
+    skipped = made.manifest["documents_skipped"]
+    if skipped:
+        terminal.note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
+    if not as_json:
+        terminal.note(
+            f"{sum(f.verdict == 'holds' for f in found)} of {len(found)} claims hold. Report: {out / output.REPORT}"
+        )
+
+
+@app.command()
+def findings(
+    source: StudyPath,
+    as_json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+) -> None:
+    """The paper's twelve claims, measured in a study.
+
+    Examples:
+
+        headscope findings bert/
+
+        headscope findings bert/ --json | jq '.findings[] | {number, value, verdict}'
+    """
+    from headscope.studies.findings import as_markdown
+    from headscope.studies.findings import findings as find
+    from headscope.studies.result import open_study
+
+    opened = open_study(source)
+    if markdown:
+        typer.echo(as_markdown(opened, find(opened)), nl=False)
+    else:
+        _show(opened, as_json=as_json)
+
+
+@app.command()
+def figures(
+    source: StudyPath,
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
+    only: Annotated[
+        str | None, typer.Option(help="Numbers of the figures wanted: 2,3,6a,6b,7,8,10,11a,11b,13,values.")
+    ] = None,
+    layers: Annotated[str | None, typer.Option(help="Layers to draw: 0,5,10-11. Default: the paper's.")] = None,
+    heads: Annotated[str | None, typer.Option(help="Heads to draw: 2,8 or 0-3.")] = None,
+    formats: Annotated[str, typer.Option(help="Any of png,svg,pdf.")] = "png,svg,pdf",
+    as_json: AsJson = False,
+) -> None:
+    """The paper's corpus figures, from a study.
+
+    Examples:
+
+        headscope figures bert/ --out figures/
+
+        headscope figures bert/ --only 7,13 --layers 0,5,11 --formats pdf
+    """
+    from headscope.figures import DRAWINGS, draw, save
+    from headscope.output import FORMATS
+    from headscope.studies.result import open_study
+
+    opened = open_study(source)
+    wanted = [part.strip() for part in formats.split(",") if part.strip()]
+    unknown = [name for name in wanted if name not in FORMATS]
+    if unknown or not wanted:
+        raise StudyError(f"unknown format {', '.join(unknown) or formats!r}; there are: {', '.join(FORMATS)}")
+    numbers = (
+        [part.strip() for part in only.split(",")]
+        if only
+        else [n for n, d in DRAWINGS.items() if opened.has_maps or not d.needs_maps]
+    )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        written = []
+        for number in numbers:
+            figure = draw(opened, number, layers=_numbers(layers, "layers"), heads=_numbers(heads, "heads"))
+            written += save(figure, out, DRAWINGS[number].stem, wanted)
+    except OSError as error:
+        raise StudyError(f"{out}: cannot be written: {error.strerror or error}") from None
+    typer.echo(json.dumps([str(path) for path in written]) if as_json else "\n".join(str(path) for path in written))
+
+
+@app.command()
+def report(
+    source: StudyPath,
+    out: Annotated[Path | None, typer.Option(help="The page's file. Default: report.html beside the study.")] = None,
+) -> None:
+    """One self-contained page of a study: findings, heads, figures, manifest.
+
+    Example:
+
+        headscope report bert/ --out bert.html
+    """
+    from headscope.output import REPORT, make_report, write_text
+    from headscope.studies.result import open_study
+
+    target = out or (source if source.is_dir() else source.parent) / REPORT
+    write_text(target, make_report(open_study(source)))
+    typer.echo(target)
+
+
+@app.command()
+def models(as_json: AsJson = False) -> None:
+    """List the models that can be used right now, and how to get more."""
+    from dataclasses import asdict
+
+    from headscope import terminal
+    from headscope.model.available import available
+
+    there = available()
+    if as_json:
+        typer.echo(json.dumps([asdict(model) for model in there], indent=2))
+    else:
+        terminal.show_models(there)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from headscope import __version__
+
+        typer.echo(f"headscope {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; every error of ours ends in one message, without a traceback."""
+    try:
+        status = app(standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        status = ended.exit_code
+    except click.ClickException as misused:
+        misused.show()
+        status = misused.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted")
+        status = INTERRUPTED
+    except HeadscopeError as error:
+        _complain(error)
+        status = FAILED
+    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+        sys.stderr.close()
+        status = FAILED
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _complain(message: object) -> None:
+    from headscope import terminal
+
+    terminal.complain(message)
+
+
+def _show(made: Study, *, as_json: bool) -> None:
+    from headscope import terminal
+    from headscope.studies.findings import as_json as dumped
+    from headscope.studies.findings import findings as find
+
+    found = find(made)
+    if as_json:
+        typer.echo(dumped(made, found), nl=False)
+    else:
+        terminal.show_findings(made, found)
+
+
+def _identity(model: Model, settings: Any, corpus: str) -> dict[str, Any]:
+    """What must agree with a study already in the output folder for this run to replace it."""
+    named = ("length", "windows", "sentences", "min_tokens", "theta", "tau")
+    return {"model": model.name, "weight_hash": model.weight_hash, "dtype": model.dtype, "corpus": corpus} | {
+        name: getattr(settings, name) for name in named
+    }
+
+
+def _save_unfinished(stopped: Stopped, out: Path) -> None:
+    from headscope import output
+
+    if stopped.study is None:
+        _complain(f"{stopped}: no text was finished")
+    elif output.keeps_more(out, stopped.study):
+        _complain(f"{stopped}\n{out} already holds more texts of this study, and was left as it is")
+    else:
+        output.write(stopped.study, out)
+        _complain(f"{stopped}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete")
+
+
+def _numbers(text: str | None, name: str) -> list[int] | None:
+    """`0,5,10-11` as numbers."""
+    if text is None:
+        return None
+    numbers: list[int] = []
+    for part in text.split(","):
+        start, dash, end = part.strip().partition("-")
+        if not start.isdigit() or (dash and not end.isdigit()):
+            raise StudyError(f"{name} {text!r}: write numbers and ranges, like 0,5,10-11")
+        numbers += range(int(start), int(end or start) + 1)
+    return numbers

@@ -1,0 +1,118 @@
+"""What people see in a terminal: findings as a table, progress, errors. Results go to stdout, the rest to stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from headscope.model.available import MORE, Available
+from headscope.studies.findings import Finding
+from headscope.studies.result import Study
+from headscope.studies.run import Progress as Done
+
+VERDICT_STYLE = {"holds": "bold green", "does not hold": "bold red", "cannot be measured": "dim"}
+
+
+def printable(text: object) -> str:
+    """Text as a terminal may show it: nothing in it can move the cursor or change colours."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}"
+        for character in str(text)
+    )
+
+
+def complain(message: object) -> None:
+    """An error, for people."""
+    Console(stderr=True, soft_wrap=True).print(Text.assemble(("headscope: ", "bold red"), printable(message)))
+
+
+def note(message: object) -> None:
+    """A word beside the result."""
+    Console(stderr=True, soft_wrap=True).print(Text(printable(message)))
+
+
+def show_findings(study: Study, found: Sequence[Finding]) -> None:
+    """The findings table."""
+    about = study.manifest
+    table = Table(
+        title=Text(printable(f"{about['model']} on {about['corpus']}: {study.texts:,} texts, {study.size}")),
+        caption="± is one standard error. What each number rests on: findings.md, report.html",
+        title_justify="left",
+        caption_justify="left",
+        show_lines=False,
+        row_styles=["", "on grey11"] if sys.stdout.isatty() else None,
+    )
+    table.add_column("", justify="right")
+    table.add_column("the paper's claim", ratio=1)
+    table.add_column("measured here", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for finding in found:
+        table.add_row(
+            str(finding.number),
+            Text(finding.claim),
+            Text(finding.number_text),
+            Text(finding.verdict, style=VERDICT_STYLE[finding.verdict]),
+        )
+    Console().print(table)
+
+
+def show_models(models: Sequence[Available]) -> None:
+    """What can be loaded, and how to get more."""
+    table = Table(title="Models that can be used right now", title_justify="left")
+    for column in ("name", "from", "ready", "note"):
+        table.add_column(column, overflow="fold")
+    for model in models:
+        table.add_row(
+            Text(printable(model.name)), model.source, "yes" if model.ready else "no", Text(printable(model.note))
+        )
+    console = Console()
+    console.print(table)
+    console.print("More:", *MORE, sep="\n  ", soft_wrap=True, markup=False, highlight=False)
+
+
+class _Speed(ProgressColumn):
+    """Texts finished, and how many a second."""
+
+    def render(self, task: Task) -> Text:
+        texts, started = task.fields.get("texts", 0), task.fields["started"]
+        rate = texts / max(time.monotonic() - started, 1e-9)
+        return Text(f"{texts:,} texts, {rate:,.1f}/s")
+
+
+class _Remaining(ProgressColumn):
+    """Time left, where the number of documents is known."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None or not task.completed:
+            return Text("")
+        seconds = int((time.monotonic() - task.fields["started"]) * (task.total - task.completed) / task.completed)
+        return Text(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left")
+
+
+class Meter:
+    """Shows how far a study is."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("studying", total=None, texts=0, started=time.monotonic())
+
+    def __call__(self, done: Done) -> None:
+        self._progress.update(self._task, total=done.expected, completed=done.documents, texts=done.texts)
+
+
+@contextmanager
+def metering(*, quiet: bool) -> Iterator[Meter | None]:
+    """A progress line on stderr while a study runs."""
+    if quiet:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield Meter(progress)
