@@ -101,7 +101,9 @@ def random_study(
     """A study of random outputs over random windows: every quantity is filled, none means anything."""
     random = np.random.default_rng(seed)
     shape = Shape(layers, heads, length, maps)
-    windows = [window([CLS, *random.integers(3, 9, random.integers(4, length - 1)).tolist(), SEP]) for _ in range(texts)]
+    windows = [
+        window([CLS, *random.integers(3, 9, random.integers(4, length - 1)).tolist(), SEP]) for _ in range(texts)
+    ]
     longest = max(len(w) for w in windows)
     outputs = [torch.from_numpy(random.normal(0.4, 1, (texts, longest, heads, 4))) for _ in range(layers)]
     maps_ = [masked_maps(random, windows, heads, longest) for _ in range(layers)]

@@ -13,7 +13,7 @@ max(C) = 4, θ = 0.3: high are those above 1.2: (0,1), (0,3), (1,3).
     The value 7 (positions 1 and 3) is in all three pairs, in (1,3) once; 1 is in two; so 7 dominates with 3 of 3.
 Head 1 writes zeros: max(C) = 0, no high pairs, no dominant token.
 Head 2 writes (1,0) everywhere: C = 1 off the diagonal, all 10 pairs high.
-    equal: 1 (1,3).  Same sentence: 01 02 12 34 = 4.  Both: 0.  Distances: four of 1, three of 2, two of 3, one of 4: 20.
+    equal: 1 (1,3).  Same sentence: 01 02 12 34 = 4.  Both: 0.  Distances: 4 of 1, 3 of 2, 2 of 3, 1 of 4: 20.
     7 is in 4 + 4 pairs, (1,3) counted once: 7 of 10. Ten pairs drawn at random of ten are the same ten: 7 of 10 too.
 
 All pairs: 10; equal 1; same sentence 4; both 0.
@@ -178,7 +178,7 @@ def test_attention_offset(made: Study):
 
 
 def test_attention_received(made: Study):
-    # Column 0 is the first token: 3 + 1 + 1. Column 4 the last special one: .5 + 1 + 1. Column 2 a sentence end: .75 + 2.
+    # Column 0 is the first token: 3 + 1 + 1. Column 4 the last special: .5 + 1 + 1. Column 2 a sentence end: .75 + 2.
     # Of columns 1 and 3, all attention lies on the diagonal: .5 + .25 + 2 + 2.
     received = dict(zip(RECEIVERS, held(made, "attention_received")[0], strict=True))
     assert received == {
@@ -217,7 +217,9 @@ def test_blocks(made: Study):
 def test_names_dims_and_types_of_the_method(made: Study):
     lh = ("layer", "head")
     expected = {
-        **dict.fromkeys(("texts", "sample_texts", "all_pairs", "all_equal", "all_same", "all_equal_same"), ((), "int64")),
+        **dict.fromkeys(
+            ("texts", "sample_texts", "all_pairs", "all_equal", "all_same", "all_equal_same"), ((), "int64")
+        ),
         **dict.fromkeys(("pairs", "equal", "same", "equal_same", "near_threshold", "texts_with_pairs"), (lh, "int64")),
         **dict.fromkeys(("repeat_rate", "repeat_rate_in_sentence", "same_sentence_rate"), (lh, "float64")),
         **dict.fromkeys(("mean_distance", "dominant_share", "dominant_share_sum"), (lh, "float64")),
@@ -274,7 +276,7 @@ def test_ties_go_to_the_token_met_first(kernel: str):
 @pytest.mark.parametrize("kernel", TALLIERS)
 def test_receivers_count_in_order(kernel: str):
     # [CLS] , a . [SEP], attention spread evenly over all five: columns 0, 1, 3, 4 have receivers of their own, though
-    # their tokens are also "itself" or "neighbour" to some; of column 2 one element is itself, two neighbours, two rest.
+    # their tokens are also "itself" or "neighbour" to some; of column 2 one element is itself, two neighbours, two not.
     maps = torch.full((1, 1, 5, 5), 0.2, dtype=torch.float64)
     output = torch.zeros((1, 5, 1, 1), dtype=torch.float64)
     counted = tally(kernel, Counting(Shape(1, 1, 5), 0.3, 0.3, 1.0), [window([1, 5, 7, 4, 2])], [output], [maps])
@@ -296,7 +298,11 @@ def test_causal_attention_spreads_over_what_came_before(kernel: str):
 def test_outside_the_sample_only_the_costly_quantities_are_missing(kernel: str):
     counted = tally(kernel, Counting(SHAPE, 0.3, 0.5, 0.0), [WINDOW], [OUTPUT], [ATTENTION])
     for quantity in QUANTITIES:
-        assert (counted[quantity.name].sum() == 0) == quantity.sample or quantity.name in ("equal_same", "all_equal_same", "near_threshold")
+        assert (counted[quantity.name].sum() == 0) == quantity.sample or quantity.name in (
+            "equal_same",
+            "all_equal_same",
+            "near_threshold",
+        )
 
 
 def test_a_tally_adds():

@@ -1,4 +1,4 @@
-"""The vectorized tally against the plain loops, on random inputs with padding; and what any tally must not depend on."""
+"""The vectorized tally against the plain loops, on random inputs with padding; what a tally must not depend on."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ cases = st.builds(
 def assert_equal(one: Tally, other: Tally) -> None:
     for quantity in QUANTITIES:
         if quantity.real:
-            np.testing.assert_allclose(one[quantity.name], other[quantity.name], rtol=1e-12, atol=1e-13, err_msg=quantity.name)
+            np.testing.assert_allclose(
+                one[quantity.name], other[quantity.name], rtol=1e-12, atol=1e-13, err_msg=quantity.name
+            )
         else:
             np.testing.assert_array_equal(one[quantity.name], other[quantity.name], err_msg=quantity.name)
     assert one.most_attended.keys() == other.most_attended.keys()

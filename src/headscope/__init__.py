@@ -7,19 +7,25 @@
 ('layer', 'head')
 """
 
-from headscope.corpus.bundled import examples
-from headscope.corpus.documents import Corpus, Document, documents
-from headscope.errors import CorpusError, HeadscopeError, ModelError, Stopped, StudyError
-from headscope.model.loading import load
-from headscope.model.model import Model
-from headscope.studies.result import Study, open_study
-from headscope.studies.run import Progress, study
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headscope.corpus.bundled import examples
+    from headscope.corpus.documents import Corpus, Document, documents
+    from headscope.errors import CorpusError, HeadscopeError, ModelError, Stopped, StudyError
+    from headscope.model.loading import load
+    from headscope.model.model import Model
+    from headscope.studies.findings import Finding, findings
+    from headscope.studies.result import Study, open_study
+    from headscope.studies.run import Progress, study
 
 __version__ = "0.1.0"
 __all__ = [
     "Corpus",
     "CorpusError",
     "Document",
+    "Finding",
     "HeadscopeError",
     "Model",
     "ModelError",
@@ -29,7 +35,31 @@ __all__ = [
     "StudyError",
     "documents",
     "examples",
+    "findings",
     "load",
     "open_study",
     "study",
 ]
+
+_ROOMS = {
+    "headscope.corpus.bundled": ("examples",),
+    "headscope.corpus.documents": ("Corpus", "Document", "documents"),
+    "headscope.errors": ("CorpusError", "HeadscopeError", "ModelError", "Stopped", "StudyError"),
+    "headscope.model.loading": ("load",),
+    "headscope.model.model": ("Model",),
+    "headscope.studies.findings": ("Finding", "findings"),
+    "headscope.studies.result": ("Study", "open_study"),
+    "headscope.studies.run": ("Progress", "study"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Names are looked up when they are first used: `headscope --help` should not wait for torch."""
+    for room, names in _ROOMS.items():
+        if name in names:
+            return getattr(import_module(room), name)
+    raise AttributeError(f"module 'headscope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from headscope.errors import HeadscopeError, Stopped, StudyError
@@ -108,16 +107,19 @@ def study(
         "theta": theta, "tau": tau, "sample": sample, "maps": maps,
     }  # fmt: skip
     settings = Settings(**options)
-    corpus = documents(sources, field=field, format=format, encoding=encoding, limit=limit)
-    loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
-    output.prepare(out, expected=_identity(loaded, settings, corpus.name), overwrite=overwrite)
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
     command = shlex.join(["headscope", *sys.argv[1:]])
     try:
+        loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
+        output.prepare(out, expected=_identity(loaded, settings, corpus.name), overwrite=overwrite)
         with terminal.metering(quiet=quiet or as_json) as meter:
             made = run(loaded, corpus, batch_size=batch_size, kernel=kernel, progress=meter, command=command, **options)
     except Stopped as stopped:
         _save_unfinished(stopped, out)
         raise typer.Exit(INTERRUPTED if stopped.interrupted else FAILED) from None
+    except KeyboardInterrupt:
+        _complain("interrupted before any text was studied")
+        raise typer.Exit(INTERRUPTED) from None
     found = output.write(made, out)
     _show(made, as_json=as_json)
     skipped = made.manifest["documents_skipped"]
@@ -245,22 +247,10 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def main() -> None:
     """Run the command line; every error of ours ends in one message, without a traceback."""
     try:
-        status = app(standalone_mode=False)
-    except click.exceptions.Exit as ended:
-        status = ended.exit_code
-    except click.ClickException as misused:
-        misused.show()
-        status = misused.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted")
-        status = INTERRUPTED
+        app()
     except HeadscopeError as error:
         _complain(error)
-        status = FAILED
-    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        sys.stderr.close()
-        status = FAILED
-    sys.exit(status if isinstance(status, int) else 0)
+        sys.exit(FAILED)
 
 
 def _complain(message: object) -> None:

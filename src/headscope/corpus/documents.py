@@ -9,15 +9,26 @@ from __future__ import annotations
 import glob
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 from headscope.corpus import bundled
-from headscope.corpus.formats import FORMATS, Document, ReadOptions, format_of, read_hub, read_stream
+from headscope.corpus.formats import (
+    FORMATS,
+    Document,
+    ReadOptions,
+    format_of,
+    read_hub,
+    read_stream,
+    whole_characters,
+)
 from headscope.errors import CorpusError
+
+SHOWN = 200
+"""characters of a source that an error message repeats"""
 
 __all__ = ["Corpus", "Document", "as_corpus", "documents"]
 
@@ -48,6 +59,10 @@ class Corpus:
         counted = sum(1 for _ in islice(self, at_most + 1))
         return counted if counted <= at_most else None
 
+    def known_to_hold(self, at_most: int) -> bool:
+        """Whether there are certainly no more documents than this, be it for the limit set on a stream."""
+        return (self.limit is not None and self.limit <= at_most) or self.count(at_most) is not None
+
 
 def documents(
     sources: str | Path | Iterable[str | Path] | None = None,
@@ -69,17 +84,19 @@ def documents(
     if format != "auto" and format not in FORMATS:
         raise CorpusError(f"unknown format {format!r}; there are: auto, {', '.join(FORMATS)}")
     options = ReadOptions(field=field, format=format, encoding=_known_encoding(encoding))
-    given = [sources] if isinstance(sources, (str, Path)) else list(sources or [])
-    if not given:
+    if sources is None:
         return Corpus("bundled openings", bundled.openings, size=bundled.OPENINGS, limit=limit)
-    items = [item for source in given for item in _expand(str(source), options)]
+    given = [sources] if isinstance(sources, (str, Path)) else list(sources)
+    if not given:
+        raise CorpusError("the list of sources is empty: name at least one, or give None for the bundled texts")
+    items = [item for source in given for item in _expand(str(source))]
     size = len(items) if all(_is_one_document(item, options) for item in items) else None
     return Corpus(
-        name=" ".join(str(source) for source in given),
+        name=whole_characters(" ".join(str(source) for source in given)),
         read=lambda: (document for item in items for document in _read(item, options)),
         size=size,
         limit=limit,
-        rereadable="-" not in items,
+        rereadable=all(_is_rereadable(item) for item in items),
     )
 
 
@@ -89,13 +106,15 @@ def as_corpus(texts: Corpus | str | Path | Iterable[str | Document | Mapping[str
         return texts
     if texts is None or isinstance(texts, (str, Path)):
         return documents(texts)
-    kept = texts if isinstance(texts, (list, tuple)) else None
+    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
+        raise CorpusError(f"documents are given as {type(texts).__name__}: give a list of them, even of a single one")
     source: Iterable[str | Document | Mapping[str, Any]] = texts
+    size = len(texts) if isinstance(texts, Sized) else None
     return Corpus(
         name="texts given in Python",
         read=lambda: (_as_document(text, k) for k, text in enumerate(source, start=1)),
-        size=None if kept is None else len(kept),
-        rereadable=kept is not None,
+        size=size,
+        rereadable=size is not None,
     )
 
 
@@ -110,12 +129,17 @@ def _as_document(text: str | Document | Mapping[str, Any], number: int) -> Docum
     return Document(value, f"text {number}")
 
 
-def _expand(source: str, options: ReadOptions) -> list[str]:
+def _expand(source: str) -> list[str]:
     """A source as people name it, as the files and streams it stands for."""
     if source == "-" or source.startswith(("hf:", "example:")):
         return [source]
     path = Path(source)
-    if path.is_dir():
+    try:
+        # An empty name would be the current folder, one of a text's length is more than a file system takes.
+        there = source != "" and path.exists()
+    except OSError:
+        there = False
+    if there and path.is_dir():
         found = sorted(p.as_posix() for p in path.rglob("*") if p.is_file() and not _hidden(p, path) and format_of(p))
         if not found:
             raise CorpusError(
@@ -123,14 +147,15 @@ def _expand(source: str, options: ReadOptions) -> list[str]:
                 "(.txt .md .jsonl .csv .tsv .parquet, also .gz)"
             )
         return found
-    if path.exists():
+    if there:
         return [source]
     if glob.has_magic(source):
         found = sorted(p for p in glob.glob(source, recursive=True) if Path(p).is_file())
         if not found:
             raise CorpusError(f"{source}: no file matches this pattern")
         return found
-    raise CorpusError(f"{source}: no such file or folder")
+    shown = source if len(source) <= SHOWN else f"{source[:SHOWN]}…"
+    raise CorpusError(f"{shown!r}: no such file or folder. A text itself is given in a list, or on standard input (-)")
 
 
 def _hidden(path: Path, root: Path) -> bool:
@@ -146,8 +171,15 @@ def _is_one_document(item: str, options: ReadOptions) -> bool:
     )
 
 
+def _is_rereadable(item: str) -> bool:
+    """Pipes, such as `<(zcat …)` makes, give their bytes only once; a hub's would be fetched twice."""
+    return item.startswith("example:") or Path(item).is_file()
+
+
 def _read(item: str, options: ReadOptions) -> Iterator[Document]:
     if item == "-":
+        if sys.stdin is None:
+            raise CorpusError("standard input is closed: there is nothing to read from -")
         return read_stream(cast(io.BufferedReader, sys.stdin.buffer), options)
     if item.startswith("hf:"):
         return read_hub(item, options)
@@ -159,7 +191,7 @@ def _read(item: str, options: ReadOptions) -> Iterator[Document]:
 
 def _known_encoding(encoding: str) -> str:
     try:
-        b"".decode(encoding)
-    except LookupError:
+        " ".encode(encoding)
+    except (LookupError, ValueError):
         raise CorpusError(f"unknown encoding {encoding!r}; for instance utf-8, latin-1, cp1252, utf-16") from None
     return encoding

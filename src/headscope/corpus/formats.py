@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -10,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +25,12 @@ class Document:
     text: str
     name: str
 
+    def __post_init__(self) -> None:
+        # Half a surrogate pair, as cut-off emojis leave them in JSON, is no character: no tokenizer takes it, and no
+        # file. It becomes U+FFFD, the sign for such characters, wherever the document comes from.
+        object.__setattr__(self, "text", whole_characters(self.text))
+        object.__setattr__(self, "name", whole_characters(self.name))
+
 
 @dataclass(frozen=True)
 class ReadOptions:
@@ -31,6 +39,19 @@ class ReadOptions:
     field: str = "text"
     format: str = "auto"
     encoding: str = "utf-8"
+
+
+def whole_characters(text: str) -> str:
+    """A text with U+FFFD for every surrogate that stands alone.
+
+    >>> whole_characters("cut \\ud83d off")
+    'cut \ufffd off'
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def format_of(path: Path) -> str | None:
@@ -42,7 +63,7 @@ def format_of(path: Path) -> str | None:
 def read_text(path: str, options: ReadOptions) -> Iterator[Document]:
     """A file that is one document."""
     with _opened(path) as stream:
-        yield Document(_decoded(stream.read(), path, options), path)
+        yield Document(_whole(stream, path, options), path)
 
 
 def read_lines(path: str, options: ReadOptions) -> Iterator[Document]:
@@ -59,23 +80,28 @@ def read_jsonl(path: str, options: ReadOptions) -> Iterator[Document]:
 
 def read_csv(path: str, options: ReadOptions) -> Iterator[Document]:
     """A table with a header line, comma-separated (`.tsv`: tab-separated), the text in column `field`."""
-    delimiter = "\t" if ".tsv" in Path(path).suffixes else ","
+    delimiter = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
     with _opened(path) as stream:
-        text = io.TextIOWrapper(stream, encoding=_with_bom(options.encoding), newline="")
+        # Old Excel ends lines with a carriage return alone, which the csv module only takes at the end of what it gets.
+        lines = (part for line in _text_lines(stream, path, options) for part in io.StringIO(line, newline=""))
         # Python's own limit of 128 KiB a cell is less than many documents have.
         csv.field_size_limit(2**31 - 1)
-        rows = csv.DictReader(text, delimiter=delimiter)
+        # Not strict, a quote that is never closed would make one text of all the rows that follow it.
+        rows = csv.DictReader(lines, delimiter=delimiter, strict=True)
+        read = 0
         try:
+            names = rows.fieldnames
+            if names is not None and options.field not in names:
+                raise _no_field(f"{path}:1", options.field, list(names))
             for row in rows:
-                if options.field not in row:
-                    raise _no_field(f"{path}:1", options.field, [name for name in row if name is not None])
-                yield Document(
-                    _text_of(row[options.field], f"{path}:{rows.line_num}", options), f"{path}:{rows.line_num}"
-                )
-        except UnicodeDecodeError as error:
-            raise _badly_encoded(f"{path}, near line {rows.line_num + 1}", error, options) from None
+                read = rows.line_num
+                where = f"{path}:{read}"
+                yield Document(_text_of(row[options.field], where, options), where)
         except csv.Error as error:
-            raise CorpusError(f"{path}:{rows.line_num}: not readable as CSV: {error}") from None
+            raise CorpusError(
+                f"{path}:{read + 1}: not readable as CSV from here: {error}. A quote is not closed, or not doubled "
+                "inside a quoted cell"
+            ) from None
 
 
 def read_parquet(path: str, options: ReadOptions) -> Iterator[Document]:
@@ -95,7 +121,7 @@ def read_parquet(path: str, options: ReadOptions) -> Iterator[Document]:
                 for value in batch.column(0).to_pylist():
                     row += 1
                     yield Document(_text_of(value, f"{path}, row {row}", options), f"{path}:{row}")
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeError) as error:
             raise CorpusError(f"{path}: not readable as Parquet: {error}") from None
 
 
@@ -104,9 +130,10 @@ def read_stream(stream: io.BufferedReader, options: ReadOptions) -> Iterator[Doc
     name = "standard input"
     format = options.format
     if format == "auto":
-        format = "jsonl" if stream.peek(64).lstrip()[:1] == b"{" else "text"
+        opening = stream.peek(64).decode(options.encoding, "ignore").removeprefix(BOM).lstrip()
+        format = "jsonl" if opening.startswith("{") else "text"
     if format == "text":
-        return iter([Document(_decoded(stream.read(), name, options), name)])
+        return iter([Document(_whole(stream, name, options), name)])
     if format in ("jsonl", "lines"):
         return (_jsonl if format == "jsonl" else _lines)(stream, name, options)
     raise CorpusError(f"standard input is read as text, lines or jsonl, not as {format}: write it to a file first")
@@ -122,6 +149,8 @@ def read_hub(source: str, options: ReadOptions) -> Iterator[Document]:
         ) from None
     name, _, split = source.removeprefix("hf:").partition("@")
     name, _, config = name.partition(":")
+    if not name:
+        raise CorpusError(f"{source}: names no dataset: write hf:NAME, for instance hf:wikimedia/wikipedia:20231101.en")
     try:
         rows: Iterable[dict[str, Any]] = datasets.load_dataset(
             name, config or None, split=split or "train", streaming=True
@@ -137,6 +166,7 @@ def read_hub(source: str, options: ReadOptions) -> Iterator[Document]:
         raise CorpusError(f"{source}: datasets could not read it: {type(error).__name__}: {error}") from None
 
 
+BOM = "\ufeff"
 FORMATS: dict[str, Callable[[str, ReadOptions], Iterator[Document]]] = {
     "text": read_text,
     "lines": read_lines,
@@ -168,20 +198,18 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 def _lines(stream: BinaryIO, name: str, options: ReadOptions) -> Iterator[Document]:
-    for number, line in enumerate(stream, start=1):
-        where = f"{name}:{number}"
-        yield Document(_decoded(line, where, options).rstrip("\r\n"), where)
+    for number, line in enumerate(_text_lines(stream, name, options), start=1):
+        yield Document(line.removesuffix("\n").removesuffix("\r"), f"{name}:{number}")
 
 
 def _jsonl(stream: BinaryIO, name: str, options: ReadOptions) -> Iterator[Document]:
-    for number, raw in enumerate(stream, start=1):
+    for number, line in enumerate(_text_lines(stream, name, options), start=1):
         where = f"{name}:{number}"
-        line = _decoded(raw, where, options)
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
             raise CorpusError(
                 f'{where}: not a JSON object: {error}. Each line must be one object, like {{"text": "…"}}'
             ) from None
@@ -205,26 +233,47 @@ def _text_of(value: object, where: str, options: ReadOptions) -> str:
     return value
 
 
-def _decoded(raw: bytes, where: str, options: ReadOptions) -> str:
+def _text_lines(stream: BinaryIO, name: str, options: ReadOptions) -> Iterator[str]:
+    """A file's lines with their ends, decoded as they come: an error names its line, and memory holds one line."""
+    decoder = codecs.getincrementaldecoder(options.encoding)()
+    number, line = 1, ""
+    # A piece ends with the byte 0x0A, which in UTF-16 is but half a line end, or half of another character.
+    for raw in chain(stream, [b""]):
+        try:
+            line += decoder.decode(raw, final=not raw)
+        except UnicodeError as error:
+            before = len(line.encode(options.encoding)) if line else 0
+            raise _badly_encoded(f"{name}:{number}", error, options, before) from None
+        *ended, line = line.split("\n")
+        for text in ended:
+            yield _checked(f"{text}\n", f"{name}:{number}", first=number == 1)
+            number += 1
+    if line:
+        yield _checked(line, f"{name}:{number}", first=number == 1)
+
+
+def _whole(stream: BinaryIO, name: str, options: ReadOptions) -> str:
     try:
-        text = raw.decode(_with_bom(options.encoding))
-    except UnicodeDecodeError as error:
-        raise _badly_encoded(where, error, options) from None
+        return _checked(stream.read().decode(options.encoding), name, first=True)
+    except UnicodeError as error:
+        raise _badly_encoded(name, error, options) from None
+
+
+def _checked(text: str, where: str, *, first: bool) -> str:
     if "\0" in text:
         raise CorpusError(
             f"{where}: holds NUL bytes: a binary file, or text in another encoding (say so with --encoding utf-16)"
         )
-    return text
+    return text.removeprefix(BOM) if first else text
 
 
-def _with_bom(encoding: str) -> str:
-    return "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
-
-
-def _badly_encoded(where: str, error: UnicodeDecodeError, options: ReadOptions) -> CorpusError:
+def _badly_encoded(where: str, error: UnicodeError, options: ReadOptions, before: int = 0) -> CorpusError:
+    what = str(error)
+    if isinstance(error, UnicodeDecodeError):
+        what = f"byte {error.object[error.start]:#04x} at position {before + error.start}"
     return CorpusError(
-        f"{where}: not {options.encoding} text (byte {error.object[error.start]:#04x} at position {error.start}): "
-        "a binary file, or text in another encoding (say so with --encoding, for instance latin-1)"
+        f"{where}: not {options.encoding} text ({what}): "
+        "a binary file, or text in another encoding (say so with --encoding, for instance latin-1 or utf-16)"
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from syntok import segmenter
+from syntok.tokenizer import Tokenizer
 
 from headscope.types import Bools, Ints
 
@@ -33,11 +36,23 @@ def by_text(sentence_starts: Ints, token_starts: Ints, special: Bools) -> Ints:
     return np.maximum(numbers, 0)[before].astype(np.int64)
 
 
-def starts(text: str) -> Ints:
-    """Where each sentence of a text starts. "Dr.", "U.S." and "3.5" end none.
+def starts(text: str, until: int | None = None) -> Ints:
+    """Where each sentence of a text starts, up to position `until`. "Dr.", "U.S." and "3.5" end none.
 
     >>> starts("Dr. Ito paid 3.5 dollars. She left.").tolist()
     [0, 26]
     """
-    found = [sentence[0].offset for paragraph in segmenter.analyze(text) for sentence in paragraph if sentence]
+    found: list[int] = []
+    for start in _starts(text):
+        if until is not None and start > until:
+            break
+        found.append(start)
     return np.asarray(found, dtype=np.int64)
+
+
+def _starts(text: str) -> Iterator[int]:
+    tokenizer = Tokenizer(replace_not_contraction=False)
+    # segmenter.analyze does the same, but copies all the text before a paragraph for every paragraph.
+    for offset, paragraph in segmenter.preprocess_with_offsets(text):
+        for sentence in segmenter.segment(tokenizer.tokenize(paragraph)):
+            yield offset + sentence[0].offset

@@ -12,7 +12,7 @@ import numpy as np
 
 from headscope.corpus import sentences
 from headscope.corpus.formats import Document
-from headscope.errors import CorpusError
+from headscope.errors import CorpusError, HeadscopeError
 from headscope.types import Bools, Ints
 
 BLOCKS = 20
@@ -65,7 +65,8 @@ class Window:
         return self.digest % BLOCKS
 
     def sampled(self, fraction: float) -> bool:
-        return (self.digest >> 8) / 2**56 < fraction
+        # Not divided: a quotient just below 1 would be rounded to 1.
+        return (self.digest >> 8) < fraction * 2**56
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,10 @@ class Cut:
         encodings = [encoding for encoding in encodings if (~encoding.special).sum() >= self.min_tokens]
         if not encodings:
             return "too short"
-        starts = sentences.starts(document.text) if self.sentences == "text" else None
+        starts = None
+        if self.sentences == "text":
+            positions = encodings[-1].starts
+            starts = sentences.starts(document.text, None if positions is None else int(positions.max()))
         return [self._window(encoding, tokens, starts) for encoding in encodings]
 
     def _window(self, encoding: Encoding, tokens: Tokens, sentence_starts: Ints | None) -> Window:
@@ -140,12 +144,18 @@ class Batch:
 
 
 def batches(windows: Iterable[Window], size: int, pad_id: int = 0) -> Iterator[Batch]:
-    """Consecutive windows in batches of `size`."""
+    """Consecutive windows in batches of `size`. If the windows break off in an error, those before it come first."""
     waiting: list[Window] = []
-    for window in windows:
-        waiting.append(window)
-        if len(waiting) == size:
-            yield Batch.of(waiting, pad_id)
-            waiting = []
+    broken: HeadscopeError | None = None
+    try:
+        for window in windows:
+            waiting.append(window)
+            if len(waiting) == size:
+                yield Batch.of(waiting, pad_id)
+                waiting = []
+    except HeadscopeError as error:
+        broken = error
     if waiting:
         yield Batch.of(waiting, pad_id)
+    if broken is not None:
+        raise broken

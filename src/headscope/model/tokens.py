@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,13 @@ class ModelTokens:
     """Wraps a transformers tokenizer. Its own truncation and special tokens are used, never imitated."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        # A text of unknown characters is still a text: the unknown token counts as a word.
-        self._special = {int(k) for k in tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+        # METHOD §1 wants a text's first tokens, and some tokenizers cut on the left. Theirs is not ours to change.
+        self.tokenizer = copy.copy(tokenizer)
+        self.tokenizer.truncation_side = "right"
+        # A text of unknown characters is still a text: the unknown token counts as a word, unless it has another role
+        # too (in GPT-2 and OPT the token that starts or ends a text is also the unknown one).
+        roles = {getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "cls", "sep", "pad", "mask")}
+        self._special = {int(k) for k in tokenizer.all_special_ids} - ({tokenizer.unk_token_id} - roles)
         self._texts: dict[int, str] = {}
 
     @property
@@ -63,13 +68,13 @@ class ModelTokens:
         rows = made["input_ids"] if all_windows else [made["input_ids"]]
         spans = made.get("offset_mapping")
         starts = spans if all_windows or spans is None else [spans]
-        return [self._encoding(ids, None if starts is None else starts[k]) for k, ids in enumerate(rows)]
+        return [self._encoding(text, ids, None if starts is None else starts[k]) for k, ids in enumerate(rows)]
 
-    def _encoding(self, ids: list[int], spans: list[tuple[int, int]] | None) -> Encoding:
+    def _encoding(self, text: str, ids: list[int], spans: list[tuple[int, int]] | None) -> Encoding:
         return Encoding(
             ids=np.asarray(ids, dtype=np.int64),
             special=np.array([k in self._special for k in ids], dtype=bool),
-            starts=None if spans is None else np.array([span[0] for span in spans], dtype=np.int64),
+            starts=None if spans is None else np.array([_word_start(text, *span) for span in spans], dtype=np.int64),
         )
 
     def names(self, ids: list[int]) -> list[str]:
@@ -83,3 +88,9 @@ class ModelTokens:
         for k, name in zip(new, self.names(new), strict=True):
             self._texts[k] = name[1:] if name.startswith(WORD_STARTS) else name
         return [self._texts[int(k)] for k in ids]
+
+
+def _word_start(text: str, start: int, end: int) -> int:
+    """Where a token's first letter stands: byte-level BPE counts the space before a word to its token."""
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()) if piece.strip() else start

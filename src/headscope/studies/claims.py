@@ -148,8 +148,10 @@ def repeat_heads(study: Study) -> Measured:
     value, error = study.jackknife(lambda s: stats.correlation(s.rate("repeat_rate"), s.rate(inner)))
     if np.isnan(value):
         raise CannotMeasure("too few heads have high pairs within sentences")
-    rates = study.rate("repeat_rate")
-    typical = float(np.sqrt(np.nanmean(study.standard_error("repeat_rate").values ** 2)))
+    rates, errors = study.rate("repeat_rate"), study.standard_error("repeat_rate")
+    if int(errors.count()) == 0:
+        raise CannotMeasure("too few texts for a standard error to hold the differences against")
+    typical = float(np.sqrt((errors**2).mean()))
     spread = float(rates.std())
     lowest, highest = (_named_head(study, rates, pick) for pick in (np.nanargmin, np.nanargmax))
     return Measured(
@@ -159,7 +161,7 @@ def repeat_heads(study: Study) -> Measured:
         spread > 3 * typical and value >= STRONG_CORRELATION,
         value,
         error,
-        "correlation",
+        "r",
         {
             "spread": spread,
             "typical_error": typical,
@@ -275,7 +277,7 @@ def independent_of_text(study: Study) -> Measured:
         means[worst] >= STRONG_CORRELATION,
         means[worst],
         spreads[worst],
-        "correlation",
+        "r",
         {name: {"mean": means[name], "spread": spreads[name]} for name in means},
     )
 

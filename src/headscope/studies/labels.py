@@ -57,8 +57,9 @@ def derived(data: xr.Dataset) -> xr.Dataset:
     data = data.copy()
     for name, (part, whole) in RATES.items():
         data[name] = ratio(data[part], data[whole])
-    received = data["attention_received"]
-    data["attention_received_share"] = ratio(received, received.sum("receiver"))
+    if "attention_received" in data:  # it belongs to all heads of a layer, and goes where only some are selected
+        received = data["attention_received"]
+        data["attention_received_share"] = ratio(received, received.sum("receiver"))
     if "attention" in data:
         counts = data["window_tokens"].values
         reaching = counts[::-1].cumsum()[::-1]  # texts with at least so many tokens

@@ -122,10 +122,9 @@ class Study:
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
         """Any number (or array) derived from the sums, and its delete-one-block standard error (NaN below two)."""
         value = np.asarray(statistic(self), dtype=np.float64)
-        left_out = [np.asarray(statistic(study), dtype=np.float64) for study in self._left_out]
-        if len(left_out) < 2:
+        if len(self._left_out) < 2:
             return value, np.full_like(value, np.nan)
-        values = np.stack(left_out)
+        values = np.stack([np.asarray(statistic(study), dtype=np.float64) for study in self._left_out])
         spread = ((values - values.mean(axis=0)) ** 2).sum(axis=0)
         return value, np.sqrt(spread * (len(values) - 1) / len(values))
 

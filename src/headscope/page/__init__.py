@@ -1,0 +1,1 @@
+"""Pages people open or see in a notebook. They draw what a study holds and compute nothing of their own."""

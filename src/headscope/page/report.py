@@ -1,0 +1,145 @@
+"""A study as one HTML page that needs nothing else: no network, no library, one script and one style sheet inside.
+
+Model names, corpus names, tokens, excerpts and findings are other people's text. The template escapes all of it, the
+script gets its data as JSON that cannot end its element, and a content security policy allows that one script only.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from headscope.page.colours import gradient
+from headscope.page.heads import heat_maps, script_data
+from headscope.page.layers import most_attended, receivers
+from headscope.page.words import fixed, manifest_groups, plain, readable
+from headscope.studies.findings import Finding, Verdict
+from headscope.studies.result import Study
+
+VERDICTS: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
+"""each verdict and the name of its colours in the style sheet"""
+WIDE = 540
+"""points; a wider figure gets the whole width of the page"""
+
+
+@dataclass(frozen=True)
+class Plate:
+    """One figure of the report."""
+
+    number: str
+    """as the paper counts, 6a; or a word, for one that the paper does not show"""
+    title: str
+    caption: str
+    svg: str
+    """a whole SVG document"""
+
+    @property
+    def source(self) -> str:
+        return "data:image/svg+xml;base64," + base64.b64encode(_whole(self.svg).encode()).decode("ascii")
+
+    @property
+    def label(self) -> str:
+        """What the figure is called; one that the paper does not show has no number there."""
+        return f"Figure {self.number}. {self.title}" if self.number[:1].isdigit() else self.title
+
+    @property
+    def file(self) -> str:
+        return f"figure-{slug(self.number)}.svg"
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Width and height, where the drawing states them."""
+        found = re.search(r"<svg\b[^>]*\bviewBox=[\"']\s*[-\d.]+[\s,]+[-\d.]+[\s,]+([\d.]+)[\s,]+([\d.]+)", self.svg)
+        width, height = (float(found[1]), float(found[2])) if found else (0.0, 0.0)
+        return (round(width), round(height)) if min(width, height) >= 1 else None
+
+    @property
+    def wide(self) -> bool:
+        return self.size is None or self.size[0] > WIDE
+
+
+def report(study: Study, findings: Sequence[Finding], figures: Sequence[Plate]) -> str:
+    """The page of a study: findings, heat maps, head table, tokens, figures and how it was made."""
+    maps = heat_maps(study)
+    script = _asset("report.js")
+    counts = Counter(finding.verdict for finding in findings)
+    page = _template().render(
+        study=study,
+        about=study.manifest,
+        findings=findings,
+        counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
+        maps=maps,
+        pairs=study.data["pairs"].values.ravel().tolist(),
+        layers=most_attended(study),
+        receivers=receivers(study),
+        figures=figures,
+        groups=manifest_groups(study.manifest),
+        policy=_policy(script),
+        script=Markup(script),
+        style=Markup(_asset("report.css")),
+        data=embedded({**script_data(study, maps), "file": f"{slug(study.manifest['model'])}-heads.csv"}),
+    )
+    return _whole(page.lstrip())
+
+
+def embedded(data: Mapping[str, Any]) -> Markup:
+    """JSON that no HTML parser takes for anything else.
+
+    >>> print(embedded({"name": "</script>"}))
+    {"name":"\\u003c/script\\u003e"}
+    """
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":  # U+2028 and U+2029 are escaped already, being no ASCII
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def slug(text: str) -> str:
+    """A piece of a file name or address made of a name.
+
+    >>> slug("6a"), slug("/models/BERT base"), slug("<>")
+    ('6a', 'models-BERT-base', 'unnamed')
+    """
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:80] or "unnamed"
+
+
+def _template() -> Template:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(
+        fixed=fixed,
+        plain=plain,
+        readable=readable,
+        slug=slug,
+        count=lambda number: fixed(number, 0),
+        percent=lambda share: f"{fixed(share * 100, 1)} %",
+    )
+    environment.globals.update(verdicts=VERDICTS, gradient=gradient(), finite=math.isfinite)
+    return environment.from_string(_asset("report.html"))
+
+
+def _policy(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _asset(name: str) -> str:
+    return files("headscope.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _whole(text: str) -> str:
+    """The text with halves of surrogate pairs replaced, which some tokens and documents hold and no file can."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

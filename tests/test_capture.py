@@ -1,0 +1,369 @@
+"""What is seen of a model's heads is what the model computes, in every family, and watching changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, PreTrainedModel, T5EncoderModel
+from transformers.modeling_utils import AttentionInterface
+
+import headscope
+from headscope.errors import ModelError
+from headscope.model.capture import observing
+from tests import tiny
+
+BATCH = tiny.batch(11, 7, 2)
+families = pytest.mark.parametrize("kind", tiny.FAMILIES)
+
+
+def padded(kind: str, *lengths: int) -> Any:
+    """A batch whose padding is what the family takes for it."""
+    return tiny.batch(*lengths, pad_id=tiny.FAMILIES[kind].options.get("pad_token_id", 0))
+
+
+def seen(network: PreTrainedModel, batch: Any = BATCH) -> tiny.Seen:
+    see = tiny.Seen()
+    with observing(network, see):
+        tiny.run(network, batch)
+    return see
+
+
+def watched(model: headscope.Model, batch: Any) -> tiny.Seen:
+    see = tiny.Seen()
+    model.observe(batch, see)
+    return see
+
+
+def captured_inputs(network: PreTrainedModel, suffix: str) -> list[torch.Tensor]:
+    """A list that fills with what goes into the modules of that name, call by call."""
+    into: list[torch.Tensor] = []
+    for name, module in network.named_modules():
+        if name.endswith(suffix):
+            module.register_forward_pre_hook(lambda _, args: into.append(args[0]))
+    return into
+
+
+class TestFamilies:
+    @families
+    def test_anatomy_is_that_of_the_configuration(self, kind: str) -> None:
+        model = tiny.model(kind)
+        config = model.network.config
+        assert model.anatomy.layers == config.num_hidden_layers
+        assert model.anatomy.heads == config.num_attention_heads == tiny.HEADS
+        assert model.anatomy.causal is tiny.FAMILIES[kind].causal
+
+    @families
+    def test_every_layer_is_shown_once_in_order(self, kind: str) -> None:
+        model = tiny.model(kind)
+        see = watched(model, padded(kind, 11, 7, 2))
+        assert see.layers == list(range(model.network.config.num_hidden_layers))
+        assert {tuple(output.shape) for output in see.outputs} == {(3, 11, tiny.HEADS, tiny.WIDTH // tiny.HEADS)}
+        assert {tuple(attention.shape) for attention in see.maps} == {(3, tiny.HEADS, 11, 11)}
+
+    @families
+    def test_joined_heads_are_what_the_output_projection_gets(self, kind: str) -> None:
+        network = tiny.network(kind)
+        into = captured_inputs(network, tiny.FAMILIES[kind].projection)
+        see = seen(network, padded(kind, 11, 7, 2))
+        assert len(into) == len(see.outputs) == network.config.num_hidden_layers
+        for output, expected in zip(see.outputs, into, strict=True):
+            assert expected.abs().max() > 0.01
+            torch.testing.assert_close(output.flatten(2), expected.reshape(3, 11, tiny.WIDTH), rtol=1e-5, atol=0)
+
+    @families
+    def test_rows_sum_to_one_and_padding_gets_nothing(self, kind: str) -> None:
+        batch = padded(kind, 11, 7, 2)
+        for attention in watched(tiny.model(kind), batch).maps:
+            for row, window in enumerate(batch.windows):
+                real = attention[row, :, : len(window)]
+                torch.testing.assert_close(real.sum(-1), torch.ones(tiny.HEADS, len(window)), rtol=0, atol=1e-5)
+                assert not real[..., len(window) :].any()
+                assert (real[..., : len(window)] >= 0).all()
+
+    @families
+    def test_no_causal_model_looks_ahead_in_a_longer_text(self, kind: str) -> None:
+        ahead = [bool(attention.triu(1).any()) for attention in seen(tiny.network(kind), tiny.batch(9)).maps]
+        assert set(ahead) == {not tiny.FAMILIES[kind].causal}
+
+    @families
+    @pytest.mark.parametrize("lengths", [(9, 9), (11, 7, 2)], ids=["full", "padded"])
+    def test_watching_changes_no_bit_of_the_result(self, kind: str, lengths: tuple[int, ...]) -> None:
+        network, batch = tiny.network(kind), padded(kind, *lengths)
+        unwatched = tiny.run(network, batch)
+        with observing(network, tiny.Seen()) as observer:
+            watched = tiny.run(network, batch)
+        assert observer.layers == network.config.num_hidden_layers
+        assert torch.equal(watched, unwatched)
+
+    @families
+    def test_padding_changes_nothing_of_a_text(self, kind: str) -> None:
+        model, batch = tiny.model(kind), padded(kind, 11, 7, 2)
+        together = watched(model, batch)
+        for row, window in enumerate(batch.windows):
+            alone = watched(model, batch.of([window]))
+            n = len(window)
+            for layer in alone.layers:
+                torch.testing.assert_close(together.outputs[layer][row, :n], alone.outputs[layer][0], rtol=0, atol=1e-5)
+                torch.testing.assert_close(
+                    together.maps[layer][row, :, :n, :n], alone.maps[layer][0], rtol=0, atol=1e-5
+                )
+
+
+class TestMeaning:
+    @pytest.mark.parametrize(
+        ("kind", "name"), [("bert", "attention.self.value"), ("llama", "self_attn.v_proj"), ("qwen3", "v_proj")]
+    )
+    def test_output_is_the_map_times_the_values(self, kind: str, name: str) -> None:
+        network = tiny.network(kind)
+        values: list[torch.Tensor] = []
+        for path, module in network.named_modules():
+            if path.endswith(name):
+                module.register_forward_hook(lambda _, args, out: values.append(out))
+        see = seen(network)
+        for output, attention, value in zip(see.outputs, see.maps, values, strict=True):
+            by_head = value.reshape(3, 11, -1, tiny.WIDTH // tiny.HEADS)
+            # Grouped heads: neighbours share one set of values.
+            by_head = by_head.repeat_interleave(tiny.HEADS // by_head.shape[2], dim=2)
+            torch.testing.assert_close(output, torch.einsum("bhij,bjhd->bihd", attention, by_head), rtol=0, atol=1e-5)
+
+    @pytest.mark.parametrize(("kind", "layer", "back"), [("mistral", 0, 3), ("gemma3", 0, 3), ("modernbert", 1, 2)])
+    def test_a_window_of_attention_is_the_models_own(self, kind: str, layer: int, back: int) -> None:
+        attention = seen(tiny.network(kind), tiny.batch(12)).maps[layer][0]
+        assert attention.diagonal(-back, dim1=-2, dim2=-1).all()
+        assert not attention.tril(-back - 1).any()
+
+    def test_grouped_heads_are_seen_apart(self) -> None:
+        output = seen(tiny.network("llama")).outputs[0]
+        assert all(not torch.equal(output[:, :, a], output[:, :, b]) for a in range(4) for b in range(a))
+
+    def test_the_part_of_a_larger_model_that_reads_text(self) -> None:
+        text = {**tiny.COMMON, **tiny.GROUPED, "num_hidden_layers": 3}
+        seeing = {
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 8,
+            "patch_size": 4,
+        }
+        config = AutoConfig.for_model(
+            "gemma3", text_config=text, vision_config=seeing, mm_tokens_per_image=4, image_token_id=4
+        )
+        model = headscope.load(AutoModel.from_config(config), tiny.tokenizer())
+        assert (model.anatomy.layers, model.anatomy.heads, model.max_length) == (3, tiny.HEADS, tiny.POSITIONS)
+
+
+class TestObserving:
+    def test_registry_is_as_before_on_leaving(self) -> None:
+        before = AttentionInterface.get_interface
+        with observing(tiny.network("bert"), tiny.Seen()):
+            assert AttentionInterface.get_interface is not before
+        assert AttentionInterface.get_interface is before
+
+    def test_registry_is_as_before_after_an_exception(self) -> None:
+        before, network = AttentionInterface.get_interface, tiny.network("bert", attention="sdpa").train()
+
+        def see(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+            raise KeyError(layer)
+
+        with pytest.raises(KeyError), observing(network, see):
+            tiny.run(network, BATCH)
+        assert AttentionInterface.get_interface is before
+        assert network.config._attn_implementation == "sdpa"
+        assert all(module.training for module in network.modules())
+        assert seen(network).layers == [0, 1]
+
+    def test_a_registry_that_others_have_changed_is_left_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = AttentionInterface.get_interface
+        asked: list[str] = []
+
+        def theirs(self: Any, name: str, default: Callable[..., Any]) -> Any:
+            asked.append(name)
+            return original(self, name, default)
+
+        monkeypatch.setattr(AttentionInterface, "get_interface", theirs)
+        assert seen(tiny.network("bert")).layers == [0, 1]
+        assert asked == ["eager", "eager"]
+        assert AttentionInterface.get_interface is theirs
+
+    @pytest.mark.parametrize("first_out", [0, 1], ids=["overlapping", "nested"])
+    def test_two_models_at_once_see_their_own_layers(self, first_out: int) -> None:
+        before = AttentionInterface.get_interface
+        networks = [tiny.network("bert"), tiny.network("bert", seed=1, num_hidden_layers=3)]
+        alone = [seen(network) for network in networks]
+        both = [tiny.Seen(), tiny.Seen()]
+        contexts = [ExitStack(), ExitStack()]
+        for context, network, see in zip(contexts, networks, both, strict=True):
+            context.enter_context(observing(network, see))
+        for network in networks:
+            tiny.run(network, BATCH)
+        contexts[first_out].close()
+        assert AttentionInterface.get_interface is not before
+        for network in networks:
+            tiny.run(network, BATCH)
+        contexts[1 - first_out].close()
+        assert AttentionInterface.get_interface is before
+        for k, depth in enumerate((2, 3)):
+            runs = 1 if k == first_out else 2
+            assert both[k].layers == list(range(depth * runs))
+            assert all(torch.equal(a, b) for a, b in zip(both[k].outputs, alone[k].outputs * runs, strict=True))
+
+    def test_one_model_watched_twice(self) -> None:
+        network, outer, inner = tiny.network("gpt2", attention="sdpa"), tiny.Seen(), tiny.Seen()
+        with observing(network, outer), observing(network, inner):
+            tiny.run(network, BATCH)
+        assert outer.layers == inner.layers == [0, 1]
+        assert network.config._attn_implementation == "sdpa"
+
+    @pytest.mark.parametrize("kind", ["bert", "llama", "modernbert"])
+    def test_a_fast_attention_gives_way_to_eager_and_comes_back(self, kind: str) -> None:
+        network, same = tiny.network(kind, attention="sdpa"), tiny.network(kind)
+        before = tiny.run(network, BATCH)
+        see = tiny.Seen()
+        with observing(network, see):
+            assert network.config._attn_implementation == "eager"
+            tiny.run(network, BATCH)
+        assert network.config._attn_implementation == "sdpa"
+        assert all(torch.equal(a, b) for a, b in zip(see.outputs, seen(same).outputs, strict=True))
+        assert torch.equal(tiny.run(network, BATCH), before)
+
+    def test_dropout_is_off_within_and_training_as_before_after(self) -> None:
+        network = tiny.network("bert", hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+        quiet = seen(network)
+        network.train()
+        network.encoder.layer[0].eval()
+        before = {name: module.training for name, module in network.named_modules()}
+        assert set(before.values()) == {True, False}
+        watched = seen(network)
+        assert all(torch.equal(a, b) for a, b in zip(watched.outputs, quiet.outputs, strict=True))
+        assert {name: module.training for name, module in network.named_modules()} == before
+
+    @pytest.mark.parametrize("shared", [False, True], ids=["two models", "one model"])
+    def test_threads_see_their_own_runs(self, shared: bool) -> None:
+        networks = [tiny.network("bert"), tiny.network("bert", seed=1)]
+        if shared:
+            networks[1] = networks[0]
+        inputs = [tiny.batch(9, seed=1), tiny.batch(9, seed=2)]
+        alone = [seen(*pair) for pair in zip(networks, inputs, strict=True)]
+        together = [tiny.Seen(), tiny.Seen()]
+        # Both threads wait for each other at every layer, so that neither run is over before the other has begun.
+        barrier = threading.Barrier(2, timeout=20)
+
+        def work(k: int) -> None:
+            def see(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+                together[k](layer, output, attention)
+                barrier.wait()
+
+            with observing(networks[k], see):
+                barrier.wait()
+                tiny.run(networks[k], inputs[k])
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for k in range(2):
+            assert together[k].layers == [0, 1]
+            assert all(torch.equal(a, b) for a, b in zip(together[k].outputs, alone[k].outputs, strict=True))
+
+
+class TestRefused:
+    @pytest.mark.parametrize("kind", tiny.UNSEEN)
+    def test_a_model_that_shows_nothing_is_named(self, kind: str) -> None:
+        model, see = tiny.model(kind), tiny.Seen()
+        with pytest.raises(ModelError, match=rf"nothing was captured: the model type '{kind}'"):
+            _ = model.anatomy
+        with pytest.raises(ModelError, match="nothing was captured"):
+            model.observe(BATCH, see)
+        assert see.layers == []
+
+    def test_a_model_with_attention_in_some_layers_only(self) -> None:
+        model = tiny.model(
+            "jamba",
+            num_hidden_layers=4,
+            num_key_value_heads=2,
+            attn_layer_period=2,
+            attn_layer_offset=1,
+            num_experts=2,
+            mamba_d_state=4,
+            use_mamba_kernels=False,
+        )
+        with pytest.raises(ModelError, match=r"captured 2 layers where its configuration says 4.*'jamba'"):
+            _ = model.anatomy
+
+    def test_layers_that_differ_in_heads(self) -> None:
+        model = tiny.model("bert")
+        odd = model.network.encoder.layer[1].attention.self
+        odd.num_attention_heads, odd.attention_head_size = 2, 16
+        with pytest.raises(ModelError, match=r"differ in their number of heads \(\[2, 4\]\)"):
+            _ = model.anatomy
+
+    def test_heads_that_the_configuration_does_not_know(self) -> None:
+        model = tiny.model("bert")
+        model.network.config.num_attention_heads = 8
+        with pytest.raises(ModelError, match="captured 4 heads a layer where its configuration says 8"):
+            _ = model.anatomy
+
+    def test_attention_that_gives_no_map(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from transformers.models.bert import modeling_bert
+
+        eager = modeling_bert.eager_attention_forward
+        monkeypatch.setattr(modeling_bert, "eager_attention_forward", lambda *a, **k: (eager(*a, **k)[0], None))
+        with pytest.raises(ModelError, match="BertSelfAttention gives no attention map"):
+            _ = tiny.model("bert").anatomy
+
+    def test_a_layer_lost_between_batches(self) -> None:
+        model = tiny.model("bert", num_hidden_layers=3)
+        assert model.anatomy.layers == 3
+        del model.network.encoder.layer[2]
+        with pytest.raises(ModelError, match="captured 2 layers where there are 3"):
+            model.observe(BATCH, tiny.Seen())
+
+    def test_a_tokenizer_of_another_model(self) -> None:
+        model = tiny.model("bert", vocab_size=20)
+        with pytest.raises(ModelError, match=r"token id \d+, but the model knows 20 tokens"):
+            model.observe(tiny.batch(30), tiny.Seen())
+
+
+class TestMaxLength:
+    @pytest.mark.parametrize(
+        ("kind", "options", "expected"),
+        [
+            ("bert", {}, tiny.POSITIONS),
+            ("roberta", {}, tiny.POSITIONS - 2),
+            ("roberta", {"pad_token_id": 4}, tiny.POSITIONS - 5),
+            ("gpt2", {"n_positions": 30, "max_position_embeddings": 30}, 30),
+            ("opt", {}, tiny.POSITIONS),
+        ],
+    )
+    def test_the_longest_window_runs_and_no_longer_one(self, kind: str, options: dict[str, Any], expected: int) -> None:
+        model = tiny.model(kind, **options)
+        assert model.max_length == expected
+        pad_id = model.network.config.pad_token_id
+        model.observe(tiny.batch(expected, pad_id=pad_id), tiny.Seen())
+        with pytest.raises((IndexError, RuntimeError)):
+            tiny.run(model.network, tiny.batch(expected + 1, pad_id=pad_id))
+
+    def test_a_model_with_rotary_positions_has_its_configured_limit(self) -> None:
+        assert tiny.model("llama", max_position_embeddings=77).max_length == 77
+
+    def test_a_model_without_a_table_of_positions_has_none(self) -> None:
+        network = T5EncoderModel(AutoConfig.for_model("t5", vocab_size=len(tiny.VOCABULARY), **tiny.T5))
+        model = headscope.load(network, tiny.tokenizer())
+        assert model.max_length is None
+        assert (model.anatomy.layers, model.anatomy.heads, model.anatomy.causal) == (2, tiny.HEADS, False)
+
+
+def test_a_run_leaves_the_batch_as_it_was() -> None:
+    batch = tiny.batch(5, 3)
+    ids, real = batch.ids.copy(), batch.real.copy()
+    tiny.model("bert").observe(batch, tiny.Seen())
+    np.testing.assert_array_equal(batch.ids, ids)
+    np.testing.assert_array_equal(batch.real, real)

