@@ -316,6 +316,7 @@ def test_markdown_shows_text_as_text(study: Study):
     [
         (0.5, 0.01, "%", "50.0 ± 1.0 %"),
         (3.14159, None, "tokens", "3.14 tokens"),
+        (0.98, 0.01, "(r)", "0.98 ± 0.01 (r)"),
         (None, None, "%", "–"),
         (float("nan"), None, "", "–"),
     ],

@@ -17,6 +17,7 @@ from headscope.errors import HeadscopeError, Stopped, StudyError
 
 if TYPE_CHECKING:
     from headscope.model.model import Model
+    from headscope.studies.findings import Finding
     from headscope.studies.result import Study
 
 FAILED, INTERRUPTED = 1, 130
@@ -121,7 +122,7 @@ def study(
         _complain("interrupted before any text was studied")
         raise typer.Exit(INTERRUPTED) from None
     found = output.write(made, out)
-    _show(made, as_json=as_json)
+    _show(made, found, as_json=as_json)
     skipped = made.manifest["documents_skipped"]
     if skipped:
         terminal.note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
@@ -150,10 +151,11 @@ def findings(
     from headscope.studies.result import open_study
 
     opened = open_study(source)
+    found = find(opened)
     if markdown:
-        typer.echo(as_markdown(opened, find(opened)), nl=False)
+        typer.echo(as_markdown(opened, found), nl=False)
     else:
-        _show(opened, as_json=as_json)
+        _show(opened, found, as_json=as_json)
 
 
 @app.command()
@@ -259,12 +261,10 @@ def _complain(message: object) -> None:
     terminal.complain(message)
 
 
-def _show(made: Study, *, as_json: bool) -> None:
+def _show(made: Study, found: list[Finding], *, as_json: bool) -> None:
     from headscope import terminal
     from headscope.studies.findings import as_json as dumped
-    from headscope.studies.findings import findings as find
 
-    found = find(made)
     if as_json:
         typer.echo(dumped(made, found), nl=False)
     else:

@@ -12,7 +12,7 @@ from headscope.errors import StudyError
 from headscope.figures import DRAWINGS, draw_all, save, svg
 from headscope.page.report import Plate, report
 from headscope.studies.findings import Finding, as_json, as_markdown, findings
-from headscope.studies.result import FILE, SETTINGS, Study, open_study
+from headscope.studies.result import FILE, Study, open_study
 
 REPORT = "report.html"
 FORMATS = ("png", "svg", "pdf")
@@ -68,8 +68,8 @@ def write_figures(study: Study, folder: Path, formats: Sequence[str] = FORMATS) 
     folder.mkdir(parents=True, exist_ok=True)
     plates = []
     for number, figure in draw_all(study).items():
-        save(figure, folder, DRAWINGS[number].stem, formats)
-        plates.append(_plate(number, svg(figure)))
+        written = {path.suffix: path for path in save(figure, folder, DRAWINGS[number].stem, formats)}
+        plates.append(_plate(number, written[".svg"].read_text(encoding="utf-8") if ".svg" in written else svg(figure)))
     return plates
 
 
@@ -89,11 +89,6 @@ def write_text(path: Path, text: str) -> None:
         raise StudyError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         waiting.unlink(missing_ok=True)
-
-
-def settings_of(study: Study) -> dict[str, Any]:
-    """What makes a study this one and no other, as `prepare` compares it."""
-    return {name: study.manifest[name] for name in (*SETTINGS, "corpus")}
 
 
 def _plate(number: str, drawn: str) -> Plate:

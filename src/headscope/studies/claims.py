@@ -161,7 +161,7 @@ def repeat_heads(study: Study) -> Measured:
         spread > 3 * typical and value >= STRONG_CORRELATION,
         value,
         error,
-        "r",
+        "(r)",
         {
             "spread": spread,
             "typical_error": typical,
@@ -277,7 +277,7 @@ def independent_of_text(study: Study) -> Measured:
         means[worst] >= STRONG_CORRELATION,
         means[worst],
         spreads[worst],
-        "r",
+        "(r)",
         {name: {"mean": means[name], "spread": spreads[name]} for name in means},
     )
 
