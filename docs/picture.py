@@ -1,6 +1,6 @@
 """Make the README's picture: the heads of the demo study, as its report shows them.
 
-    make demo && .venv/bin/python docs/picture.py demo/report.html docs/images/heads.png
+make demo && .venv/bin/python docs/picture.py demo/report.html docs/images/heads.png
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from headscope.corpus.bundled import openings
 from headscope.model.model import Model
 from headscope.studies.labels import RATES
 from headscope.studies.result import Study
-from headscope.tally.quantities import BY_NAME, QUANTITIES
+from headscope.tally.quantities import BY_NAME
+from tests.comparing import assert_same_sums
 from tests.synthetic import random_study
 
 TEXTS = 12
@@ -30,40 +31,6 @@ def texts() -> list[str]:
 @pytest.fixture(scope="module")
 def study(minilm: Model, texts: list[str]) -> Study:
     return headscope.study(minilm, texts, batch_size=7)
-
-
-def assert_same_sums(one: Study, other: Study) -> int:
-    """Equal in every integer, but for elements so near a threshold that floating-point order decides them.
-
-    Those are counted by the studies themselves; returns how many integers they explain.
-    """
-    explained = 0
-    near = np.maximum(one.data["near_threshold"].values, other.data["near_threshold"].values)
-    edge = np.maximum(one.data["near_bin_edge"].values, other.data["near_bin_edge"].values)
-    length = one.data.attrs["length"]
-    for quantity in QUANTITIES:
-        mine, theirs = one.data[quantity.name], other.data[quantity.name]
-        if quantity.real:
-            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * max(1, one.texts), err_msg=quantity.name)
-            continue
-        differing = np.abs(mine - theirs)
-        if quantity.name in ("near_threshold", "near_bin_edge"):
-            # On the rim of nearness itself a few elements may fall either way.
-            assert int(differing.max()) <= 2 + int(mine.max()) // 10, quantity.name
-            continue
-        if int(differing.sum()) == 0:
-            continue
-        if quantity.dims[:2] != ("layer", "head"):
-            allowed = 2 * near.sum(axis=1) if quantity.dims[:1] == ("layer",) else np.array(0)
-            moved = differing.sum([dim for dim in quantity.dims if dim != "layer"]).values
-        else:
-            allowed = edge if quantity.name == "value_histogram" else near
-            allowed = 2 * allowed * (length if quantity.name == "distance_sum" else 1)
-            moved = differing.sum([dim for dim in quantity.dims if dim not in ("layer", "head")]).values
-        assert (moved <= allowed).all(), quantity.name
-        explained += int(np.sum(moved))
-    xr.testing.assert_identical(one.data["most_attended"], other.data["most_attended"])
-    return explained
 
 
 @pytest.mark.parametrize("batch_size", [1, 32])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from syntok import segmenter
-from syntok.tokenizer import Tokenizer
 
 from headscope.types import Bools, Ints
 
@@ -51,6 +49,9 @@ def starts(text: str, until: int | None = None) -> Ints:
 
 
 def _starts(text: str) -> Iterator[int]:
+    from syntok import segmenter  # only the splitter needs it
+    from syntok.tokenizer import Tokenizer
+
     tokenizer = Tokenizer(replace_not_contraction=False)
     # segmenter.analyze does the same, but copies all the text before a paragraph for every paragraph.
     for offset, paragraph in segmenter.preprocess_with_offsets(text):

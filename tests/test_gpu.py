@@ -1,0 +1,43 @@
+"""On a GPU: the same sums as on the CPU. Skipped where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import headscope
+from headscope.corpus.bundled import openings
+from headscope.corpus.windows import Batch
+from headscope.tally.vectorized import VectorizedTallier
+from tests import tiny
+from tests.comparing import assert_same_sums
+from tests.test_tally import Case, assert_equal
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_tally_on_a_gpu_equals_plain_loops(seed: int):
+    case = Case(seed, [11, 3, 7, 2, 9], heads=3, layers=2, fraction=0.5, causal=bool(seed % 2))
+    tallier = VectorizedTallier(case.counting, "cuda")
+    tallier.begin(Batch.of(case.windows))
+    for layer, (output, attention) in enumerate(zip(case.outputs, case.maps, strict=True)):
+        tallier.see(layer, output.cuda(), attention.cuda())
+    assert_equal(tallier.end(), case.tally("reference"))
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_study_on_a_gpu_equals_one_on_the_cpu(kind: str):
+    texts = [document.text.lower()[: 60 + 9 * k] for k, document in zip(range(40), openings(), strict=False)]
+    size = {"hidden_size": 384, "num_attention_heads": 12, "num_hidden_layers": 4, "max_position_embeddings": 128}
+    grouped = {"num_key_value_heads": 4, "head_dim": 32} if kind == "llama" else {}
+    network = tiny.network(kind, **size, **grouped)
+    with torch.no_grad():
+        # Weights as large as the tiny models' would, at this width, blow rounding up from layer to layer.
+        for weight in network.parameters():
+            weight.mul_(0.2 if weight.ndim > 1 else 1)
+    on_cpu = headscope.study(headscope.load(network, tiny.tokenizer()), texts, batch_size=7)
+    on_gpu = headscope.study(headscope.load(network.cuda(), tiny.tokenizer()), texts, batch_size=16)
+    assert on_gpu.manifest["device"].startswith("cuda")
+    explained = assert_same_sums(on_cpu, on_gpu)
+    print(f"{kind}: {int(on_gpu.data['pairs'].sum()):,} pairs, {explained} counts differ, all near a threshold")
