@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 import headscope
-from headscope import cli
+from headscope import cli, output
+from headscope.figures import draw
 from tests.synthetic import random_study
 
 TEXT = (
@@ -42,6 +43,12 @@ def headscope_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         return Ran(code=ended.value.code or 0, out=captured.out, err=captured.err)
 
     return run
+
+
+@pytest.fixture
+def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing all eleven figures takes most of a small study's time; where they do not matter, one will do."""
+    monkeypatch.setattr(output, "draw_all", lambda study: {"11b": draw(study, "11b")})
 
 
 @pytest.fixture
@@ -80,6 +87,7 @@ def test_study_writes_the_whole_folder(headscope_command, corpus: Path, tmp_path
     assert headscope_command("study", str(corpus), "--out", "out").code == 0
 
 
+@pytest.mark.usefixtures("one_figure")
 def test_json_goes_to_stdout_alone(headscope_command, corpus: Path):
     ran = headscope_command("study", str(corpus), "--out", "out", "--json", "--limit", "2")
     assert ran.code == 0, ran.err
@@ -89,6 +97,7 @@ def test_json_goes_to_stdout_alone(headscope_command, corpus: Path):
     assert ran.err == ""
 
 
+@pytest.mark.usefixtures("one_figure")
 def test_another_study_in_the_folder_is_not_replaced(headscope_command, corpus: Path, tmp_path: Path):
     assert headscope_command("study", str(corpus), "--out", "out", "--limit", "1").code == 0
     before = (tmp_path / "out" / "study.nc").read_bytes()
@@ -123,6 +132,7 @@ def test_a_broken_line_of_a_small_corpus_is_found_before_any_work(headscope_comm
     assert not (tmp_path / "out" / "study.nc").exists()
 
 
+@pytest.mark.usefixtures("one_figure")
 def test_a_broken_line_leaves_what_came_before(
     headscope_command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -140,6 +150,7 @@ def test_a_broken_line_leaves_what_came_before(
     assert "incomplete" in (tmp_path / "out" / "findings.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("one_figure")
 def test_an_unfinished_run_does_not_replace_a_finished_one(
     headscope_command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -155,6 +166,7 @@ def test_an_unfinished_run_does_not_replace_a_finished_one(
     assert headscope.open_study(tmp_path / "out").texts == 4
 
 
+@pytest.mark.usefixtures("one_figure")
 def test_control_c_leaves_what_was_finished(headscope_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     class Interrupted(io.BytesIO):
         """Three documents, then someone presses Ctrl-C."""
@@ -315,6 +327,7 @@ def test_figures_that_cannot_be_drawn(headscope_command, made: Path, options: li
     assert message in ran.err
 
 
+@pytest.mark.usefixtures("one_figure")
 def test_report_of_a_study(headscope_command, made: Path, tmp_path: Path):
     assert headscope_command("report", str(made)).code == 0
     assert (made / "report.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>")

@@ -308,6 +308,22 @@ def test_an_interrupt_loses_nothing(minilm: Model, texts: list[str]):
     assert_same_sums(caught.value.study, headscope.study(minilm, texts[:4], batch_size=2))
 
 
+def test_running_out_of_memory_loses_nothing(minilm: Model, texts: list[str], monkeypatch: pytest.MonkeyPatch):
+    observe, calls = Model.observe, []
+
+    def exhausted(self: Model, batch, see) -> None:
+        calls.append(batch)
+        if len(calls) == 3:
+            raise MemoryError("no room for the maps")
+        observe(self, batch, see)
+
+    monkeypatch.setattr(Model, "observe", exhausted)
+    with pytest.raises(headscope.Stopped, match="MemoryError: no room for the maps") as caught:
+        headscope.study(minilm, texts, batch_size=2)
+    assert caught.value.study is not None
+    assert caught.value.study.texts == 4
+
+
 def test_an_error_before_any_text_is_raised_as_it_is(minilm: Model):
     def broken():
         raise headscope.CorpusError("missing.txt: no such file")

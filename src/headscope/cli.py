@@ -40,7 +40,7 @@ def study(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TEXTS]...",
+            metavar="TEXTS",
             help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts.",
         ),
     ] = None,
@@ -280,13 +280,14 @@ def _identity(model: Model, settings: Any, corpus: str) -> dict[str, Any]:
 
 
 def _save_unfinished(stopped: Stopped, out: Path) -> None:
-    from headscope import output
+    from headscope import output, terminal
 
     if stopped.study is None:
         _complain(f"{stopped}: no text was finished")
     elif output.keeps_more(out, stopped.study):
         _complain(f"{stopped}\n{out} already holds more texts of this study, and was left as it is")
     else:
+        terminal.note(f"writing the {stopped.study.texts:,} texts finished until now …")
         output.write(stopped.study, out)
         _complain(f"{stopped}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete")
 

@@ -46,6 +46,8 @@ def load(
 ) -> Model:
     """Load the bundled model (`minilm`), a folder, a hub name, or wrap a transformers model and its tokenizer.
 
+    `device` and `dtype` are for models that are loaded here; one that is given stays where and as it is.
+
     >>> model = load()
     >>> model.anatomy.layers, model.anatomy.heads
     (6, 12)

@@ -239,7 +239,7 @@ class Study:
         return f"<Study of {about['model']}: {self.size}, {self.texts:,} texts of {about['corpus']}{state}>"
 
     def _repr_html_(self) -> str:
-        from headscope.page.card import study_card
+        from headscope.page.card import study_card  # the page knows the study; here it only lends its looks
 
         return study_card(self)
 

@@ -109,9 +109,10 @@ def study(
             total.add(tallier.end())
             if progress is not None:
                 progress(Progress(int(total["texts"].sum()), reading.read, counted))
-    except (HeadscopeError, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt) as error:  # whatever it is, also out of memory, loses nothing
         interrupted = isinstance(error, KeyboardInterrupt)
-        reason = "interrupted" if interrupted else str(error)
+        named = str(error) if isinstance(error, HeadscopeError) else f"{type(error).__name__}: {error}"
+        reason = "interrupted" if interrupted else named
         finished = result(reason) if total["texts"].sum() else None
         if finished is None and not interrupted:
             raise
