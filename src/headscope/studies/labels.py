@@ -8,6 +8,7 @@ added as plain variables, because arithmetic on a Dataset leaves its coordinates
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import xarray as xr
@@ -54,25 +55,29 @@ def labelled(tally: Tally, token_names: Callable[[list[int]], list[str]]) -> xr.
 
 def derived(data: xr.Dataset) -> xr.Dataset:
     """The same Dataset with everything that follows from its sums computed anew."""
-    data = data.copy()
+    new: dict[str, xr.Variable] = {}
     for name, (part, whole) in RATES.items():
-        data[name] = ratio(data[part], data[whole])
+        new[name] = ratio(data[part].variable, data[whole].variable)
     if "attention_received" in data:  # it belongs to all heads of a layer, and goes where only some are selected
-        received = data["attention_received"]
-        data["attention_received_share"] = ratio(received, received.sum("receiver"))
+        received = data["attention_received"].variable
+        new["attention_received_share"] = ratio(received, received.sum("receiver"))
     if "attention" in data:
         counts = data["window_tokens"].values
         reaching = counts[::-1].cumsum()[::-1]  # texts with at least so many tokens
         length = len(counts) - 1
         further = np.maximum.outer(np.arange(length), np.arange(length)) + 1
-        data["position_texts"] = (("position_i", "position_j"), reaching[further])
-        data["position_texts"].attrs["long_name"] = "texts in which both positions hold a token"
-    return data
+        about = {"long_name": "texts in which both positions hold a token"}
+        new["position_texts"] = xr.Variable(("position_i", "position_j"), reaching[further], about)
+    return data.assign(new)
 
 
-def ratio(part: xr.DataArray, whole: xr.DataArray) -> xr.DataArray:
+Labelled = TypeVar("Labelled", xr.DataArray, xr.Variable)
+
+
+def ratio(part: Labelled, whole: Labelled) -> Labelled:
     """A rate; NaN where nothing was counted."""
-    return (part / whole.where(whole != 0)).astype(np.float64)
+    rate: Labelled = (part / whole.where(whole != 0)).astype(np.float64)  # type: ignore[no-untyped-call]
+    return rate
 
 
 def _coordinates(shape: Shape) -> dict[str, object]:
