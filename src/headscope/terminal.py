@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -46,8 +46,7 @@ def show_findings(study: Study, found: Sequence[Finding]) -> None:
         caption="± is one standard error. What each number rests on: findings.md, report.html",
         title_justify="left",
         caption_justify="left",
-        show_lines=False,
-        row_styles=["", "on grey11"] if sys.stdout.isatty() else None,
+        box=box.SIMPLE_HEAD,
     )
     table.add_column("", justify="right")
     table.add_column("the paper's claim", ratio=1)
@@ -65,7 +64,7 @@ def show_findings(study: Study, found: Sequence[Finding]) -> None:
 
 def show_models(models: Sequence[Available]) -> None:
     """What can be loaded, and how to get more."""
-    table = Table(title="Models that can be used right now", title_justify="left")
+    table = Table(title="Models that can be used right now", title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("name", "from", "ready", "note"):
         table.add_column(column, overflow="fold")
     for model in models:
