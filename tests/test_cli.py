@@ -24,6 +24,9 @@ TEXT = (
 )
 
 
+HOSTILE = '<script>alert(1)</script> "><img src=x onerror=alert(2)>'
+
+
 class Ran(SimpleNamespace):
     code: int
     out: str
@@ -54,7 +57,7 @@ def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.jsonl"
-    rows = [{"title": f"t{k}", "text": f"{TEXT} Lamp number {k} hung in the Harlow tower."} for k in range(4)]
+    rows = [{"title": f"t{k}", "text": f"{HOSTILE} {TEXT} Lamp number {k} hung in the tower."} for k in range(4)]
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     return path
 
@@ -80,6 +83,10 @@ def test_study_writes_the_whole_folder(headscope_command, corpus: Path, tmp_path
     assert "the paper's claim" in ran.out
     assert "cannot be measured" in ran.out or "holds" in ran.out
     assert "Report: out/report.html" in ran.err
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<script>alert(1)" not in page
+    assert "<img src=x" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     study = headscope.open_study(tmp_path / "out")
     assert study.texts == 4
     assert study.manifest["command"].startswith("headscope study")
