@@ -1,0 +1,276 @@
+"""Where documents come from: folders, globs, standard input, hub datasets, examples and Python; how many there are."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headscope
+from headscope.corpus.documents import Document, as_corpus, documents
+from headscope.errors import CorpusError
+from tests.writing import TABLES, TEXTS, as_jsonl, error_of, names_of, put, texts_of
+
+
+def give_stdin(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(raw))))  # type: ignore[type-var]
+
+
+# Folders, globs, several sources
+
+
+def test_folders_are_read_whole_sorted_and_without_hidden_files(tmp_path: Path):
+    for name in ["b.txt", "a/z.txt", "a/b/deep.md", ".hidden.txt", ".git/x.txt", "a/.cache/y.txt", "c.bin", "Makefile"]:
+        put(tmp_path / name, name)
+    put(tmp_path / "a.jsonl.gz", as_jsonl(["line 1", "line 2"]))
+    corpus = documents(tmp_path)
+    assert texts_of(corpus) == ["line 1", "line 2", "a/b/deep.md", "a/z.txt", "b.txt"]
+    assert corpus.name == str(tmp_path)
+
+
+def test_a_folder_under_a_hidden_one_is_read(tmp_path: Path):
+    put(tmp_path / ".data" / "a.txt", "a")
+    assert texts_of(documents(tmp_path / ".data")) == ["a"]
+
+
+def test_globs(tmp_path: Path):
+    for name in ["b.txt", "a.txt", "in/c.txt", "in/deep/d.txt", "in/e.md", "in/.f.txt"]:
+        put(tmp_path / name, name)
+    assert texts_of(documents(f"{tmp_path}/*.txt")) == ["a.txt", "b.txt"]
+    assert texts_of(documents(f"{tmp_path}/**/*.txt")) == ["a.txt", "b.txt", "in/c.txt", "in/deep/d.txt"]
+    assert texts_of(documents(f"{tmp_path}/in/*")) == ["in/c.txt", "in/e.md"]
+
+
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path):
+    assert texts_of(documents(put(tmp_path / "a[1]?.txt", "here"))) == ["here"]
+
+
+def test_sources_in_the_order_given(tmp_path: Path):
+    two, one = put(tmp_path / "2.txt", "two"), put(tmp_path / "1.jsonl", as_jsonl(["one"]))
+    corpus = documents([two, str(one), "example:gerstenslager", two])
+    assert texts_of(corpus) == ["two", "one", headscope.examples()["gerstenslager"], "two"]
+    assert corpus.name == f"{two} {one} example:gerstenslager {two}"
+
+
+def test_file_names_that_are_no_unicode(tmp_path: Path):
+    raw = os.fsencode(tmp_path) + b"/caf\xe9.txt"
+    try:
+        with open(raw, "w") as stream:
+            stream.write("a")
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    for corpus in (documents(tmp_path), documents(os.fsdecode(raw))):
+        (document,) = corpus
+        assert document.text == "a"
+        assert "\ufffd" in document.name
+        f"{document.name} {corpus.name}".encode()
+
+
+# Counting, limiting, reading again
+
+
+@pytest.mark.parametrize("kind", [*TABLES, "txt"])
+def test_reading_again_gives_the_same(tmp_path: Path, kind: str):
+    for k in range(3):
+        content = TABLES[kind](TEXTS) if kind in TABLES else f"text {k}"
+        put(tmp_path / f"{k}.{kind}", content)
+    corpus = documents(tmp_path)
+    first = list(corpus)
+    assert len(first) == (3 if kind == "txt" else 15)
+    assert list(corpus) == first
+    assert corpus.rereadable
+
+
+def test_limit(tmp_path: Path):
+    path = put(tmp_path / "a.jsonl", as_jsonl(TEXTS) + b"broken")
+    assert texts_of(documents(path, limit=2)) == TEXTS[:2]
+    assert texts_of(documents([path, path], limit=5)) == TEXTS
+    assert len(texts_of(documents(put(tmp_path / "b.txt", "b"), limit=7))) == 1
+    assert names_of(documents(limit=3)) == ["openings:1", "openings:2", "openings:3"]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_limit_below_one(limit: int):
+    with pytest.raises(CorpusError, match=f"limit is {limit}: ask for at least one"):
+        documents(limit=limit)
+
+
+def test_count(tmp_path: Path):
+    jsonl, text = put(tmp_path / "a.jsonl", as_jsonl(TEXTS)), put(tmp_path / "b.txt", "b")
+    assert documents(jsonl).count(5) == 5
+    assert documents(jsonl).count(4) is None
+    assert documents(jsonl, limit=3).count(4) == 3
+    assert documents([text, text, "example:gerstenslager"]).count(3) == 3
+    assert documents([text, text], limit=1).count(1) == 1
+    assert documents([text, text]).count(1) is None
+    assert documents([text, jsonl]).count(10) == 6
+    assert documents(text, format="lines").size is None
+    assert documents().count(64) == 64
+    assert documents().count(63) is None
+
+
+def test_known_sizes_are_not_read(tmp_path: Path):
+    path = put(tmp_path / "a.txt", "a")
+    corpus = documents([path, path])
+    path.unlink()
+    assert corpus.count(5) == 2
+
+
+def test_pipes_are_not_counted(tmp_path: Path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    corpus = documents(pipe, format="jsonl")
+    assert not corpus.rereadable
+    assert corpus.count(10) is None
+
+
+# Standard input
+
+
+def test_standard_input_as_text(monkeypatch: pytest.MonkeyPatch):
+    give_stdin(monkeypatch, b"A text.\nOf two lines.\n")
+    corpus = documents("-")
+    assert corpus.count(10) is None
+    assert list(corpus) == [Document("A text.\nOf two lines.\n", "standard input")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_standard_input_as_jsonl(monkeypatch: pytest.MonkeyPatch, encoding: str):
+    give_stdin(monkeypatch, as_jsonl(TEXTS, encoding=encoding))
+    assert texts_of(documents("-", encoding=encoding)) == TEXTS
+
+
+def test_standard_input_as_jsonl_after_a_mark_and_a_blank_line(monkeypatch: pytest.MonkeyPatch):
+    give_stdin(monkeypatch, b"\xef\xbb\xbf \n" + as_jsonl(TEXTS))
+    assert texts_of(documents("-")) == TEXTS
+
+
+def test_standard_input_as_lines_or_said_otherwise(monkeypatch: pytest.MonkeyPatch):
+    give_stdin(monkeypatch, b"one\ntwo\n")
+    assert [(d.text, d.name) for d in documents("-", format="lines")] == [
+        ("one", "standard input:1"),
+        ("two", "standard input:2"),
+    ]
+    give_stdin(monkeypatch, b"{braces} in a text")
+    assert texts_of(documents("-", format="text")) == ["{braces} in a text"]
+    give_stdin(monkeypatch, b'"no object"')
+    assert "standard input:1: expected a JSON object" in error_of(lambda: documents("-", format="jsonl"))
+
+
+def test_standard_input_gone_wrong(monkeypatch: pytest.MonkeyPatch):
+    give_stdin(monkeypatch, b"PAR1")
+    assert "standard input is read as text, lines or jsonl" in error_of(lambda: documents("-", format="parquet"))
+    give_stdin(monkeypatch, as_jsonl(["good"]) + b"{\n")
+    assert "standard input:2: not a JSON object" in error_of(lambda: documents("-"), good=1)
+    give_stdin(monkeypatch, b"caf\xe9")
+    assert "standard input: not utf-8 text (byte 0xe9 at position 3)" in error_of(lambda: documents("-"))
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "standard input is closed" in error_of(lambda: documents("-"))
+
+
+# Hub datasets and examples
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> str:
+    pytest.importorskip("datasets")
+    put(tmp_path / "a.jsonl", as_jsonl(["one", "two"]))
+    put(tmp_path / "b.jsonl", as_jsonl(["three"]))
+    return f"hf:{tmp_path}"
+
+
+def test_hub_dataset(dataset: str):
+    corpus = documents(dataset)
+    assert texts_of(corpus) == ["one", "two", "three"]
+    assert texts_of(documents(f"{dataset}@train", limit=1)) == ["one"]
+    assert names_of(corpus)[2] == f"{dataset}, row 3"
+    # Counting would fetch them twice; a limit says enough.
+    assert corpus.count(5) is None
+    assert not corpus.known_to_hold(5)
+    assert documents(dataset, limit=5).known_to_hold(5)
+
+
+@pytest.mark.parametrize(
+    ("source", "field", "words"),
+    [
+        ("{}@nosuch", "text", ["nosuch", "datasets could not read it", "train"]),
+        ("{}", "body", ["no field 'body'", "id, text", "--field"]),
+        ("{}", "id", ["row 1", "field 'id' holds int"]),
+        ("{}/nowhere", "text", ["nowhere", "datasets could not read it"]),
+        ("hf:", "text", ["names no dataset"]),
+    ],
+)
+def test_hub_dataset_gone_wrong(dataset: str, source: str, field: str, words: list[str]):
+    message = error_of(lambda: documents(source.format(dataset), field=field))
+    assert all(word in message for word in words), message
+
+
+def test_hub_dataset_without_datasets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    message = error_of(lambda: documents("hf:some/corpus"))
+    assert message == "hf:some/corpus: reading hub datasets needs the extra: pip install 'headscope[datasets]'"
+
+
+def test_examples():
+    assert list(documents("example:airport-policing")) == [
+        Document(headscope.examples()["airport-policing"], "example:airport-policing")
+    ]
+    message = error_of(lambda: documents("example:nosuch"))
+    assert message == "example:nosuch: no such example; there are: airport-policing, gerstenslager"
+
+
+# Texts given in Python
+
+
+def test_iterables_of_anything():
+    given = ["a", {"text": "b", "id": 1}, Document("c", "mine")]
+    for texts in (given, tuple(given), iter(given), (text for text in given), dict(enumerate(given)).values()):
+        assert list(as_corpus(texts)) == [Document("a", "text 1"), Document("b", "text 2"), Document("c", "mine")]
+
+
+def test_what_can_be_counted():
+    assert as_corpus(["a", "b"]).count(2) == 2
+    assert as_corpus(np.array(["a", "b"])).count(2) == 2
+    assert as_corpus(["a", "b"]).count(1) is None
+    drawn: list[str] = []
+
+    def texts() -> Iterator[str]:
+        drawn.append("a")
+        yield "a"
+
+    assert as_corpus(texts()).count(10) is None
+    assert drawn == []
+
+
+def test_sources_and_corpora_pass_through(tmp_path: Path):
+    corpus = documents(limit=2)
+    assert as_corpus(corpus) is corpus
+    assert texts_of(as_corpus(put(tmp_path / "a.txt", "a"))) == ["a"]
+    assert as_corpus(None).count(64) == 64
+    assert texts_of(as_corpus([])) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["good", 3], ["document 2 is int", "give strings"]),
+        (["good", {"body": "x"}], ["document 2 is dict", "'text'"]),
+        (["good", None], ["document 2 is NoneType"]),
+    ],
+)
+def test_what_is_no_text(texts: list[Any], words: list[str]):
+    message = error_of(lambda: as_corpus(texts), good=1)
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize("texts", [{"text": "a"}, 42, Document("a", "b")])
+def test_what_is_no_list(texts: Any):
+    with pytest.raises(CorpusError, match=f"documents are given as {type(texts).__name__}: give a list"):
+        as_corpus(texts)
