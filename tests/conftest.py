@@ -6,6 +6,9 @@ import pytest
 
 import headscope
 from headscope.model.model import Model
+from tests.browser import chromium, page_opener
+
+__all__ = ["chromium", "minilm", "page_opener"]
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from tests.browser import PageOpener
 
-pytest_plugins = ("tests.browser",)
-
 
 @pytest.fixture(scope="module")
 def study() -> Study:

@@ -1,0 +1,67 @@
+"""The README is true: its Python runs, its commands and options exist, its picture and links are there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import headscope
+from headscope import cli
+from headscope.model.model import Model
+from tests.synthetic import random_study
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_python_runs(minilm: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    # The bundled model stands in for the hub's, which has twelve layers where this one has six.
+    monkeypatch.setattr(headscope, "load", lambda name: minilm, raising=False)
+    block = block.replace("layers=[10, 11]", "layers=[4, 5]").replace("layers=[0, 11]", "layers=[0, 5]")
+    headscope.study(minilm, ["Another text. Another sentence of that text."]).save("more.nc")
+    exec(compile(block, "README.md", "exec"), {})  # our own file, not anybody's text
+    assert (tmp_path / "bert.nc").exists()
+    assert (tmp_path / "distances.pdf").stat().st_size > 1000
+
+
+def test_commands_and_options_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    written = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    commands = set(re.findall(r"headscope (study|findings|figures|report|models)\b([^\n`|]*)", written))
+    assert {name for name, _ in commands} >= {"study", "figures", "models"}
+    monkeypatch.setenv("COLUMNS", "200")
+    for name, rest in commands:
+        monkeypatch.setattr(sys, "argv", ["headscope", name, "--help"])
+        with pytest.raises(SystemExit):
+            cli.main()
+        shown = capsys.readouterr().out
+        for option in re.findall(r"--[a-z-]+", rest):
+            assert option in shown, f"headscope {name} has no {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_rooms_and_files_named_are_there():
+    for name in re.findall(r"^      (\w+(?:\.py|/)) ", README, re.MULTILINE):
+        assert (ROOT / "src" / "headscope" / name).exists(), name
+    for name in set(re.findall(r"`((?:src|tests|docs)/[\w/]+\.\w+)`", README)):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_variables_of_the_method_page_are_those_of_a_study():
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} - {"NAME_blocks"}
+    held = {str(name) for name in random_study(0).data.variables if not str(name).endswith("_blocks")}
+    coordinates = {str(name) for name in random_study(0).data.coords} - {"distance"}
+    assert named == held - coordinates
