@@ -71,6 +71,7 @@ def manifest(shape: Shape, **changes: Any) -> dict[str, Any]:
         "batch_size": 8,
         "kernel": "vectorized",
         "corpus": "synthetic texts",
+        "limit": "none",
         "corpus_hash": f"{1:032x}",
         "documents_read": 10,
         "documents_skipped": json.dumps({"empty": 1}),

@@ -113,6 +113,8 @@ def test_another_study_in_the_folder_is_not_replaced(headscope_command, corpus: 
     assert "holds another study" in ran.err
     assert "theta (0.3 there, 0.5 now)" in ran.err
     assert "--overwrite" in ran.err
+    # Fewer or more documents of the same corpus are another study too.
+    assert "limit (1 there, none now)" in headscope_command("study", str(corpus), "--out", "out").err
     assert (tmp_path / "out" / "study.nc").read_bytes() == before
     assert (
         headscope_command("study", str(corpus), "--out", "out", "--theta", "0.5", "--limit", "1", "--overwrite").code

@@ -16,9 +16,11 @@ import typer
 from headscope.errors import HeadscopeError, Stopped, StudyError
 
 if TYPE_CHECKING:
+    from headscope.corpus.documents import Corpus
     from headscope.model.model import Model
     from headscope.studies.findings import Finding
     from headscope.studies.result import Study
+    from headscope.studies.settings import Settings
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -112,7 +114,7 @@ def study(
     command = shlex.join(["headscope", *sys.argv[1:]])
     try:
         loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
-        output.prepare(out, expected=_identity(loaded, settings, corpus.name), overwrite=overwrite)
+        output.prepare(out, expected=_identity(loaded, settings, corpus), overwrite=overwrite)
         with terminal.metering(quiet=quiet or as_json) as meter:
             made = run(loaded, corpus, batch_size=batch_size, kernel=kernel, progress=meter, command=command, **options)
     except Stopped as stopped:
@@ -271,12 +273,16 @@ def _show(made: Study, found: list[Finding], *, as_json: bool) -> None:
         terminal.show_findings(made, found)
 
 
-def _identity(model: Model, settings: Any, corpus: str) -> dict[str, Any]:
+def _identity(model: Model, settings: Settings, corpus: Corpus) -> dict[str, Any]:
     """What must agree with a study already in the output folder for this run to replace it."""
     named = ("length", "windows", "sentences", "min_tokens", "theta", "tau")
-    return {"model": model.name, "weight_hash": model.weight_hash, "dtype": model.dtype, "corpus": corpus} | {
-        name: getattr(settings, name) for name in named
-    }
+    return {
+        "model": model.name,
+        "weight_hash": model.weight_hash,
+        "dtype": model.dtype,
+        "corpus": corpus.name,
+        "limit": corpus.limit or "none",
+    } | {name: getattr(settings, name) for name in named}
 
 
 def _save_unfinished(stopped: Stopped, out: Path) -> None:

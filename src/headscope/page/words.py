@@ -57,6 +57,7 @@ MANIFEST = {
     "Texts": {
         "corpus": "Corpus",
         "documents_read": "Documents read",
+        "limit": "Limit of documents",
         "corpus_hash": "Hash of the documents",
         "windows": "Windows of a document",
         "length": "Window length, tokens",

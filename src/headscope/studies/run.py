@@ -186,6 +186,7 @@ def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: s
         "dtype": model.dtype,
         "device": _device_name(model.device),
         "corpus": reading.corpus.name,
+        "limit": reading.corpus.limit or "none",
         "corpus_hash": f"{reading.content:032x}",
         "documents_read": reading.read,
         "documents_skipped": json.dumps(dict(sorted(reading.skipped.items()))),
