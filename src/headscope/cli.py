@@ -123,7 +123,8 @@ def study(
     except KeyboardInterrupt:
         _complain("interrupted before any text was studied")
         raise typer.Exit(INTERRUPTED) from None
-    found = output.write(made, out)
+    with terminal.working("drawing figures and writing the report", quiet=quiet or as_json):
+        found = output.write(made, out)
     _show(made, found, as_json=as_json)
     skipped = made.manifest["documents_skipped"]
     if skipped:

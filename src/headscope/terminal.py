@@ -115,3 +115,13 @@ def metering(*, quiet: bool) -> Iterator[Meter | None]:
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield Meter(progress)
+
+
+@contextmanager
+def working(message: str, *, quiet: bool) -> Iterator[None]:
+    """A sign on stderr that something goes on, where there is a terminal to show it."""
+    if quiet:
+        yield
+        return
+    with Console(stderr=True).status(message):
+        yield
