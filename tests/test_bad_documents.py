@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headscope.corpus.documents import documents
 from headscope.errors import CorpusError
-from tests.writing import TABLES, TEXTS, as_csv, as_jsonl, as_parquet, error_of, put
+from tests.writing import TABLES, TEXTS, as_csv, as_jsonl, as_parquet, error_of, put, texts_of
 
 # What cannot be asked for
 
@@ -175,3 +175,12 @@ def test_any_bytes_are_documents_or_a_corpus_error(tmp_path: Path, name: str):
         assert all(isinstance(document.text, str) for document in read)
 
     is_read_or_refused()
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.JSON.gz"])
+def test_a_json_file_is_not_taken_for_plain_text(tmp_path: Path, name: str):
+    path = put(tmp_path / name, as_jsonl(TEXTS))
+    message = error_of(lambda: documents(path))
+    assert f"{path}: a JSON file is read only as JSON Lines" in message
+    assert "--format jsonl" in message
+    assert texts_of(documents(path, format="jsonl")) == TEXTS

@@ -422,3 +422,11 @@ def test_an_error_comes_after_the_windows_before_it():
     assert [len(next(made)), len(next(made))] == [2, 1]
     with pytest.raises(CorpusError, match="broken here"):
         next(made)
+
+
+def test_marks_of_word_starts_and_ends_do_not_hide_a_full_stop():
+    written = [".", "Ġ.", "▁.", ".</w>", "##.", "a.", "▁!", "?</w>"]
+    vocabulary = {token: k for k, token in enumerate(["[UNK]", *written])}
+    made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokens = ModelTokens(PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]"))
+    assert tokens.texts(np.arange(1, 9)) == [".", ".", ".", ".", "##.", "a.", "!", "?"]

@@ -165,10 +165,7 @@ def _hidden(path: Path, root: Path) -> bool:
 def _is_one_document(item: str, options: ReadOptions) -> bool:
     if item == "-" or item.startswith("hf:"):
         return False
-    return (
-        item.startswith("example:")
-        or (options.format if options.format != "auto" else format_of(Path(item)) or "text") == "text"
-    )
+    return item.startswith("example:") or _format(item, options) == "text"
 
 
 def _is_rereadable(item: str) -> bool:
@@ -185,8 +182,17 @@ def _read(item: str, options: ReadOptions) -> Iterator[Document]:
         return read_hub(item, options)
     if item.startswith("example:"):
         return iter([bundled.example_document(item.removeprefix("example:"))])
-    name = options.format if options.format != "auto" else format_of(Path(item)) or "text"
-    return FORMATS[name](item, options)
+    return FORMATS[_format(item, options)](item, options)
+
+
+def _format(item: str, options: ReadOptions) -> str:
+    if options.format != "auto":
+        return options.format
+    if item.lower().removesuffix(".gz").endswith(".json"):
+        raise CorpusError(
+            f"{item}: a JSON file is read only as JSON Lines, one object a line: name it .jsonl, or say --format jsonl"
+        )
+    return format_of(Path(item)) or "text"
 
 
 def _known_encoding(encoding: str) -> str:

@@ -13,6 +13,8 @@ from headscope.types import Ints
 
 WORD_STARTS = ("Ġ", "▁")
 """How byte-level BPE and SentencePiece mark a token that starts a word."""
+WORD_END = "</w>"
+"""How the BPE of CLIP, XLM and the first GPT marks one that ends a word."""
 
 
 class ModelTokens:
@@ -83,10 +85,10 @@ class ModelTokens:
         return [f"<{k}>" if name is None else name for k, name in zip(ids, named, strict=True)]
 
     def texts(self, ids: Ints) -> list[str]:
-        """Tokens without the marks of word starts, to compare with `.` and `,`."""
+        """Tokens without the marks of where words start or end, to compare with `.` and `,`."""
         new = [int(k) for k in np.unique(ids) if int(k) not in self._texts]
         for k, name in zip(new, self.names(new), strict=True):
-            self._texts[k] = name[1:] if name.startswith(WORD_STARTS) else name
+            self._texts[k] = (name[1:] if name.startswith(WORD_STARTS) else name).removesuffix(WORD_END)
         return [self._texts[int(k)] for k in ids]
 
 
