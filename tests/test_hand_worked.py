@@ -39,7 +39,7 @@ from headscope.tally.chance import pair_ranks
 from headscope.tally.quantities import QUANTITIES, RECEIVERS, Shape
 from headscope.tally.tally import Counting, Tally
 from headscope.tally.vectorized import VectorizedTallier
-from tests.synthetic import TALLIERS, names, study_of, tally, window
+from tests.synthetic import TALLIERS, study_of, tally, window
 
 WINDOW = window([1, 7, 4, 7, 2])
 HEADS = [
@@ -307,14 +307,15 @@ def test_outside_the_sample_only_the_costly_quantities_are_missing(kernel: str):
 
 def test_a_tally_adds():
     one = tally("reference", Counting(SHAPE, 0.3, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
-    both = Tally.zeros(SHAPE)
-    both.add(one)
-    both.add(one)
+    before = {name: array.copy() for name, array in one.arrays.items()}
+    both = Tally.zeros(SHAPE) + one + one
     assert all((both[name] == 2 * one[name]).all() for name in one.arrays)
     assert both.most_attended[1].sum() == 2
+    assert one.most_attended[1].sum() == 1
+    assert all((one[name] == array).all() for name, array in before.items())
     assert study_of(both).rate("repeat_rate").values[0, 0] == 1 / 3
     with pytest.raises(ValueError, match="different shape"):
-        both.add(Tally.zeros(Shape(1, 2, 6)))
+        both + Tally.zeros(Shape(1, 2, 6))
 
 
 def test_blocks_follow_the_digest_of_the_ids():
@@ -323,7 +324,3 @@ def test_blocks_follow_the_digest_of_the_ids():
     tallier.begin(Batch.of([WINDOW, other]))
     texts = tallier.end()["texts"]
     assert {int(k) for k in np.flatnonzero(texts)} == {WINDOW.digest % BLOCKS, other.digest % BLOCKS}
-
-
-def test_names_helper_is_unique():
-    assert len(set(names([1, 2, 3]))) == 3

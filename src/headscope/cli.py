@@ -182,27 +182,15 @@ def figures(
         headscope figures bert/ --only 7,13 --layers 0,5,11 --formats pdf
     """
     from headscope.figures import DRAWINGS, draw, save
-    from headscope.output import FORMATS
     from headscope.studies.result import open_study
 
     opened = open_study(source)
-    wanted = [part.strip() for part in formats.split(",") if part.strip()]
-    unknown = [name for name in wanted if name not in FORMATS]
-    if unknown or not wanted:
-        raise StudyError(f"unknown format {', '.join(unknown) or formats!r}; there are: {', '.join(FORMATS)}")
-    numbers = (
-        [part.strip() for part in only.split(",")]
-        if only
-        else [n for n, d in DRAWINGS.items() if opened.has_maps or not d.needs_maps]
-    )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        written = []
-        for number in numbers:
-            figure = draw(opened, number, layers=_numbers(layers, "layers"), heads=_numbers(heads, "heads"))
-            written += save(figure, out, DRAWINGS[number].stem, wanted)
-    except OSError as error:
-        raise StudyError(f"{out}: cannot be written: {error.strerror or error}") from None
+    numbers = _listed(only) if only else [number for number, drawing in DRAWINGS.items() if drawing.can_draw(opened)]
+    chosen = {"layers": _numbers(layers, "layers"), "heads": _numbers(heads, "heads")}
+    written = []
+    for number in numbers:
+        figure = draw(opened, number, **chosen)
+        written += save(figure, out, DRAWINGS[number].stem, _listed(formats))
     typer.echo(json.dumps([str(path) for path in written]) if as_json else "\n".join(str(path) for path in written))
 
 
@@ -299,13 +287,17 @@ def _save_unfinished(stopped: Stopped, out: Path) -> None:
         _complain(f"{stopped}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete")
 
 
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
 def _numbers(text: str | None, name: str) -> list[int] | None:
     """`0,5,10-11` as numbers."""
     if text is None:
         return None
     numbers: list[int] = []
-    for part in text.split(","):
-        start, dash, end = part.strip().partition("-")
+    for part in _listed(text):
+        start, dash, end = part.partition("-")
         if not start.isdigit() or (dash and not end.isdigit()):
             raise StudyError(f"{name} {text!r}: write numbers and ranges, like 0,5,10-11")
         numbers += range(int(start), int(end or start) + 1)

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import StudyError
-from headscope.figures import DRAWINGS, draw_all, save, svg
+from headscope.figures import DRAWINGS, FORMATS, draw_all, save, svg
 from headscope.page.report import Plate, report
 from headscope.studies.findings import Finding, as_json, as_markdown, findings
 from headscope.studies.result import FILE, Study, open_study
 
 REPORT = "report.html"
-FORMATS = ("png", "svg", "pdf")
 
 
 def prepare(folder: Path, *, expected: dict[str, Any], overwrite: bool) -> None:
@@ -65,7 +64,6 @@ def write(study: Study, folder: Path) -> list[Finding]:
 
 def write_figures(study: Study, folder: Path, formats: Sequence[str] = FORMATS) -> list[Plate]:
     """Every figure that can be drawn of this study, as files; returned as plates for a report."""
-    folder.mkdir(parents=True, exist_ok=True)
     plates = []
     for number, figure in draw_all(study).items():
         written = {path.suffix: path for path in save(figure, folder, DRAWINGS[number].stem, formats)}

@@ -59,10 +59,6 @@ class Corpus:
         counted = sum(1 for _ in islice(self, at_most + 1))
         return counted if counted <= at_most else None
 
-    def known_to_hold(self, at_most: int) -> bool:
-        """Whether there are certainly no more documents than this, be it for the limit set on a stream."""
-        return (self.limit is not None and self.limit <= at_most) or self.count(at_most) is not None
-
 
 def documents(
     sources: str | Path | Iterable[str | Path] | None = None,

@@ -80,7 +80,7 @@ def study(
     _check_length(model, settings)
     corpus = as_corpus(documents)
     counted = corpus.count(SMALL_CORPUS)
-    small = counted is not None or corpus.known_to_hold(SMALL_CORPUS)
+    small = counted is not None or (corpus.limit is not None and corpus.limit <= SMALL_CORPUS)
     fraction = settings.sample if settings.sample is not None else (1.0 if small else SAMPLE_FRACTION)
     anatomy = model.anatomy
     shape = Shape(anatomy.layers, anatomy.heads, settings.length, settings.keeps_maps)
@@ -106,7 +106,7 @@ def study(
         for batch in batches(reading.windows(), size, model.tokens.pad_id):
             tallier.begin(batch)
             model.observe(batch, tallier.see)
-            total.add(tallier.end())
+            total = total + tallier.end()  # a new one: an interrupt never leaves half a batch in it
             if progress is not None:
                 progress(Progress(int(total["texts"].sum()), reading.read, counted))
     except (Exception, KeyboardInterrupt) as error:  # whatever it is, also out of memory, loses nothing

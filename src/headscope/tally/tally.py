@@ -30,14 +30,15 @@ class Tally:
         kept = [quantity for quantity in QUANTITIES if shape.maps or not quantity.is_map]
         return cls(shape, {quantity.name: np.zeros(array_shape(quantity, shape), dtype(quantity)) for quantity in kept})
 
-    def add(self, other: Tally) -> None:
-        """Add another tally of the same shape to this one, in place."""
+    def __add__(self, other: Tally) -> Tally:
+        """Both together, as a new tally: whatever interrupts the sum leaves this one as it was."""
         if other.shape != self.shape:
             raise ValueError(f"tallies of different shape do not add: {self.shape} and {other.shape}")
-        for name, array in other.arrays.items():
-            self.arrays[name] += array
+        arrays = {name: array + other.arrays[name] for name, array in self.arrays.items()}
+        both = Tally(self.shape, arrays, dict(self.most_attended))
         for token, counts in other.most_attended.items():
-            self.attend(token, counts)
+            both.attend(token, counts)
+        return both
 
     def attend(self, token: int, counts: Ints) -> None:
         held = self.most_attended.get(token)
