@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headscope.corpus.bundled import examples
     from headscope.corpus.documents import Corpus, Document, documents
-    from headscope.errors import CorpusError, HeadscopeError, ModelError, Stopped, StudyError
+    from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingError, Stopped, StudyError
     from headscope.model.loading import load
     from headscope.model.model import Model
+    from headscope.readings.files import open_reading
+    from headscope.readings.read import read
+    from headscope.readings.reading import Reading
     from headscope.studies.findings import Finding, findings
     from headscope.studies.result import Study, open_study
     from headscope.studies.run import Progress, study
@@ -30,6 +33,8 @@ __all__ = [
     "Model",
     "ModelError",
     "Progress",
+    "Reading",
+    "ReadingError",
     "Stopped",
     "Study",
     "StudyError",
@@ -37,16 +42,21 @@ __all__ = [
     "examples",
     "findings",
     "load",
+    "open_reading",
     "open_study",
+    "read",
     "study",
 ]
 
 _ROOMS = {
     "headscope.corpus.bundled": ("examples",),
     "headscope.corpus.documents": ("Corpus", "Document", "documents"),
-    "headscope.errors": ("CorpusError", "HeadscopeError", "ModelError", "Stopped", "StudyError"),
+    "headscope.errors": ("CorpusError", "HeadscopeError", "ModelError", "ReadingError", "Stopped", "StudyError"),
     "headscope.model.loading": ("load",),
     "headscope.model.model": ("Model",),
+    "headscope.readings.files": ("open_reading",),
+    "headscope.readings.read": ("read",),
+    "headscope.readings.reading": ("Reading",),
     "headscope.studies.findings": ("Finding", "findings"),
     "headscope.studies.result": ("Study", "open_study"),
     "headscope.studies.run": ("Progress", "study"),

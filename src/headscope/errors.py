@@ -27,6 +27,10 @@ class StudyError(HeadscopeError):
     """A study cannot be made, opened, merged or written."""
 
 
+class ReadingError(HeadscopeError):
+    """A text cannot be read into matrices, or a reading cannot be opened, shown or written."""
+
+
 class Stopped(HeadscopeError):
     """A study ended before its corpus did; `study` holds the texts finished until then, if there are any."""
 

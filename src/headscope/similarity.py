@@ -3,11 +3,14 @@
     O : N×d   what a head writes for the N tokens         A : N×N   its attention map, row = query, column = key
     C = O·Oᵀ, diagonal set to 0                           high: C_ij > θ · max(C), counted once as pairs i < j
     s_j = Σ_i A_ij / max_j Σ_i A_ij                       line: a column with s_j > τ
+    lines cut the window into blocks                      region a × b: mean of C over block a × block b
 
 Plain numpy, for reading and for small work; the tallies compute the same over batches.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 
@@ -73,3 +76,39 @@ def lines(attention: Floats, tau: float = TAU) -> Bools:
     sums = attention.sum(axis=0)
     marked: Bools = sums > tau * sums.max()
     return marked
+
+
+def blocks(marked: Bools) -> list[range]:
+    """The consecutive blocks that lines cut a window into; a line's token closes the block it ends.
+
+    >>> blocks(np.array([True, False, False, True, False]))
+    [range(0, 1), range(1, 4), range(4, 5)]
+    """
+    edges = [0, *(np.flatnonzero(marked[:-1]) + 1).tolist(), len(marked)]
+    return [range(start, stop) for start, stop in pairwise(edges) if stop > start]
+
+
+def regions(matrix: Floats, cut: list[range]) -> Floats:
+    """The mean of C over block a × block b. The zeroed diagonal takes no part: a block of one token has no inner mean.
+
+    >>> regions(np.array([[0.0, 4.0, 1.0], [4.0, 0.0, 3.0], [1.0, 3.0, 0.0]]), [range(0, 2), range(2, 3)]).tolist()
+    [[4.0, 2.0], [2.0, nan]]
+    """
+    sizes = np.array([len(block) for block in cut])
+    starts = np.array([block.start for block in cut])
+    sums = np.add.reduceat(np.add.reduceat(matrix, starts, axis=0), starts, axis=1)
+    counts = np.outer(sizes, sizes) - np.diag(sizes)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def joined(matrix: Floats, words: Ints) -> Floats:
+    """C between words: the highest of their tokens' similarities, so words are a high pair where any of their tokens
+    are. Within a word there is nothing to relate, and the diagonal stays 0. Words are numbered 0, 1, … in order.
+
+    >>> joined(np.array([[0.0, 9.0, 1.0], [9.0, 0.0, 3.0], [1.0, 3.0, 0.0]]), np.array([0, 0, 1])).tolist()
+    [[0.0, 3.0], [3.0, 0.0]]
+    """
+    starts = np.searchsorted(words, np.arange(words[-1] + 1))
+    highest = np.maximum.reduceat(np.maximum.reduceat(matrix, starts, axis=0), starts, axis=1)
+    np.fill_diagonal(highest, 0.0)
+    return np.asarray(highest)

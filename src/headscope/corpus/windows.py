@@ -24,11 +24,14 @@ SentenceMode = Literal["tokens", "text"]
 
 @dataclass(frozen=True)
 class Encoding:
-    """One window as a tokenizer makes it: token ids, which of them are special, where each starts in the text."""
+    """One window as a tokenizer makes it: token ids, which of them are special, where each stands in the text."""
 
     ids: Ints
     special: Bools
     starts: Ints | None
+    ends: Ints | None = None
+    words: Ints | None = None
+    """number of the word each token belongs to; a special token is a word of its own"""
 
 
 class Tokens(Protocol):

@@ -9,12 +9,8 @@ import numpy as np
 
 from headscope.corpus.windows import Encoding
 from headscope.errors import CorpusError, ModelError
-from headscope.types import Ints
-
-WORD_STARTS = ("Ġ", "▁")
-"""How byte-level BPE and SentencePiece mark a token that starts a word."""
-WORD_END = "</w>"
-"""How the BPE of CLIP, XLM and the first GPT marks one that ends a word."""
+from headscope.model import words
+from headscope.types import Bools, Ints
 
 
 class ModelTokens:
@@ -70,25 +66,54 @@ class ModelTokens:
         rows = made["input_ids"] if all_windows else [made["input_ids"]]
         spans = made.get("offset_mapping")
         starts = spans if all_windows or spans is None else [spans]
-        return [self._encoding(text, ids, None if starts is None else starts[k]) for k, ids in enumerate(rows)]
+        numbers = [made.word_ids(k) if spans is not None else None for k in range(len(rows))]
+        return [
+            self._encoding(text, ids, None if starts is None else starts[k], numbers[k]) for k, ids in enumerate(rows)
+        ]
 
-    def _encoding(self, text: str, ids: list[int], spans: list[tuple[int, int]] | None) -> Encoding:
+    def _encoding(
+        self, text: str, ids: list[int], spans: list[tuple[int, int]] | None, numbers: list[int | None] | None
+    ) -> Encoding:
+        special = np.array([k in self._special for k in ids], dtype=bool)
+        held = np.asarray(ids, dtype=np.int64)
+        if spans is None or numbers is None:
+            return Encoding(ids=held, special=special, starts=None)
         return Encoding(
-            ids=np.asarray(ids, dtype=np.int64),
-            special=np.array([k in self._special for k in ids], dtype=bool),
-            starts=None if spans is None else np.array([_word_start(text, *span) for span in spans], dtype=np.int64),
+            ids=held,
+            special=special,
+            starts=np.array([_word_start(text, *span) for span in spans], dtype=np.int64),
+            ends=np.array([end for _, end in spans], dtype=np.int64),
+            words=words.by_text(text, spans, numbers, special),
         )
+
+    def count(self, text: str) -> int:
+        """How many tokens the whole text has, special ones included."""
+        return len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
+
+    def word_numbers(self, ids: Ints, special: Bools) -> Ints:
+        """The word each token belongs to, from the vocabulary's marks alone, for tokenizers that know no positions."""
+        return words.by_marks(self.names([int(k) for k in ids]), special)
 
     def names(self, ids: list[int]) -> list[str]:
         """Tokens as the vocabulary writes them, which is unique: `##ing`, `Ġthe`, `[CLS]`."""
         named: list[str | None] = self.tokenizer.convert_ids_to_tokens(ids)
         return [f"<{k}>" if name is None else name for k, name in zip(ids, named, strict=True)]
 
+    def labels(self, ids: Ints) -> list[str]:
+        """Tokens as people read them: `the` for `Ġthe`, `’` for `âĢĻ`; pieces of words keep their `##`."""
+        return [self._label(name) for name in self.names([int(k) for k in ids])]
+
+    def _label(self, name: str) -> str:
+        if name.startswith(words.CONTINUES) or name in self.tokenizer.all_special_tokens:
+            return name
+        shown = str(self.tokenizer.convert_tokens_to_string([name])).removesuffix(words.WORD_END).strip()
+        return name if not shown or "\N{REPLACEMENT CHARACTER}" in shown else shown
+
     def texts(self, ids: Ints) -> list[str]:
         """Tokens without the marks of where words start or end, to compare with `.` and `,`."""
         new = [int(k) for k in np.unique(ids) if int(k) not in self._texts]
         for k, name in zip(new, self.names(new), strict=True):
-            self._texts[k] = (name[1:] if name.startswith(WORD_STARTS) else name).removesuffix(WORD_END)
+            self._texts[k] = words.unmarked(name)
         return [self._texts[int(k)] for k in ids]
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Unpack
 
 import torch
 
+from headscope import manifest
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.corpus.formats import Document
 from headscope.corpus.windows import Window, batches
@@ -77,7 +74,7 @@ def study(
         raise StudyError(f"unknown kernel {kernel!r}; there are: {', '.join(KERNELS)}")
     if batch_size is not None and batch_size < 1:
         raise StudyError(f"batch size is {batch_size}: at least 1")
-    _check_length(model, settings)
+    check_length(model, settings)
     corpus = as_corpus(documents)
     counted = corpus.count(SMALL_CORPUS)
     small = counted is not None or (corpus.limit is not None and corpus.limit <= SMALL_CORPUS)
@@ -150,7 +147,8 @@ class _Reading:
             yield from windows
 
 
-def _check_length(model: Model, settings: Settings) -> None:
+def check_length(model: Model, settings: Settings) -> None:
+    """Refuse a window that the model has no positions for, or that holds no words."""
     limit = model.max_length
     if limit is not None and settings.length > limit:
         raise StudyError(
@@ -167,15 +165,7 @@ def _check_length(model: Model, settings: Settings) -> None:
 def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "headscope": _version("headscope"),
-        "model": model.name,
-        "model_type": model.type,
-        "weight_hash": model.weight_hash,
-        "tokenizer": model.tokens.name,
-        "first_special_token": model.tokens.first_special() or "",
-        "causal": int(model.anatomy.causal),
-        "layers": model.anatomy.layers,
-        "heads": model.anatomy.heads,
+        **manifest.of_model(model),
         "length": settings.length,
         "windows": settings.windows,
         "sentences": settings.sentences,
@@ -183,8 +173,6 @@ def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: s
         "theta": settings.theta,
         "tau": settings.tau,
         "maps": int(settings.keeps_maps),
-        "dtype": model.dtype,
-        "device": _device_name(model.device),
         "corpus": reading.corpus.name,
         "limit": reading.corpus.limit or "none",
         "corpus_hash": f"{reading.content:032x}",
@@ -193,24 +181,8 @@ def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: s
         "excerpts": json.dumps(reading.excerpts, ensure_ascii=False),
         "complete": int(not stopped_by),
         "stopped_by": stopped_by,
-        "versions": json.dumps(
-            {name: _version(name) for name in ("torch", "transformers", "numpy", "xarray")}
-            | {"python": platform.python_version()}
-        ),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "platform": sys.platform,
+        **manifest.of_run(),
     }
-
-
-def _device_name(device: torch.device) -> str:
-    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _skips(skipped: Counter[str]) -> str:

@@ -1,0 +1,54 @@
+"""What a saved result says of how it was made: the model, and the machine it ran on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from headscope.model.model import Model
+
+
+def of_model(model: Model) -> dict[str, Any]:
+    """Which model, and in which numbers."""
+    return {
+        "model": model.name,
+        "model_type": model.type,
+        "weight_hash": model.weight_hash,
+        "tokenizer": model.tokens.name,
+        "first_special_token": model.tokens.first_special() or "",
+        "causal": int(model.anatomy.causal),
+        "layers": model.anatomy.layers,
+        "heads": model.anatomy.heads,
+        "dtype": model.dtype,
+        "device": _device_name(model.device),
+    }
+
+
+def of_run() -> dict[str, Any]:
+    """When and with what."""
+    return {
+        "headscope": _version("headscope"),
+        "versions": json.dumps(
+            {name: _version(name) for name in ("torch", "transformers", "numpy", "xarray")}
+            | {"python": platform.python_version()}
+        ),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "platform": sys.platform,
+    }
+
+
+def _device_name(device: torch.device) -> str:
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
