@@ -10,8 +10,9 @@ import pytest
 
 from headscope.page.card import study_card
 from headscope.page.colours import colour, contrast, ink
+from headscope.page.html import embedded
 from headscope.page.layers import most_attended, receivers
-from headscope.page.report import Plate, embedded, report
+from headscope.page.report import Plate, report
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally

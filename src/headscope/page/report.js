@@ -1,36 +1,9 @@
-"use strict";
 // The page reads well without this script: it adds tabs, hints, sorting, filtering, saving and the choice of colours.
 // Data reach the document as text nodes and attributes only, never as markup.
 (() => {
-  const root = document.documentElement;
-  root.classList.add("js");
-
-  // -- light and dark -------------------------------------------------------------------------------------------------
-  const KEY = "headscope-theme";
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
-  // Storage is refused in some frames; the choice then lasts as long as the page.
-  try {
-    const kept = localStorage.getItem(KEY);
-    if (kept === "dark" || kept === "light") root.dataset.theme = kept;
-  } catch { /* no storage */ }
-
-  function themes() {
-    const button = document.getElementById("theme");
-    const name = () => { button.textContent = theme() === "dark" ? "Light" : "Dark"; };
-    button.title = "Switch between light and dark";
-    button.addEventListener("click", () => {
-      root.dataset.theme = theme() === "dark" ? "light" : "dark";
-      try { localStorage.setItem(KEY, root.dataset.theme); } catch { /* no storage */ }
-      name();
-    });
-    dark.addEventListener("change", name);
-    name();
-  }
+  const { root, themes, element, count, download } = base;
 
   // -- numbers as text ------------------------------------------------------------------------------------------------
-  const count = (number) => number.toLocaleString("en-US");
-
   function shown(rate, number, digits = rate.decimals) {
     const text = (number * rate.factor).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
     return text.replace("-", "−");
@@ -47,13 +20,6 @@
     const vanishes = error > 0 && Number((error * rate.factor).toFixed(rate.decimals)) === 0;
     const digits = vanishes ? Math.min(Math.ceil(-Math.log10(error * rate.factor)), 4) : rate.decimals;
     return [`${shown(rate, value, digits)} ± ${shown(rate, error, digits)} ${rate.unit}`, chance, pairs];
-  }
-
-  function element(name, text, parent) {
-    const made = document.createElement(name);
-    made.textContent = text;
-    parent.append(made);
-    return made;
   }
 
   // -- heat maps ------------------------------------------------------------------------------------------------------
@@ -284,14 +250,7 @@
   }
 
   function files(data) {
-    document.getElementById("csv").addEventListener("click", () => {
-      const address = URL.createObjectURL(new Blob([comma(data)], { type: "text/csv" }));
-      const link = document.createElement("a");
-      link.href = address;
-      link.download = data.file;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(address), 10000);
-    });
+    document.getElementById("csv").addEventListener("click", () => download(data.file, comma(data), "text/csv"));
     // A figure is in the page once, as its image; the link takes it from there.
     for (const link of document.querySelectorAll("a.save")) {
       link.href = link.closest("figure").querySelector("img").src;

@@ -7,21 +7,18 @@ script gets its data as JSON that cannot end its element, and a content security
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup
 
 from headscope.page.colours import gradient
 from headscope.page.heads import heat_maps, script_data
+from headscope.page.html import asset, embedded, environment, policy, slug, whole
 from headscope.page.layers import most_attended, receivers
 from headscope.page.words import fixed, manifest_groups, plain, readable
 from headscope.studies.findings import Finding, Verdict
@@ -46,7 +43,7 @@ class Plate:
 
     @property
     def source(self) -> str:
-        return "data:image/svg+xml;base64," + base64.b64encode(_whole(self.svg).encode()).decode("ascii")
+        return "data:image/svg+xml;base64," + base64.b64encode(whole(self.svg).encode()).decode("ascii")
 
     @property
     def label(self) -> str:
@@ -72,7 +69,7 @@ class Plate:
 def report(study: Study, findings: Sequence[Finding], figures: Sequence[Plate]) -> str:
     """The page of a study: findings, heat maps, head table, tokens, figures and how it was made."""
     maps = heat_maps(study)
-    script = _asset("report.js")
+    script = asset("base.js", "report.js")
     counts = Counter(finding.verdict for finding in findings)
     page = _template().render(
         study=study,
@@ -85,38 +82,17 @@ def report(study: Study, findings: Sequence[Finding], figures: Sequence[Plate]) 
         receivers=receivers(study),
         figures=figures,
         groups=manifest_groups(study.manifest),
-        policy=_policy(script),
+        policy=policy(script),
         script=Markup(script),
-        style=Markup(_asset("report.css")),
+        style=Markup(asset("base.css", "report.css")),
         data=embedded({**script_data(study, maps), "file": f"{slug(study.manifest['model'])}-heads.csv"}),
     )
-    return _whole(page.lstrip())
-
-
-def embedded(data: Mapping[str, Any]) -> Markup:
-    """JSON that no HTML parser takes for anything else.
-
-    >>> print(embedded({"name": "</script>"}))
-    {"name":"\\u003c/script\\u003e"}
-    """
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":  # U+2028 and U+2029 are escaped already, being no ASCII
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
-def slug(text: str) -> str:
-    """A piece of a file name or address made of a name.
-
-    >>> slug("6a"), slug("/models/BERT base"), slug("<>")
-    ('6a', 'models-BERT-base', 'unnamed')
-    """
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:80] or "unnamed"
+    return whole(page.lstrip())
 
 
 def _template() -> Template:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(
+    made = environment()
+    made.filters.update(
         fixed=fixed,
         plain=plain,
         readable=readable,
@@ -124,22 +100,5 @@ def _template() -> Template:
         count=lambda number: fixed(number, 0),
         percent=lambda share: f"{fixed(share * 100, 1)} %",
     )
-    environment.globals.update(verdicts=VERDICTS, gradient=gradient(), finite=math.isfinite)
-    return environment.from_string(_asset("report.html"))
-
-
-def _policy(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return (
-        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _asset(name: str) -> str:
-    return files("headscope.page").joinpath(name).read_text(encoding="utf-8")
-
-
-def _whole(text: str) -> str:
-    """The text with halves of surrogate pairs replaced, which some tokens and documents hold and no file can."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    made.globals.update(verdicts=VERDICTS, gradient=gradient(), finite=math.isfinite)
+    return made.from_string(asset("report.html"))

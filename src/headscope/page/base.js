@@ -1,0 +1,50 @@
+"use strict";
+// What every page of ours shares. Data reach a document as text nodes and attributes only, never as markup.
+const base = (() => {
+  const root = document.documentElement;
+  root.classList.add("js");
+
+  // -- light and dark -------------------------------------------------------------------------------------------------
+  const KEY = "headscope-theme";
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
+  // Storage is refused in some frames; the choice then lasts as long as the page.
+  try {
+    const kept = localStorage.getItem(KEY);
+    if (kept === "dark" || kept === "light") root.dataset.theme = kept;
+  } catch { /* no storage */ }
+
+  function themes() {
+    const button = document.getElementById("theme");
+    const name = () => { button.textContent = theme() === "dark" ? "Light" : "Dark"; };
+    button.title = "Switch between light and dark";
+    button.addEventListener("click", () => {
+      root.dataset.theme = theme() === "dark" ? "light" : "dark";
+      try { localStorage.setItem(KEY, root.dataset.theme); } catch { /* no storage */ }
+      name();
+    });
+    dark.addEventListener("change", name);
+    name();
+  }
+
+  // -- pieces -----------------------------------------------------------------------------------------------------------
+  const count = (number) => number.toLocaleString("en-US");
+
+  function element(name, text, parent) {
+    const made = document.createElement(name);
+    made.textContent = text;
+    if (parent) parent.append(made);
+    return made;
+  }
+
+  function download(name, content, type) {
+    const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
+    const link = document.createElement("a");
+    link.href = address;
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(address), 10000);
+  }
+
+  return { root, theme, themes, element, count, download };
+})();
