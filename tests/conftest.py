@@ -7,8 +7,9 @@ import pytest
 import headscope
 from headscope.model.model import Model
 from tests.browser import chromium, page_opener
+from tests.commanding import headscope_command
 
-__all__ = ["chromium", "minilm", "page_opener"]
+__all__ = ["chromium", "headscope_command", "minilm", "page_opener"]
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 import headscope
-from headscope import cli, output
+from headscope import output
 from headscope.figures import draw
 from tests.synthetic import random_study
 
@@ -25,27 +25,6 @@ TEXT = (
 
 
 HOSTILE = '<script>alert(1)</script> "><img src=x onerror=alert(2)>'
-
-
-class Ran(SimpleNamespace):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def headscope_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    """Run `headscope …` in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["headscope", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return Ran(code=ended.value.code or 0, out=captured.out, err=captured.err)
-
-    return run
 
 
 @pytest.fixture

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headscope.errors import StudyError
-from headscope.figures import DRAWINGS, FORMATS, draw_all, save, svg
+from headscope.errors import ReadingError, StudyError
+from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, drawings, save, svg
 from headscope.page.report import Plate, report
+from headscope.readings.files import is_reading, open_reading
+from headscope.readings.reading import Reading
 from headscope.studies.findings import Finding, as_json, as_markdown, findings
 from headscope.studies.result import FILE, Study, open_study
+from headscope.writing import write_whole
 
 REPORT = "report.html"
+GENERATOR = b'<meta name="generator" content="headscope">'
+"""what every page of ours says of itself, within its first bytes"""
+PEEK = 2000
 
 
 def prepare(folder: Path, *, expected: dict[str, Any], overwrite: bool) -> None:
@@ -62,33 +67,43 @@ def write(study: Study, folder: Path) -> list[Finding]:
     return found
 
 
-def write_figures(study: Study, folder: Path, formats: Sequence[str] = FORMATS) -> list[Plate]:
-    """Every figure that can be drawn of this study, as files; returned as plates for a report."""
+def write_figures(source: Study | Reading, folder: Path, formats: Sequence[str] = FORMATS) -> list[Plate]:
+    """Every figure that can be drawn of a study or a reading, as files; returned as plates for a report."""
     plates = []
-    for number, figure in draw_all(study).items():
-        written = {path.suffix: path for path in save(figure, folder, DRAWINGS[number].stem, formats)}
-        plates.append(_plate(number, written[".svg"].read_text(encoding="utf-8") if ".svg" in written else svg(figure)))
+    for number, figure in draw_all(source).items():
+        drawing = drawings(source)[number]
+        written = {path.suffix: path for path in save(figure, folder, drawing.stem, formats)}
+        drawn = written[".svg"].read_text(encoding="utf-8") if ".svg" in written else svg(figure)
+        plates.append(_plate(drawing, drawn))
     return plates
 
 
 def make_report(study: Study) -> str:
     """The report page of a study."""
-    plates = [_plate(number, svg(figure)) for number, figure in draw_all(study).items()]
+    plates = [_plate(DRAWINGS[number], svg(figure)) for number, figure in draw_all(study).items()]
     return report(study, findings(study), plates)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    waiting = path.with_name(f".{path.name}.{os.getpid()}")
+    write_whole(path, text.encode("utf-8", "replace"), StudyError)
+
+
+def check_page(path: Path) -> None:
+    """Refuse to write a page over a file that is none of ours, before anything is computed."""
     try:
-        waiting.write_text(text, encoding="utf-8", errors="replace")
-        os.replace(waiting, path)
+        if path.exists() and GENERATOR not in path.open("rb").read(PEEK):
+            raise ReadingError(f"{path} is there and is no page of headscope: choose another name with --out")
     except OSError as error:
-        raise StudyError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        waiting.unlink(missing_ok=True)
+        raise ReadingError(f"{path}: cannot write there: {error.strerror or error}") from None
+    if not path.parent.is_dir():
+        raise ReadingError(f"{path}: there is no folder {path.parent}: make it, or choose another with --out")
 
 
-def _plate(number: str, drawn: str) -> Plate:
-    drawing = DRAWINGS[number]
-    return Plate(number=number, title=drawing.title, caption=drawing.caption, svg=drawn)
+def open_result(path: Path) -> Study | Reading:
+    """A study or a reading, whichever was saved there."""
+    return open_reading(path) if path.is_file() and is_reading(path) else open_study(path)
+
+
+def _plate(drawing: Drawing, drawn: str) -> Plate:
+    return Plate(number=drawing.number, title=drawing.title, caption=drawing.caption, svg=drawn)

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.model.available import MORE, Available
+from headscope.readings.reading import SUM, Head, Reading
 from headscope.studies.findings import Finding
 from headscope.studies.result import Study
 from headscope.studies.run import Progress as Done
@@ -58,6 +59,30 @@ def show_findings(study: Study, found: Sequence[Finding]) -> None:
             Text(finding.claim),
             Text(finding.number_text),
             Text(finding.verdict, style=VERDICT_STYLE[finding.verdict]),
+        )
+    Console().print(table)
+
+
+def show_pairs(reading: Reading, layer: int, head: Head) -> None:
+    """A head's high pairs in the paper's form."""
+    name = f"L{layer}{SUM if head == SUM else f'H{head}'}"
+    found, most = reading.pairs(layer, head), reading.dominant(layer, head).iloc[0]
+    about = f"{name} of {reading.manifest['model']}: {len(found):,} high pairs, θ = {reading.theta:g}"
+    if len(found):
+        about += f"; {most['share']:.0%} of them include {most['token']!r}"
+    table = Table(title=Text(printable(about)), title_justify="left", box=box.SIMPLE_HEAD)
+    for column in ("token i", "token j"):
+        table.add_column(column, overflow="fold")
+    for column in ("i", "j", "C", "C / max"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for pair in found.itertuples():
+        table.add_row(
+            Text(printable(pair.token_i)),
+            Text(printable(pair.token_j)),
+            str(pair.index_i),
+            str(pair.index_j),
+            f"{pair.value:.4g}",
+            f"{pair.relative:.3f}",
         )
     Console().print(table)
 

@@ -1,4 +1,6 @@
-"""The paper's corpus figures, from a study. Everything drawn is in the study; sums become means and shares here.
+"""The paper's figures: those of a corpus from a study, those of one text from a reading.
+
+Everything drawn is in the study or the reading; sums become means and shares here.
 
 >>> import headscope
 >>> from headscope import figures
@@ -6,6 +8,10 @@
 >>> figure = figures.draw(study, "7", heads=[0, 1])
 >>> figures.DRAWINGS["7"].stem
 'fig-07-distances'
+>>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+>>> figure = figures.draw(reading, "9", heads=[6, 7])
+>>> list(figures.READING_DRAWINGS)
+['4', '5', '9', '12']
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from headscope.errors import StudyError
+from headscope.errors import ReadingError, StudyError
 from headscope.figures.distributions import (
     distinct_dominants,
     dominant_shares,
@@ -26,7 +32,9 @@ from headscope.figures.distributions import (
 from headscope.figures.files import FORMATS, save, svg
 from headscope.figures.histograms import distances, distances_by_layer, values
 from headscope.figures.maps import attention_maps, attention_without_lines, locations
+from headscope.figures.readings import attention_of_text, lines_and_regions, pairs_in_text, summed_similarities
 from headscope.figures.selection import Numbers, heads_of, layers_of
+from headscope.readings.reading import Reading
 from headscope.studies.result import Study
 
 
@@ -40,6 +48,7 @@ class Drawing:
     caption: str
     draw: Callable[..., Figure]
     needs_maps: bool = False
+    """whether it shows attention maps, or others of N×N, which not every study and reading keeps"""
     needs: tuple[str, ...] = ()
     """variables that a study of selected heads no longer holds"""
 
@@ -50,9 +59,10 @@ class Drawing:
         number = f"{int(digits):02}{self.number.removeprefix(digits)}-" if digits.isdigit() else ""
         return f"fig-{number}{self.name.replace('_', '-')}"
 
-    def can_draw(self, study: Study) -> bool:
-        """Whether the study holds what this figure shows."""
-        return (study.has_maps or not self.needs_maps) and all(name in study.data for name in self.needs)
+    def can_draw(self, source: Study | Reading) -> bool:
+        """Whether the study or reading holds what this figure shows."""
+        needed = ("attention", *self.needs) if self.needs_maps else self.needs
+        return all(name in source.data for name in needed)
 
 
 _BARS = (
@@ -158,30 +168,99 @@ DRAWINGS: dict[str, Drawing] = {
         ),
     )
 }
-"""Every figure, by its number in the paper."""
+"""Every figure of a study, by its number in the paper."""
+
+READING_DRAWINGS: dict[str, Drawing] = {
+    drawing.number: drawing
+    for drawing in (
+        Drawing(
+            "4",
+            "attention_of_text",
+            "Attention maps of a text",
+            "Attention maps of one head (left) and of all heads of the layer together (right), layer by layer. Rows of "
+            "a map: the token that looks; columns: the token looked at. Below: the tokens of the text; marked are "
+            "those whose columns draw high attention in the last layer shown, its heads together.",
+            attention_of_text,
+            needs_maps=True,
+        ),
+        Drawing(
+            "5",
+            "lines_and_regions",
+            "Lines and regions of a head",
+            "A head's attention map; its context similarity matrix; the same, the rows and columns of tokens of high "
+            "attention masked; and its averages over the regions between them. Blank: a region of one token.",
+            lines_and_regions,
+            needs_maps=True,
+        ),
+        Drawing(
+            "9",
+            "pairs_in_text",
+            "High pairs of a text",
+            "High pairs of exemplary heads, the strongest where there are many, and the text. Each colour is a token "
+            "value that stands in one of the tables, borders and rules telling apart what must share a colour; small "
+            "numbers: the indices in the tables.",
+            pairs_in_text,
+        ),
+        Drawing(
+            "12",
+            "summed_similarities",
+            "Similarities of a text by layer",
+            "Context similarity matrices, summed over the heads of a layer, each as a share of its largest element.",
+            summed_similarities,
+        ),
+    )
+}
+"""Every figure of a reading, by its number in the paper."""
 
 
-def draw(study: Study, number: str, layers: Numbers = None, heads: Numbers = None) -> Figure:
+def drawings(source: Study | Reading) -> dict[str, Drawing]:
+    """The figures of such a source: of a corpus from a study, of one text from a reading."""
+    return READING_DRAWINGS if isinstance(source, Reading) else DRAWINGS
+
+
+def draw(source: Study | Reading, number: str, layers: Numbers = None, heads: Numbers = None) -> Figure:
     """Draw one figure, by its number in the paper."""
-    if number not in DRAWINGS:
-        raise StudyError(f"no figure {number!r}; there are: {', '.join(DRAWINGS)}")
-    return DRAWINGS[number].draw(study, layers, heads)
+    there = drawings(source)
+    if number not in there:
+        raise _no_figure(source, number)
+    return there[number].draw(source, layers, heads)
 
 
-def draw_all(study: Study, layers: Numbers = None, heads: Numbers = None) -> dict[str, Figure]:
-    """Draw every figure that this study holds enough for, by number."""
-    rows = None if layers is None else layers_of(study, layers, [])
-    columns = None if heads is None else heads_of(study, heads, [])
+def draw_all(source: Study | Reading, layers: Numbers = None, heads: Numbers = None) -> dict[str, Figure]:
+    """Draw every figure that this study or reading holds enough for, by number."""
+    rows = None if layers is None else layers_of(source, layers, [])
+    columns = None if heads is None else heads_of(source, heads, [])
     return {
-        number: drawing.draw(study, rows, columns) for number, drawing in DRAWINGS.items() if drawing.can_draw(study)
+        number: drawing.draw(source, rows, columns)
+        for number, drawing in drawings(source).items()
+        if drawing.can_draw(source)
     }
+
+
+def _no_figure(source: Study | Reading, number: str) -> ReadingError | StudyError:
+    numbers = ", ".join(drawings(source))
+    if isinstance(source, Reading):
+        if number in DRAWINGS:
+            return ReadingError(
+                f"figure {number} is drawn from a study of many texts (headscope study), not from a reading; "
+                f"a reading has: {numbers}"
+            )
+        return ReadingError(f"no figure {number!r}; there are: {numbers}")
+    if number in READING_DRAWINGS:
+        return StudyError(
+            f"figure {number} is drawn from a reading of one text (headscope read), not from a study; "
+            f"a study has: {numbers}"
+        )
+    return StudyError(f"no figure {number!r}; there are: {numbers}")
 
 
 __all__ = [
     "DRAWINGS",
     "FORMATS",
+    "READING_DRAWINGS",
     "Drawing",
     "attention_maps",
+    "attention_of_text",
     "attention_without_lines",
     "distances",
     "distances_by_layer",
@@ -189,11 +268,15 @@ __all__ = [
     "dominant_shares",
     "draw",
     "draw_all",
+    "drawings",
+    "lines_and_regions",
     "locations",
+    "pairs_in_text",
     "repeat_rates",
     "repeat_rates_in_sentence",
     "same_sentence_rates",
     "save",
+    "summed_similarities",
     "svg",
     "values",
 ]

@@ -5,15 +5,16 @@ Rows of an attention map are the tokens that look (queries), columns the tokens 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize, PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from headscope.figures.selection import Numbers, early_to_last_two, heads_of, last_layer, layers_of, need, paper_heads
 from headscope.figures.style import (
@@ -47,6 +48,11 @@ class Panel:
     values: Floats
     scale: str
     words: str = ""
+    colours: str = MAP
+    blank: str = GREY
+    """the colour of cells that hold nothing (NaN)"""
+    nothing: str = "no texts"
+    """what to say where no cell holds anything"""
 
 
 def attention_maps(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
@@ -61,7 +67,7 @@ def attention_maps(study: Study, layers: Numbers = None, heads: Numbers = None) 
         sums = study.data["attention"].sel(layer=layer)
         maps = [Panel(head_label(layer, head), mean(sums.sel(head=head).values, counts), one) for head in single]
         blocks.append([*maps, Panel(f"L{layer}", mean(sums.sum("head").values, counts), all_heads, "sum of heads")])
-    return _draw(blocks, "key position", "query position", attention_norm)
+    return draw_maps(blocks, "key position", "query position", attention_norm)
 
 
 def attention_without_lines(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
@@ -83,7 +89,7 @@ def attention_without_lines(study: Study, layers: Numbers = None, heads: Numbers
             "diagonal too": mean(here["attention_without_lines_and_diagonal"].values, sample),
         }
         blocks.append([Panel(f"L{layer}", values, scale, words) for words, values in maps.items()])
-    return _draw(blocks, "key position", "query position", attention_norm)
+    return draw_maps(blocks, "key position", "query position", attention_norm)
 
 
 def locations(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
@@ -99,7 +105,7 @@ def locations(study: Study, layers: Numbers = None, heads: Numbers = None) -> Fi
         blocks.append(
             [Panel(head_label(layer, head), share, scale) for head, share in zip(columns, shares, strict=True)]
         )
-    return _draw(blocks, "position j", "position i", location_norm)
+    return draw_maps(blocks, "position j", "position i", location_norm)
 
 
 def _summed(study: Study) -> str:
@@ -128,7 +134,9 @@ def _largest(maps: Iterable[Floats]) -> float:
     return max(float(np.nanmax(values, initial=0)) for values in maps) or 1.0
 
 
-def _draw(blocks: list[list[Panel]], across: str, down: str, norm: Callable[[Iterable[Floats]], Normalize]) -> Figure:
+def draw_maps(
+    blocks: list[list[Panel]], across: str, down: str, norm: Callable[[Iterable[Floats]], Normalize]
+) -> Figure:
     """Blocks of maps (layers), each beginning on a new row, and a colour bar for each scale."""
     widest = max(len(block) for block in blocks)
     columns = min(widest, 6)
@@ -142,19 +150,23 @@ def _draw(blocks: list[list[Panel]], across: str, down: str, norm: Callable[[Ite
         figure = Figure(figsize=(width, height), layout="compressed")
         table = cell_table(figure, cells, columns)
         for panel, cell in zip(panels, cells, strict=True):
-            _map_panel(table[cell], panel, norm(one.values for one in scales[panel.scale]))
+            map_panel(table[cell], panel, norm(one.values for one in scales[panel.scale]))
             if cell[1] == 0:
                 table[cell].set_ylabel(down)
         for column in range(columns):
             table[max(cell for cell in cells if cell[1] == column)].set_xlabel(across)
         for scale in reversed(scales):  # the first, drawn last, lies uppermost
             own = [table[cell] for cell, panel in zip(cells, panels, strict=True) if panel.scale == scale]
-            _bar(figure, own[0], list(table.values()) if stacked else own, scale)
+            under = list(table.values()) if stacked else own
+            across_columns = len({axes.get_subplotspec().colspan.start for axes in under})  # type: ignore[union-attr]
+            place = {"ax": under, "location": "bottom", "aspect": 18 * across_columns, "pad": 0.02}
+            colour_bar(figure, own, scale, across_columns, **place)
     return figure
 
 
-def _map_panel(axes: Axes, panel: Panel, norm: Normalize) -> None:
-    colours = matplotlib.colormaps[MAP].with_extremes(bad=GREY)
+def map_panel(axes: Axes, panel: Panel, norm: Normalize) -> None:
+    """One map, its first token at the top left."""
+    colours = matplotlib.colormaps[panel.colours].with_extremes(bad=panel.blank)
     interpolation = "none" if len(panel.values) <= FINE else "antialiased"
     axes.imshow(np.ma.masked_invalid(panel.values), cmap=colours, norm=norm, interpolation=interpolation)
     for side in ("top", "right"):
@@ -162,23 +174,24 @@ def _map_panel(axes: Axes, panel: Panel, norm: Normalize) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
     heading(axes, panel.name, panel.words)
-    if np.isnan(panel.values).all():
-        note(axes, "no texts")
+    if panel.nothing and np.isnan(panel.values).all():
+        note(axes, panel.nothing)
 
 
-def _bar(figure: Figure, example: Axes, under: list[Axes], words: str) -> None:
-    logarithmic = isinstance(example.images[0].norm, LogNorm)
-    columns = len({axes.get_subplotspec().colspan.start for axes in under})  # type: ignore[union-attr]
+def colour_bar(figure: Figure, maps: Sequence[Axes], words: str, columns: int = 1, **place: Any) -> None:
+    """The bar of these maps, which share a scale; `place` is where matplotlib is to put it, so many columns wide."""
+    image = maps[0].images[0]
+    logarithmic = isinstance(image.norm, LogNorm)
+    least = float(np.min(image.get_clim()))
+    shown = [np.asarray(axes.images[0].get_array(), dtype=np.float64) for axes in maps]
+    signed = [least, 0.5 * least, 0.0, -0.5 * least, -least] if least == -1 else [least, 0.0, -least]
     bar = figure.colorbar(
-        example.images[0],
-        ax=under,
-        location="bottom",
-        aspect=18 * columns,
-        pad=0.02,
-        extend="min" if logarithmic else "neither",
+        image,
+        extend="min" if logarithmic or any(np.nanmin(values, initial=0) < least for values in shown) else "neither",
         extendfrac=0.05 / columns,
-        ticks=LogLocator() if logarithmic else MaxNLocator(3),
-        format=FuncFormatter(lambda value, _: f"{value:g}"),
+        ticks=LogLocator() if logarithmic else FixedLocator(signed) if least < 0 else MaxNLocator(3),
+        format=FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")),
+        **place,
     )
     bar.set_label(words, fontsize=FONT)
     bar.ax.xaxis.set_minor_locator(NullLocator())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from headscope.errors import StudyError
 from headscope.studies.result import Study
@@ -11,41 +12,65 @@ Numbers = int | Iterable[int] | None
 """layers or heads asked for: one, several, or whatever the figure shows by default"""
 
 
-def layers_of(study: Study, wanted: Numbers, default: list[int]) -> list[int]:
+class Heads(Protocol):
+    """Anything with numbered layers and heads to choose from: a study, or a reading of one text."""
+
+    @property
+    def layers(self) -> list[int]: ...
+
+    @property
+    def heads(self) -> list[int]: ...
+
+    def select(self, layers: Numbers = None, heads: Numbers = None) -> Heads:
+        """Only some of them; an error where one asked for is not there."""
+
+
+def layers_of(source: Heads, wanted: Numbers, default: list[int]) -> list[int]:
     """The layers asked for, each once, in the order given; the default where none were."""
-    return default if wanted is None else _named("layers", study.select(layers=wanted).layers)
+    return default if wanted is None else _named("layers", source.select(layers=wanted).layers)
 
 
-def heads_of(study: Study, wanted: Numbers, default: list[int]) -> list[int]:
+def heads_of(source: Heads, wanted: Numbers, default: list[int]) -> list[int]:
     """The heads asked for, each once, in the order given; the default where none were."""
-    return default if wanted is None else _named("heads", study.select(heads=wanted).heads)
+    return default if wanted is None else _named("heads", source.select(heads=wanted).heads)
 
 
-def last_layer(study: Study) -> list[int]:
+def last_layer(source: Heads) -> list[int]:
     """The last layer there is, as a list."""
-    return study.layers[-1:]
+    return source.layers[-1:]
 
 
-def early_to_late(study: Study) -> list[int]:
+def early_to_late(source: Heads) -> list[int]:
     """The paper's layers 1, 6, 11 of twelve; of any other number the first, the middle one and the last."""
-    there = study.layers
+    there = source.layers
     if len(there) == 12:
         return [there[k] for k in (1, 6, 11)]
     return _once([there[0], there[len(there) // 2], there[-1]])
 
 
-def early_to_last_two(study: Study) -> list[int]:
+def early_to_last_two(source: Heads) -> list[int]:
     """The paper's layers 1, 6, 10, 11 of twelve; of any other number the first, the middle one and the last two."""
-    there = study.layers
+    there = source.layers
     if len(there) == 12:
         return [there[k] for k in (1, 6, 10, 11)]
     return sorted(_once([there[0], there[len(there) // 2], *there[-2:]]), key=there.index)
 
 
-def paper_heads(study: Study) -> list[int]:
+def paper_heads(source: Heads) -> list[int]:
     """The paper's heads 2 and 8; where they are not both there, the first and the last."""
-    there = study.heads
+    there = source.heads
     return [2, 8] if {2, 8} <= set(there) else _once([there[0], there[-1]])
+
+
+def exemplary_head(source: Heads) -> list[int]:
+    """The paper's head 8; where it is not there, the last."""
+    return [8] if 8 in source.heads else source.heads[-1:]
+
+
+def exemplary_heads(source: Heads) -> list[int]:
+    """The paper's heads 5, 7 and 8; where they are not all there, the first, the middle one and the last."""
+    there = source.heads
+    return [5, 7, 8] if {5, 7, 8} <= set(there) else _once([there[0], there[len(there) // 2], there[-1]])
 
 
 def need(study: Study, figure: str, variables: Iterable[str]) -> None:

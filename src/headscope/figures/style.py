@@ -52,6 +52,7 @@ RC: dict[Any, Any] = {
     "xtick.labelsize": FONT,
     "ytick.labelsize": FONT,
     "legend.fontsize": LABEL,
+    "text.hinting": "no_hinting",  # words are as wide in dots as they are in print
     "axes.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -101,13 +101,15 @@ class ModelTokens:
 
     def labels(self, ids: Ints) -> list[str]:
         """Tokens as people read them: `the` for `Ġthe`, `’` for `âĢĻ`; pieces of words keep their `##`."""
-        return [self._label(name) for name in self.names([int(k) for k in ids])]
+        held = [int(k) for k in ids]
+        return [self._label(name) or f"<{k}>" for k, name in zip(held, self.names(held), strict=True)]
 
     def _label(self, name: str) -> str:
         if name.startswith(words.CONTINUES) or name in self.tokenizer.all_special_tokens:
             return name
-        shown = str(self.tokenizer.convert_tokens_to_string([name])).removesuffix(words.WORD_END).strip()
-        return name if not shown or "\N{REPLACEMENT CHARACTER}" in shown else shown
+        shown = words.unmarked(str(self.tokenizer.convert_tokens_to_string([name]))).strip()
+        readable = any(character.isprintable() for character in shown) and "\N{REPLACEMENT CHARACTER}" not in shown
+        return shown if readable else name
 
     def texts(self, ids: Ints) -> list[str]:
         """Tokens without the marks of where words start or end, to compare with `.` and `,`."""

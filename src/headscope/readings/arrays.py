@@ -30,10 +30,10 @@ def reading_of(
     name: str,
 ) -> Reading:
     """See `Reading.from_arrays`."""
-    labels = [str(token) for token in tokens]
+    labels = _strings(tokens)
     n = len(labels)
     if n < 2:
-        raise ReadingError(f"{n} tokens: it takes two to relate")
+        raise ReadingError(f"tokens: there {'is one' if n else 'are none'}, and it takes two to relate")
     written = _array("outputs", outputs, "layer, position, head, width")
     if written.shape[1] != n:
         raise ReadingError(
@@ -41,12 +41,9 @@ def reading_of(
             "their axes are (layer, position, head, width)"
         )
     maps = None if attention is None else _maps(attention, (written.shape[0], written.shape[2], n, n))
-    marked = np.zeros(n, dtype=bool) if special is None else _per_token("special", special, n).astype(bool)
-    texts = [
-        (label[1:] if label.startswith(words.WORD_STARTS) else label).removesuffix(words.WORD_END) for label in labels
-    ]
-    values = _by_text(labels) if ids is None else _per_token("ids", ids, n).astype(np.int64)
-    ends = np.array([text in sentences.SENTENCE_ENDS for text in texts], dtype=bool)
+    marked = np.zeros(n, dtype=bool) if special is None else _per_token("special", special, n, "biu").astype(bool)
+    values = _by_text(labels) if ids is None else _per_token("ids", ids, n, "iu").astype(np.int64)
+    ends = np.array([words.unmarked(label) in sentences.SENTENCE_ENDS for label in labels], dtype=bool)
     made = Reading(
         dataset(
             labels=labels,
@@ -77,45 +74,74 @@ def reading_of(
 
 
 def _maps(attention: Any, shape: tuple[int, ...]) -> Floats:
-    maps = _array("attention", attention, "layer, head, query, key")
+    maps = _array("attention maps", attention, "layer, head, query, key")
     if maps.shape != shape:
         raise ReadingError(
-            f"attention has the shape {maps.shape} where the outputs ask for {shape}: "
-            "its axes are (layer, head, query, key)"
+            f"attention maps have the shape {maps.shape} where the outputs ask for {shape}: "
+            "their axes are (layer, head, query, key)"
         )
-    if (maps < 0).any() or np.abs(maps.sum(axis=-1) - 1).max() > ROWS_SUM:
-        raise ReadingError("attention maps are not negative, and each of their rows (queries) sums to 1; these do not")
+    sums = maps.sum(axis=-1)
+    wrong = np.argwhere((np.abs(sums - 1) > ROWS_SUM) | (maps < 0).any(axis=-1))
+    if len(wrong):
+        layer, head, row = wrong[0]
+        raise ReadingError(
+            f"attention maps: row {row} of L{layer}H{head} holds values from {maps[layer, head, row].min():.3g} and "
+            f"sums to {sums[layer, head, row]:.3g}: give what the softmax gives, of real tokens alone; rows are "
+            "queries (who looks), columns keys, and each row sums to 1"
+        )
     return maps
 
 
 def _array(name: str, given: Any, axes: str) -> Floats:
-    parts = [_plain(part) for part in given] if isinstance(given, (list, tuple)) else [_plain(given)]
     try:
-        made = np.stack(parts) if isinstance(given, (list, tuple)) else parts[0]
-    except ValueError as error:
-        raise ReadingError(f"{name} of the layers do not fit together: {error}") from None
+        made = np.stack([_plain(part) for part in given]) if isinstance(given, (list, tuple)) else _plain(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # numpy and torch each have words of their own
+        raise ReadingError(
+            f"{name} cannot be taken together to one array of ({axes}): {error}. Give arrays of numpy or torch"
+        ) from None
+    if made.dtype.kind not in "fiu":
+        raise ReadingError(f"{name} are of the type {made.dtype}: real numbers are needed, in arrays of numpy or torch")
     if made.ndim == 5 and made.shape[1] == 1:
         made = made[:, 0]
-    if made.ndim != 4:
-        raise ReadingError(f"{name} have {made.ndim} axes where four are needed: ({axes})")
-    if made.dtype.kind not in "fiu":
-        raise ReadingError(f"{name} are {made.dtype}: numbers are needed")
+    if made.ndim != 4 or not made.size:
+        raise ReadingError(f"{name} have the shape {made.shape}, where these axes are needed, of one text: ({axes})")
     if not np.isfinite(made).all():
-        raise ReadingError(f"{name} hold values that are not finite")
-    return np.ascontiguousarray(made, dtype=np.float64 if made.dtype == np.float64 else np.float32)
+        layer, *place = np.argwhere(~np.isfinite(made))[0].tolist()
+        raise ReadingError(
+            f"{name} hold a value that is not finite (NaN or infinity) in layer {layer}, at {place}: "
+            "leave padding out, and use a numeric type wide enough"
+        )
+    narrow = made.dtype in (np.float16, np.float32)
+    return np.array(made, dtype=np.float32 if narrow else np.float64, order="C")  # a copy: theirs may be used again
+
+
+def _strings(tokens: Iterable[str]) -> list[str]:
+    if isinstance(tokens, str) or not np.iterable(tokens):
+        raise ReadingError(f"tokens are a {type(tokens).__name__}: give a list of strings, one for each position")
+    labels = list(tokens)
+    for k, label in enumerate(labels):
+        if not isinstance(label, str):
+            raise ReadingError(f"token {k} is a {type(label).__name__}: tokens are strings; numbers are given as ids=")
+    return [str(label) for label in labels]
 
 
 def _plain(given: Any) -> np.ndarray[Any, Any]:
     if hasattr(given, "detach"):  # a torch tensor; numpy knows no bfloat16
         tensor = given.detach().cpu()
-        return np.asarray((tensor if str(tensor.dtype) == "torch.float64" else tensor.float()).numpy())
+        return np.asarray((tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy())
     return np.asarray(given)
 
 
-def _per_token(name: str, given: Any, n: int) -> np.ndarray[Any, Any]:
-    made = _plain(given).ravel()
+def _per_token(name: str, given: Any, n: int, kinds: str) -> np.ndarray[Any, Any]:
+    try:
+        made = _plain(given).ravel()
+    except ValueError as error:
+        raise ReadingError(f"{name} cannot be taken as one array: {error}") from None
     if len(made) != n:
-        raise ReadingError(f"{name} has {len(made)} entries for {n} tokens")
+        raise ReadingError(f"{name} has {len(made)} entries for {n} tokens: one for each is needed")
+    if made.dtype.kind not in kinds:
+        wanted = "whole numbers" if kinds == "iu" else "true or false, or 1 or 0"
+        raise ReadingError(f"{name} is of the type {made.dtype}: {wanted} for each token are needed")
     return made
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import csv
 import io
-import os
 import re
 from pathlib import Path
 
@@ -13,26 +13,24 @@ import xarray as xr
 
 from headscope.errors import ReadingError
 from headscope.readings.reading import FORMAT, KIND, Reading
+from headscope.writing import replacing, write_whole
 
 STRINGS = ("token", "text")
+COORDINATES = ("layer", "head", "position", "token_id", "special", "sentence", "word", "start", "end")
+NEEDED = ("outputs", *STRINGS, *COORDINATES, "model", "theta", "tau")
 TABLES = (".csv", ".parquet")
 
 
 def save_reading(reading: Reading, path: Path) -> Path:
     """Write one netCDF file; what was there stays whole until the new one is."""
+    _need_file(path)
     data = reading.data.copy()
-    for name in STRINGS:  # netCDF strings end at a NUL and take no half of a surrogate pair, and tokens may hold both
+    for name in STRINGS:  # netCDF strings end at a NUL, and tokens may hold one
         escaped = np.vectorize(_escaped, otypes=[object])(data[name].values)
         data[name] = (data[name].dims, np.asarray(escaped, dtype=object))
     packed = {name: {"zlib": True, "complevel": 4} for name in ("outputs", "attention") if name in data}
-    waiting = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path, ReadingError) as waiting:
         data.to_netcdf(waiting, engine="h5netcdf", encoding=packed)
-        os.replace(waiting, path)
-    except OSError as error:
-        raise ReadingError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        waiting.unlink(missing_ok=True)
     return path
 
 
@@ -44,6 +42,8 @@ def open_reading(path: str | Path) -> Reading:
     headscope.errors.ReadingError: nowhere.nc: no such file
     """
     source = Path(path)
+    if source.is_dir():
+        raise ReadingError(f"{source}: a folder: a reading is one file")
     if not source.is_file():
         raise ReadingError(f"{source}: no such file")
     try:
@@ -55,6 +55,9 @@ def open_reading(path: str | Path) -> Reading:
         raise ReadingError(f"{source}: {what}")
     if data.attrs.get("format") != FORMAT:
         raise ReadingError(f"{source}: a reading of format {data.attrs.get('format')}; this headscope reads {FORMAT}")
+    there = {*data.variables, *data.attrs}
+    if absent := [name for name in NEEDED if name not in there]:
+        raise ReadingError(f"{source}: a reading, but not a whole one: no {', '.join(absent)}")
     for name in STRINGS:
         plain = np.vectorize(_unescaped, otypes=[object])(data[name].values)
         data[name] = (data[name].dims, np.asarray(plain, dtype=object))
@@ -62,55 +65,58 @@ def open_reading(path: str | Path) -> Reading:
     return Reading(data)
 
 
+def is_reading(path: Path) -> bool:
+    """Whether a file is a saved reading, by what it says of itself."""
+    try:
+        with xr.open_dataset(path, engine="h5netcdf") as data:
+            return bool(data.attrs.get("kind") == KIND)
+    except Exception:  # not netCDF at all: whoever opens it next says so
+        return False
+
+
+def check_table(path: Path) -> None:
+    """Refuse an ending that tables are not written with, before anything is computed."""
+    if path.suffix.lower() not in TABLES:
+        raise ReadingError(f"{path}: tables are written as {' or '.join(TABLES)}")
+
+
 def write_table(table: pd.DataFrame, path: Path) -> Path:
     """A table as CSV or Parquet, by the file's ending."""
-    ending = path.suffix.lower()
-    if ending not in TABLES:
-        raise ReadingError(f"{path}: tables are written as {' or '.join(TABLES)}")
-    if ending == ".csv":
-        content = table.to_csv(index=False).encode("utf-8", "replace")
+    check_table(path)
+    _need_file(path)
+    if path.suffix.lower() == ".csv":
+        written = table.to_csv(index=False)
+        if "\r" in written:  # a token with a carriage return stays in its row only if it is quoted
+            written = table.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC)
+        content = written.encode()
     else:
         held = io.BytesIO()
         _plain_columns(table).to_parquet(held, index=False)
         content = held.getvalue()
-    return write_whole(path, content)
+    return write_whole(path, content, ReadingError)
+
+
+def _need_file(path: Path) -> None:
+    if path.is_dir():
+        raise ReadingError(f"{path}: a folder: say which file in it is to be written")
 
 
 def _plain_columns(table: pd.DataFrame) -> pd.DataFrame:
-    """Columns that Parquet takes: heads as text where `sum` is among them, tokens without halves of surrogate pairs."""
+    """Columns that Parquet takes: heads as text where `sum` is among them."""
     made = table.copy()
     if "head" in made and made["head"].dtype == object:
         made["head"] = made["head"].astype(str)
-    for name in ("token", "token_i", "token_j"):
-        if name in made:
-            made[name] = [text.encode("utf-8", "replace").decode() for text in made[name]]
     return made
 
 
-def write_whole(path: Path, content: bytes) -> Path:
-    """Write a file whole or not at all."""
-    waiting = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        waiting.write_bytes(content)
-        os.replace(waiting, path)
-    except OSError as error:
-        raise ReadingError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        waiting.unlink(missing_ok=True)
-    return path
-
-
 def _escaped(text: str) -> str:
-    r"""Text without NUL and without halves of surrogate pairs.
+    r"""Text without NUL.
 
     >>> _escaped("a\0b\\")
     'a\\0000b\\\\'
     """
-    return re.sub(r"[\0\ud800-\udfff]", lambda found: f"\\{ord(found[0]):04x}", text.replace("\\", "\\\\"))
+    return text.replace("\\", "\\\\").replace("\0", "\\0000")
 
 
 def _unescaped(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        return "\\" if found[0] == "\\\\" else chr(int(found[1], 16))
-
-    return re.sub(r"\\(?:\\|([0-9a-f]{4}))", plain, text)
+    return re.sub(r"\\(\\|0000)", lambda found: "\\" if found[1] == "\\" else "\0", text)

@@ -43,12 +43,14 @@ def read(
     if not isinstance(text, str):
         raise ReadingError(f"the text is a {type(text).__name__}: give it as a string")
     settings = Settings(length=length, sentences=sentences, min_tokens=1, theta=theta, tau=tau)
-    watched = model if isinstance(model, Model) else load(str(model))
+    watched = model if isinstance(model, Model) else load(model)
     check_length(watched, settings)
     windows = settings.cut(Document(text, "the text"), watched.tokens)
     if isinstance(windows, str):
         raise ReadingError(f"the text is {windows}: there is nothing to relate in it")
     (window,) = windows
+    if len(window) < 2:
+        raise ReadingError("the text is one token: it takes two to relate")
     (encoding,) = watched.tokens.encode(text, length, all_windows=False, offsets=True)
     outputs, maps = _observed(watched, Batch.of(windows, watched.tokens.pad_id))
     spans = None

@@ -7,7 +7,9 @@ from the outputs in float64 wherever they are asked for, so there is one truth a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +20,7 @@ import xarray as xr
 from headscope import similarity as equations
 from headscope.errors import ReadingError
 from headscope.types import Bools, Floats, Ints
+from headscope.writing import write_whole
 
 SUM: Literal["sum"] = "sum"
 Head = int | Literal["sum"]
@@ -121,7 +124,7 @@ class Reading:
         array = xr.DataArray(
             self._matrix(layer, head),
             dims=("position_i", "position_j"),
-            coords={"layer": layer, "head": head},
+            coords=self._named(layer, head),
             name="similarity",
         )
         return self._labelled(array, "position_i", "position_j")
@@ -129,7 +132,7 @@ class Reading:
     def attention_map(self, layer: int, head: Head) -> xr.DataArray:
         """The attention map of one head, or the sum over the layer's heads (`head="sum"`)."""
         array = xr.DataArray(
-            self._map(layer, head), dims=("query", "key"), coords={"layer": layer, "head": head}, name="attention"
+            self._map(layer, head), dims=("query", "key"), coords=self._named(layer, head), name="attention"
         )
         return self._labelled(array, "query", "key")
 
@@ -151,12 +154,12 @@ class Reading:
         words are a pair where any of their tokens are; they stand under the index of their first tokens.
         """
         share = self._share("theta", theta)
-        single = isinstance(layer, (int, np.integer)) and (head == SUM or isinstance(head, (int, np.integer)))
+        single = layer is not None and head is not None and _is_one(layer) and _is_one(head)
         tables = [
             self._pairs(a, b, share, special=special, words=words).assign(layer=a, head=b)
             for a, b in self._chosen(layer, head)
         ]
-        made = pd.concat(tables, ignore_index=True)
+        made = pd.concat(tables, ignore_index=True).astype({"token_i": "str", "token_j": "str"})
         columns = ["token_i", "token_j", "index_i", "index_j", "value", "relative"]
         return made[columns if single else ["layer", "head", *columns]]
 
@@ -193,7 +196,7 @@ class Reading:
         return xr.DataArray(
             equations.regions(self._matrix(layer, head), cut),
             dims=("block_i", "block_j"),
-            coords={"layer": layer, "head": head, "start_i": ("block_i", starts), "start_j": ("block_j", starts)},
+            coords=self._named(layer, head) | {"start_i": ("block_i", starts), "start_j": ("block_j", starts)},
             name="regions",
         )
 
@@ -231,16 +234,35 @@ class Reading:
 
         return save_reading(self, Path(path))
 
+    def page(
+        self, path: str | Path | None = None, *, precision: str = "auto", start: tuple[int, Head] | None = None
+    ) -> str:
+        """The explorer: one HTML page that needs nothing else, opened at the head `start`; written to `path`, if given.
+
+        `precision` is `fine` (exact for thresholds of three decimals), `coarse` (of two; a third the size) or `auto`.
+        """
+        from headscope.page.explorer import explorer  # the page knows the reading; here it only lends its looks
+
+        html = explorer(self, precision=precision, start=start)
+        if path is not None:
+            write_whole(Path(path), html.encode("utf-8"), ReadingError)
+        return html
+
     def __repr__(self) -> str:
-        shown = " ".join(self.text.split())
+        shown = " ".join("".join(c if c.isprintable() else " " for c in self.text).split())
         return f"<Reading of {self.data.attrs['model']}: {self.size}: {shown[:60]}{'…' if len(shown) > 60 else ''}>"
+
+    def _repr_html_(self) -> str:
+        from headscope.page.frame import reading_frame
+
+        return reading_frame(self)
 
     # -- within -------------------------------------------------------------------------------------------------------
 
     def _matrix(self, layer: int, head: Head) -> Floats:
-        outputs = self.data["outputs"].sel(layer=self._numbers("layer", layer)[0])
-        if head != SUM:
-            return equations.similarity(outputs.sel(head=self._numbers("head", head)[0]).values.astype(np.float64))
+        outputs = self.data["outputs"].sel(layer=self._number("layer", layer))
+        if not _is_sum(head):
+            return equations.similarity(outputs.sel(head=self._number("head", head)).values.astype(np.float64))
         total = np.zeros((len(self), len(self)))
         for each in self.heads:
             total += equations.similarity(outputs.sel(head=each).values.astype(np.float64))
@@ -248,10 +270,10 @@ class Reading:
 
     def _map(self, layer: int, head: Head) -> Floats:
         self._need_attention()
-        maps = self.data["attention"].sel(layer=self._numbers("layer", layer)[0])
-        if head == SUM:
+        maps = self.data["attention"].sel(layer=self._number("layer", layer))
+        if _is_sum(head):
             return np.asarray(maps.values.sum(axis=0, dtype=np.float64))
-        return np.asarray(maps.sel(head=self._numbers("head", head)[0]).values, dtype=np.float64)
+        return np.asarray(maps.sel(head=self._number("head", head)).values, dtype=np.float64)
 
     def _pairs(self, layer: int, head: Head, theta: float, *, special: bool, words: bool) -> pd.DataFrame:
         matrix, labels = self._matrix(layer, head), self._labels()
@@ -279,12 +301,19 @@ class Reading:
         )
 
     def word_labels(self) -> np.ndarray[Any, Any]:
-        """The words of the text in order, their tokens joined; a special token is a word of its own."""
-        words, labels = self._words(), self._labels()
-        joined = [""] * int(words[-1] + 1)
-        for word, label in zip(words.tolist(), labels.tolist(), strict=True):
-            joined[word] += label.removeprefix("##") if joined[word] else label
-        return np.array(joined, dtype=object)
+        """The words of the text in order, their tokens joined; a special token is a word of its own.
+
+        Tokens that are pieces of one character cannot be read: a word with such is written as it stands in the text.
+        """
+        words, labels, text = self._words(), self._labels().tolist(), self.text
+        starts, ends = self.data["start"].values, self.data["end"].values
+        edges = [*np.flatnonzero(np.diff(words, prepend=-1)).tolist(), len(words)]
+        joined = np.empty(len(edges) - 1, dtype=object)
+        for word, (first, stop) in enumerate(pairwise(edges)):
+            apart = labels[first] + "".join(label.removeprefix("##") for label in labels[first + 1 : stop])
+            in_pieces = (starts[first + 1 : stop] < ends[first : stop - 1]).any()
+            joined[word] = (in_pieces and text[starts[first] : ends[stop - 1]].strip()) or apart
+        return joined
 
     def _cut(self, layer: int, head: Head, tau: float | None) -> list[range]:
         return equations.blocks(equations.lines(self._map(layer, head), self._share("tau", tau)))
@@ -293,7 +322,7 @@ class Reading:
         self, layer: int | Iterable[int] | None, head: Head | Iterable[int] | None
     ) -> Iterator[tuple[int, Head]]:
         heads: list[Head] = (
-            list(self.heads) if head is None else [SUM] if head == SUM else [*self._numbers("head", head)]
+            list(self.heads) if head is None else [SUM] if _is_sum(head) else [*self._numbers("head", head)]
         )
         for each in self.layers if layer is None else self._numbers("layer", layer):
             for other in heads:
@@ -301,19 +330,33 @@ class Reading:
 
     def _numbers(self, name: str, wanted: Any) -> list[int]:
         there = self.layers if name == "layer" else self.heads
-        chosen = [wanted] if isinstance(wanted, (int, np.integer, str)) else list(wanted)
+        chosen = [wanted] if _is_one(wanted) else list(wanted)
         absent = [str(k) for k in chosen if k not in there]
         if absent or not chosen:
-            held = ", ".join(map(str, there)) if len(there) < 5 else f"{there[0]} to {there[-1]}"
+            in_order = len(there) > 4 and there == list(range(there[0], there[-1] + 1))
+            held = f"{there[0]} to {there[-1]}" if in_order else ", ".join(map(str, there))
             named = ", ".join(absent) or "chosen: the list given is empty"
             raise ReadingError(f"no {name} {named}: this reading has {name}s {held}")
-        return [int(k) for k in chosen]
+        return list(dict.fromkeys(int(k) for k in chosen))
+
+    def _number(self, name: str, wanted: Any) -> int:
+        chosen = self._numbers(name, wanted)
+        if len(chosen) > 1:
+            raise ReadingError(f"{name}s {', '.join(map(str, chosen))}: this is asked of one {name} at a time")
+        return chosen[0]
+
+    def _named(self, layer: int, head: Head) -> dict[str, Any]:
+        return {"layer": self._number("layer", layer), "head": SUM if _is_sum(head) else self._number("head", head)}
 
     def _share(self, name: str, given: float | None) -> float:
-        value = float(self.data.attrs[name]) if given is None else float(given)
-        if not 0 <= value < 1:
+        value = self.data.attrs[name] if given is None else given
+        try:
+            share = float(value)
+        except (TypeError, ValueError):
+            share = np.nan
+        if not 0 <= share < 1:
             raise ReadingError(f"{name} is {value}: it is a share of the maximum, from 0 to below 1")
-        return value
+        return share
 
     def _need_attention(self) -> None:
         if not self.has_attention:
@@ -376,16 +419,21 @@ def dataset(
     attention: Floats | None,
     attributes: dict[str, Any],
 ) -> xr.Dataset:
-    """The arrays of a reading under their names. A token that stands nowhere in the text starts and ends at −1."""
+    """The arrays of a reading under their names. A token that stands nowhere in the text starts and ends at −1.
+
+    Half of a surrogate pair is no character, and no file, page or table takes it: U+FFFD stands in its place.
+    """
     layers, n, heads, _ = outputs.shape
+    held = np.array(_whole(text), dtype=object)
+    about = {name: _whole(value, "\0") if isinstance(value, str) else value for name, value in attributes.items()}
     places = np.full((n, 2), -1, dtype=np.int64) if spans is None else spans
     made = xr.Dataset(
-        {"outputs": (("layer", "position", "head", "width"), outputs), "text": ((), np.array(text, dtype=object))},
+        {"outputs": (("layer", "position", "head", "width"), outputs), "text": ((), held)},
         coords={
             "layer": np.arange(layers),
             "head": np.arange(heads),
             "position": np.arange(n),
-            "token": ("position", np.array(labels, dtype=object)),
+            "token": ("position", np.array([_whole(label) for label in labels], dtype=object)),
             "token_id": ("position", ids),
             "special": ("position", special),
             "sentence": ("position", sentence),
@@ -393,8 +441,20 @@ def dataset(
             "start": ("position", places[:, 0]),
             "end": ("position", places[:, 1]),
         },
-        attrs={"format": FORMAT, "kind": KIND, **attributes},
+        attrs={"format": FORMAT, "kind": KIND, **about},
     )
     if attention is not None:
         made["attention"] = (("layer", "head", "query", "key"), attention)
     return made
+
+
+def _whole(text: str, other: str = "") -> str:
+    return re.sub(f"[{other}\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
+
+
+def _is_one(wanted: Any) -> bool:
+    return isinstance(wanted, str) or not np.iterable(wanted)
+
+
+def _is_sum(head: Any) -> bool:
+    return isinstance(head, str) and head == SUM

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from headscope.errors import StudyError
 from headscope.studies.labels import RATES, derived, ratio
 from headscope.tally.quantities import BY_NAME
 from headscope.types import Floats
+from headscope.writing import replacing
 
 FORMAT = 1
 FILE = "study.nc"
@@ -221,14 +221,8 @@ class Study:
             for name, variable in self.data.variables.items()
             if variable.ndim and variable.dtype.kind in "iuf"
         }
-        waiting = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
+        with replacing(target, StudyError) as waiting:
             self.data.to_netcdf(waiting, engine="h5netcdf", encoding=packed)
-            os.replace(waiting, target)
-        except OSError as error:
-            raise StudyError(f"{target}: cannot be written: {error.strerror or error}") from None
-        finally:
-            waiting.unlink(missing_ok=True)
         return target
 
     # -- how it shows itself ------------------------------------------------------------------------------------------
@@ -254,6 +248,8 @@ def open_study(path: str | Path) -> Study:
         data = xr.load_dataset(source, engine="h5netcdf")
     except Exception as error:  # h5netcdf and HDF5 raise what they like on files that are not theirs
         raise StudyError(f"{source}: not readable as netCDF: {error}") from None
+    if data.attrs.get("kind", "study") != "study":
+        raise StudyError(f"{source}: a {data.attrs['kind']} of one text, not a study: open it with open_reading")
     if data.attrs.get("format") != FORMAT:
         raise StudyError(
             f"{source}: not a headscope study of format {FORMAT} (its format is {data.attrs.get('format', 'unknown')})"

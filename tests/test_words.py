@@ -1,0 +1,374 @@
+"""Words: which tokens are pieces of one, and how tokens and words are shown, for every kind of tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+import headscope
+from headscope import Reading
+from headscope.model import words
+from headscope.model.loading import load
+from headscope.model.model import Model
+from headscope.model.tokens import ModelTokens
+from headscope.types import Bools
+from tests import tiny
+
+SENTENCES = [
+    "the airport was closed, the port was open.",
+    "don't stop at the well-known café in 2024.",
+    "the owls saw the owl and the cat.",
+] * 5
+
+
+def tokens_of(made: Tokenizer, **roles: str) -> ModelTokens:
+    return ModelTokens(PreTrainedTokenizerFast(tokenizer_object=made, **roles))
+
+
+def byte_level(*, trim: bool = True, decoder: bool = True) -> ModelTokens:
+    """As GPT-2's: `Ġthe`; characters outside ASCII fall into bytes."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.post_processor = processors.ByteLevel(trim_offsets=trim)
+    if decoder:
+        made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        SENTENCES,
+        trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|end|>"], show_progress=False),
+    )
+    return tokens_of(made, eos_token="<|end|>")
+
+
+def pieces(*, split: bool = True) -> ModelTokens:
+    """As Llama's: `▁the`, unknown characters as bytes; without `split` the text is one run of pieces."""
+    made = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+    made.pre_tokenizer = pre_tokenizers.Metaspace(split=True)
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    special = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    made.train_from_iterator(
+        SENTENCES, trainers.BpeTrainer(vocab_size=320, special_tokens=special, show_progress=False)
+    )
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    if not split:
+        made.pre_tokenizer = None
+        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    return tokens_of(made, unk_token="<unk>", bos_token="<s>")
+
+
+def unigram(*, decoder: bool = True) -> ModelTokens:
+    """As T5's and XLM-RoBERTa's."""
+    scores = {"<unk>": 0.0, "▁": -3.0, "▁the": -1.0, "▁air": -2.0, "port": -2.0, "s": -3.0, ".": -3.0, "é": -3.0}
+    letters = {letter: -5.0 for letter in "abcdefghijklmnopqrtuvwxyz'-,0123456789" if letter not in scores}
+    made = Tokenizer(models.Unigram(list((scores | letters).items()), unk_id=0))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    if decoder:
+        made.decoder = decoders.Metaspace()
+    return tokens_of(made, unk_token="<unk>")
+
+
+def clip_like() -> ModelTokens:
+    """As CLIP's: `the</w>`."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    known = ["<unk>", *letters, "'", "Ã", *(f"{end}</w>" for end in (*letters, *".,-'0123456789", "©"))]
+    known += ["th", "the</w>", "'t</w>", "po", "por", "port</w>"]
+    merges = [("t", "h"), ("th", "e</w>"), ("'", "t</w>"), ("p", "o"), ("po", "r"), ("por", "t</w>")]
+    ids = {token: k for k, token in enumerate(known)}
+    made = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>", end_of_word_suffix="</w>"))
+    made.normalizer = normalizers.Lowercase()
+    pattern = Regex(r"'s|'t|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+")
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(pattern, behavior="removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    made.decoder = decoders.ByteLevel()
+    return tokens_of(made, unk_token="<unk>")
+
+
+def bert_like() -> ModelTokens:
+    """As multilingual BERT's: every CJK character is a word, control characters are dropped, accents on request."""
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789'-.,"
+    known = [
+        *tiny.SPECIAL,
+        *letters,
+        *(f"##{k}" for k in letters),
+        "漢",
+        "字",
+        "か",
+        "##な",
+        "e",
+        "é",
+        "##é",
+        "م",
+        "##ی",
+    ]
+    known += ["##خ", "##و"]
+    made = Tokenizer(models.WordPiece({token: k for k, token in enumerate(dict.fromkeys(known))}, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(strip_accents=True, lowercase=False)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    return tokens_of(made, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+
+
+TOKENIZERS: dict[str, Callable[[], ModelTokens]] = {
+    "wordpiece": lambda: ModelTokens(tiny.tokenizer()),
+    "bert": bert_like,
+    "bytes": byte_level,
+    "bytes untrimmed": lambda: byte_level(trim=False),
+    "bytes undecoded": lambda: byte_level(decoder=False),
+    "pieces": pieces,
+    "pieces unsplit": lambda: pieces(split=False),
+    "unigram": unigram,
+    "unigram undecoded": lambda: unigram(decoder=False),
+    "clip": clip_like,
+}
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, ModelTokens]:
+    return {name: make() for name, make in TOKENIZERS.items()}
+
+
+def words_of(tokens: ModelTokens, text: str) -> list[str]:
+    """The words of a text, their tokens joined by +, as the text has them."""
+    (encoding,) = tokens.encode(text, 256, all_windows=False, offsets=True)
+    assert encoding.words is not None
+    assert encoding.starts is not None
+    assert encoding.ends is not None
+    numbers = encoding.words
+    assert numbers[0] == 0
+    assert set(np.diff(numbers)) <= {0, 1}
+    found = []
+    for word in range(numbers[-1] + 1):
+        inside = np.flatnonzero(numbers == word)
+        if encoding.special[inside].any():
+            found += tokens.labels(encoding.ids[inside])
+        else:
+            found.append(text[encoding.starts[inside[0]] : encoding.ends[inside[-1]]].strip())
+    return [word for word in found if word]
+
+
+CASES = [
+    ("the airport was closed.", ["the", "airport", "was", "closed", "."]),
+    ("owls saw airports", ["owls", "saw", "airports"]),
+    ("airport,port", ["airport", ",", "port"]),
+    ("o-p q", ["o", "-", "p", "q"]),
+]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize(("text", "expected"), CASES)
+def test_words_of_every_tokenizer(made: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
+    found = words_of(made[name], text)
+    assert [word for word in found if word not in ("[CLS]", "[SEP]", "<s>")] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("wordpiece", "the owls", ["[CLS]", "the", "owls", "[SEP]"]),
+        ("wordpiece", "a [SEP] b", ["[CLS]", "a", "[SEP]", "b", "[SEP]"]),
+        ("wordpiece", "a[SEP]b", ["[CLS]", "a", "[SEP]", "b", "[SEP]"]),
+        ("bert", "don't", ["don", "'", "t"]),
+        ("bert", "in 2024, 3.5", ["in", "2024", ",", "3", ".", "5"]),
+        ("bert", "b2b", ["b2b"]),
+        ("bert", "漢字 かな", ["漢", "字", "かな"]),
+        ("bert", "cafés cafe\u0301s", ["cafés", "cafe\u0301s"]),  # the mark is dropped, the word goes on
+        ("bert", "می\u200cخو", ["می\u200cخو"]),
+        ("bert", "a\u00adb a\u200bb", ["a\u00adb", "a\u200bb"]),  # what this tokenizer drops divides nothing
+        ("bytes", "don't", ["don", "'t"]),
+        ("bytes", "well-known 3-2", ["well", "-", "known", "3", "-", "2"]),
+        ("bytes", "in 2024, 3.5", ["in", "2024", ",", "3", ".", "5"]),
+        ("bytes", "b2b", ["b", "2", "b"]),  # GPT-2 splits letters from digits
+        ("bytes", "cafés naïve Ελλάδα", ["cafés", "naïve", "Ελλάδα"]),
+        ("bytes", "cafe\u0301s na\u0308ive", ["cafe\u0301s", "na\u0308ive"]),
+        ("bytes", "नमस्ते हिन्दी", ["नमस्ते", "हिन्दी"]),
+        ("bytes", "می\u200cخواهم co\u00adop", ["می\u200cخواهم", "co\u00adop"]),
+        ("bytes", "漢字 かな", ["漢字", "かな"]),
+        ("bytes", "🦉 owl🦉🦉s", ["🦉", "owl", "🦉", "🦉", "s"]),
+        ("bytes", "❤\ufe0f love", ["❤\ufe0f", "love"]),
+        ("bytes", "a\u200bb", ["a", "\u200b", "b"]),
+        ("bytes", "“the owl”", ["“", "the", "owl", "”"]),
+        ("bytes", "\n\n  the\tcat\n", ["the", "cat"]),
+        ("bytes", "the<|end|>cat", ["the", "<|end|>", "cat"]),
+        ("bytes untrimmed", "the café 🦉 owl", ["the", "café", "🦉", "owl"]),
+        ("pieces", "the cafés, 🦉", ["<s>", "the", "cafés", ",", "🦉"]),
+        ("pieces", "qu'il 3.5", ["<s>", "qu", "'", "il", "3", ".", "5"]),
+        ("pieces unsplit", "the cafés, 🦉", ["<s>", "the", "cafés", ",", "🦉"]),
+        ("pieces unsplit", "qu'il 3.5 x-y", ["<s>", "qu", "'", "il", "3", ".", "5", "x", "-", "y"]),
+        ("pieces unsplit", "漢字 かな e\u0301s", ["<s>", "漢字", "かな", "e\u0301s"]),
+        ("pieces unsplit", "the\nport\n\nthe", ["<s>", "the", "port", "the"]),
+        ("unigram", "the cafés x-y 2024", ["the", "cafés", "x", "-", "y", "2024"]),
+        ("unigram", "🦉 owl", ["🦉", "owl"]),
+        ("clip", "don't the Ports", ["don", "'t", "the", "Ports"]),
+        ("clip", "café 42", ["café", "4", "2"]),  # CLIP splits every digit
+    ],
+)
+def test_words_of_one_tokenizer(made: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
+    assert words_of(made[name], text) == expected
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(text=st.text(st.sampled_from("thear ports.,'-2é🦉漢न\u0301\u094d\u200c\u200d\u00ad\n<|end|>"), max_size=30))
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_words_of_any_text(made: dict[str, ModelTokens], name: str, text: str):
+    tokens = made[name]
+    (encoding,) = tokens.encode(text, 256, all_windows=False, offsets=True)
+    if not len(encoding.ids):
+        return
+    assert encoding.words is not None
+    steps = np.diff(encoding.words)
+    assert encoding.words[0] == 0
+    assert ((steps == 0) | (steps == 1)).all()
+    beside = encoding.special[1:] | encoding.special[:-1]
+    assert (steps[beside] == 1).all()
+    for label in tokens.labels(encoding.ids):
+        assert label.strip() == label
+        assert label
+
+
+# From the marks alone
+
+
+def plainly(count: int) -> Bools:
+    return np.zeros(count, dtype=bool)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["air", "##port", "##s", ".", "a"], [0, 0, 0, 1, 2]),
+        (["##port", "##s"], [0, 0]),
+        (["▁air", "port", ",", "▁a", "-", "b"], [0, 0, 1, 2, 3, 4]),
+        (["▁the", "▁", "2", "0", "▁a"], [0, 1, 2, 2, 3]),
+        (["▁", "<0xF0>", "<0x9F>", "<0xA6>", "<0x89>", "▁a"], [0, 1, 1, 1, 1, 2]),
+        (["▁caf", "<0xC3>", "<0xA9>", "s"], [0, 0, 0, 0]),
+        (["The", "Ġair", "port", ".", "Ċ", "Ċ", "It", "Ġis"], [0, 1, 1, 2, 3, 4, 5, 6]),  # a line break joins nothing
+        (["Ġcaf", "Ã", "©", "s", "Ġa"], [0, 0, 0, 0, 1]),
+        (["Ġna", "Ã¯", "ve"], [0, 0, 0]),
+        (["ĠðŁ", "¦", "ī", "s"], [0, 0, 0, 1]),
+        (["âĢľ", "the", "Ġowl", "âĢĿ"], [0, 1, 2, 3]),
+        (["Ġe", "Ìģ", "s"], [0, 0, 0]),
+        (["Ġdon", "'t", "Ġ", "3"], [0, 1, 2, 3]),
+        (["air", "port</w>", "the</w>", "'t</w>"], [0, 0, 1, 2]),
+        (["one", "two"], [0, 1]),
+    ],
+)
+def test_words_by_marks(names: list[str], expected: list[int]):
+    assert words.by_marks(names, plainly(len(names))).tolist() == expected
+
+
+def test_special_tokens_are_words_of_their_own_by_marks_too():
+    for names in (["<s>", "Ġair", "port", "<s>", "port"], ["<s>", "air", "##port", "<s>", "##port"]):
+        assert words.by_marks(names, np.array([1, 0, 0, 1, 0], dtype=bool)).tolist() == [0, 1, 1, 2, 3]
+    assert words.by_marks(["a", "<s>", "port</w>"], np.array([0, 1, 0], dtype=bool)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["bytes", "pieces"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"the {text}" for text, _ in CASES),
+        "a 🦉 owl🦉",
+        "a cafés 漢字",
+        "the “owl” e\u0301s",
+        "a नमस्ते",
+        "the\n\nowl saw",
+    ],
+)
+def test_marks_and_places_give_the_same_words(made: dict[str, ModelTokens], name: str, text: str):
+    (encoding,) = made[name].encode(text, 256, all_windows=False, offsets=True)
+    assert encoding.words is not None
+    assert made[name].word_numbers(encoding.ids, encoding.special).tolist() == encoding.words.tolist()
+
+
+def test_bytes_are_written_as_tokenizers_writes_them():
+    assert set(words.BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(words.BYTES.values()) == list(range(256))
+    assert decoders.ByteLevel().decode(["ĠÃ©Ċ"]).encode() == bytes(words.BYTES[character] for character in "ĠÃ©Ċ")
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("wordpiece", "the owl.", ["[CLS]", "the", "o", "##w", "##l", ".", "[SEP]"]),
+        ("bytes", "the owl was at", ["the", "owl", "was", "at"]),
+        ("bytes undecoded", "the owl was at", ["the", "owl", "was", "at"]),
+        ("bytes", "🦉", ["ð", "Ł", "¦", "ī"]),
+        ("bytes", "a  the\n", ["a", "Ġ", "the", "Ċ"]),
+        ("bytes", "a<|end|>", ["a", "<|end|>"]),
+        ("pieces", "the owl", ["<s>", "the", "owl"]),
+        ("pieces unsplit", "the owl", ["<s>", "the", "owl"]),
+        ("pieces", "the\n3", ["<s>", "the", "<0x0A>", "3"]),
+        ("unigram", "the airport", ["the", "air", "port"]),
+        ("unigram undecoded", "the airport", ["the", "air", "port"]),
+        ("unigram undecoded", "the 2", ["the", "▁", "2"]),
+        ("clip", "the port", ["the", "port"]),
+    ],
+)
+def test_labels_are_what_people_read(made: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
+    (encoding,) = made[name].encode(text, 64, all_windows=False, offsets=False)
+    assert made[name].labels(encoding.ids) == expected
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_no_label_is_empty(made: dict[str, ModelTokens], name: str):
+    tokens = made[name]
+    labels = tokens.labels(np.arange(len(tokens.tokenizer) + 2))  # two more than the vocabulary has
+    assert all(label.strip() for label in labels)
+    assert not any("\N{REPLACEMENT CHARACTER}" in label for label in labels)
+
+
+def test_tokens_that_cannot_be_seen_have_labels_that_can():
+    written = ["", "\u200b", "\x07", "▁\u200e", "a\u200db"]
+    made = Tokenizer(models.WordLevel({token: k for k, token in enumerate(["<unk>", *written])}, unk_token="<unk>"))
+    labels = tokens_of(made, unk_token="<unk>").labels(np.arange(6))
+    assert labels[1] == "<1>"
+    assert labels[4] == "▁\u200e"
+    assert labels[5] == "a\u200db"
+
+
+# Words in a reading
+
+
+def reading(tokens: ModelTokens, text: str) -> Reading:
+    network = tiny.network("gpt2", vocab_size=len(tokens.tokenizer), max_position_embeddings=128)
+    return headscope.read(load(network, tokens.tokenizer), text, length=128)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("bytes", "the cafés,🦉owl", ["the", "cafés", ",", "🦉", "owl"]),
+        ("bytes", "the नमस्ते", ["the", "Ġ", "नमस्ते"]),
+        ("pieces", "the cafés 🦉", ["<s>", "the", "cafés", "▁", "🦉"]),
+        ("pieces unsplit", "É the", ["<s>", "É", "the"]),
+        ("unigram", "xy airports", ["xy", "airports"]),
+        ("clip", "don't port é", ["don", "'t", "port", "é"]),
+    ],
+)
+def test_words_are_shown_as_people_read_them(made: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
+    read = reading(made[name], text)
+    assert read.word_labels().tolist() == expected
+    pairs = read.pairs(words=True)
+    assert set(pairs["token_i"]) | set(pairs["token_j"]) <= set(expected)
+    starts = [int(np.flatnonzero(read.tokens["word"].values == k)[0]) for k in range(len(expected))]
+    assert {*pairs["index_i"], *pairs["index_j"]} <= set(starts)
+
+
+def test_the_bundled_models_words(minilm: Model):
+    read = headscope.read(minilm, "Two owlets, met at O'Hare.")
+    assert read.tokens.values.tolist()[:5] == ["[CLS]", "two", "owl", "##ets", ","]
+    assert read.word_labels().tolist() == ["[CLS]", "two", "owlets", ",", "met", "at", "o", "'", "hare", ".", "[SEP]"]
+    assert read.tokens["word"].values.tolist()[:6] == [0, 1, 2, 2, 3, 4]
