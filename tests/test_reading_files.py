@@ -166,13 +166,10 @@ def test_what_was_there_stays_when_writing_fails(reading: Reading, tmp_path: Pat
 # What cannot be written
 
 
-LOST = pytest.mark.xfail(
-    strict=True, reason="writing.replacing: what its `finally` raises hides the error", raises=OSError
-)
 UNWRITABLE = [
     ("nowhere/it.csv", "cannot be written: .*No such file or directory"),
-    pytest.param("file/it.csv", "cannot be written: .*Not a directory", marks=LOST),
-    pytest.param("a" * 300 + ".csv", "cannot be written: .*File name too long", marks=LOST),
+    ("file/it.csv", "cannot be written: .*Not a directory"),
+    ("a" * 300 + ".csv", "cannot be written: .*File name too long"),
     ("folder.csv", "a folder: say which file"),
 ]
 
@@ -216,6 +213,7 @@ def test_files_that_are_no_readings(reading: Reading, tmp_path: Path):
         (cut, "not readable as netCDF"),
         (other, "not a headscope reading"),
         (tmp_path / "missing.nc", "no such file"),
+        (tmp_path / ("a" * 300), "no such file"),
         (tmp_path, "a folder: a reading is one file"),
     ):
         with pytest.raises(ReadingError, match=message) as raised:

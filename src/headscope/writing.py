@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headscope.errors import HeadscopeError
@@ -20,7 +20,8 @@ def replacing(path: Path, error: type[HeadscopeError]) -> Iterator[Path]:
     except OSError as reason:
         raise error(f"{path}: cannot be written: {reason.strerror or reason}") from None
     finally:
-        waiting.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing could be written there is nothing to take away
+            waiting.unlink()
 
 
 def write_whole(path: Path, content: bytes, error: type[HeadscopeError]) -> Path:

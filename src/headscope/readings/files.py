@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from pathlib import Path
 
@@ -42,9 +43,9 @@ def open_reading(path: str | Path) -> Reading:
     headscope.errors.ReadingError: nowhere.nc: no such file
     """
     source = Path(path)
-    if source.is_dir():
+    if os.path.isdir(source):
         raise ReadingError(f"{source}: a folder: a reading is one file")
-    if not source.is_file():
+    if not os.path.isfile(source):
         raise ReadingError(f"{source}: no such file")
     try:
         data = xr.load_dataset(source, engine="h5netcdf")
@@ -97,7 +98,7 @@ def write_table(table: pd.DataFrame, path: Path) -> Path:
 
 
 def _need_file(path: Path) -> None:
-    if path.is_dir():
+    if os.path.isdir(path):  # Path.is_dir raises on names that are too long
         raise ReadingError(f"{path}: a folder: say which file in it is to be written")
 
 

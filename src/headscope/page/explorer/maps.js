@@ -135,7 +135,9 @@ const maps = (() => {
 
     function axes(on, [r0, r1, c0, c1]) {
       const { left, top, side, cw, ch } = shape;
-      const most = Math.floor(left / 6); // letters that fit the margin
+      const roomy = Math.min(cw, ch) >= 16;
+      svg.classList.toggle("roomy", roomy);
+      const most = Math.floor(left / (roomy ? 7 : 6)); // letters that fit the margin
       for (const k of drawing.ticks(r0, r1, side)) node("text", { class: "tick", x: left - 4, y: top + (k - r0 + 0.5) * ch, "text-anchor": "end", "dominant-baseline": "central" }, drawing.short(on.units[k].label, most));
       for (const k of drawing.ticks(c0, c1, side)) {
         const x = left + (k - c0 + 0.5) * cw, y = top + side + 4;
