@@ -32,7 +32,8 @@ from headscope.figures.distributions import (
 from headscope.figures.files import FORMATS, save, svg
 from headscope.figures.histograms import distances, distances_by_layer, values
 from headscope.figures.maps import attention_maps, attention_without_lines, locations
-from headscope.figures.readings import attention_of_text, lines_and_regions, pairs_in_text, summed_similarities
+from headscope.figures.pairs import pairs_in_text
+from headscope.figures.readings import attention_of_text, lines_and_regions, summed_similarities
 from headscope.figures.selection import Numbers, heads_of, layers_of
 from headscope.readings.reading import Reading
 from headscope.studies.result import Study

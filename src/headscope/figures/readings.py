@@ -1,4 +1,4 @@
-"""One text: its attention (Fig. 4), a head's lines and regions (Fig. 5), its pairs (Fig. 9), similarities (Fig. 12).
+"""Maps of one text: its attention (Fig. 4), a head's lines and regions (Fig. 5), similarities by layer (Fig. 12).
 
 Everything drawn is what the `Reading` says. Similarities are shown as shares of their largest, C / max(C).
 """
@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -20,12 +19,11 @@ from headscope.figures.selection import (
     Numbers,
     early_to_late,
     exemplary_head,
-    exemplary_heads,
     heads_of,
     last_layer,
     layers_of,
 )
-from headscope.figures.style import BLACK, DOUBLE, SINGLE, Cell, head_label, places, plain_ticks, styled
+from headscope.figures.style import DOUBLE, SINGLE, Cell, head_label, places, plain_ticks, styled
 from headscope.readings.reading import SUM, Head, Reading
 from headscope.types import Floats
 
@@ -35,8 +33,6 @@ MASK = "#333333"
 """rows and columns of line tokens"""
 LINE = text.Look("#fdb462")
 """a line token in the list of tokens"""
-MOST_PAIRS = 20
-"""rows of a table of pairs"""
 
 PAGE = 9.0
 """inches: as high as a figure may be while it can be helped"""
@@ -46,10 +42,6 @@ INSET = 0.1
 """inches that a bar with numbers at its ends is narrower than its map on either side"""
 HEAD, FOOT, BAR = 0.15, 0.28, 0.36
 """inches above a map, for its heading; below it, for its axis; and for a colour bar with its words"""
-RUNNING, LEADING = 7.5, 12.5
-"""points: the size of running text, and from one line of it to the next"""
-INDEX, TABLE_GAP = 26.0, 10.0
-"""points: a column of indices, and between tables"""
 
 
 # -- attention (Fig. 4)
@@ -224,97 +216,6 @@ def summed_similarities(reading: Reading, layers: Numbers = None, heads: Numbers
         matrix = reading.matrix(layer, SUM).values
         panels.append(Panel(f"L{layer}", _normalized(matrix), _scale(matrix), "sum of heads", SIGNED))
     return draw_maps([panels], "position j", "position i", signed_norm)
-
-
-# -- pairs (Fig. 9)
-
-
-def pairs_in_text(reading: Reading, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 9: tables of the high pairs of exemplary heads; the text, a colour for each token value in the tables."""
-    found = {
-        head_label(layer, head): reading.pairs(layer, head)
-        for layer in layers_of(reading, layers, last_layer(reading))
-        for head in heads_of(reading, heads, exemplary_heads(reading))
-    }
-    tables = [
-        _Table(name, pairs.nlargest(MOST_PAIRS, "value").sort_index(), len(pairs)) for name, pairs in found.items()
-    ]
-    positions = {position for table in tables for position in table.positions}
-    values = [int(value) for value in reading.tokens["token_id"].values]
-    coloured = {values[position] for position in positions}
-    looks = text.looks(value for value in values if value in coloured)
-    across, width = (1, SINGLE) if len(tables) == 1 else (3, DOUBLE)
-    room = (width - 2 * RIGHT) * text.POINTS
-    words = [text.drawable(str(token)) for token in reading.tokens.values]
-    extra = [text.width(str(k)) + 1.0 if k in positions else 0.0 for k in range(len(words))]
-    running = text.flow(words, reading.tokens["word"].values.tolist(), extra, room, RUNNING)
-    bands = [tables[k : k + across] for k in range(0, len(tables), across)]
-    tops = np.cumsum([0, *(max(len(table.shown) for table in band) + 5 for band in bands)]) * text.PITCH
-    foot = tops[-1] + (running[-1].row + 1) * LEADING
-    with styled():
-        figure = Figure(figsize=(width, foot / text.POINTS + 2 * RIGHT))
-        axes = text.sheet(figure, RIGHT, RIGHT, width - 2 * RIGHT, foot / text.POINTS)
-        for band, top in zip(bands, tops, strict=False):
-            for k, table in enumerate(band):
-                _pair_table(axes, table, values, looks, k * (room + TABLE_GAP) / across, top, room / across)
-        for position, token in enumerate(running):
-            base = tops[-1] + token.row * LEADING + RUNNING
-            if values[position] in looks:
-                text.mark(axes, token.left, base, token.width, looks[values[position]], f"token {position}", RUNNING)
-            text.write(axes, token.left, base, token.words, RUNNING)
-            if position in positions:
-                text.write(axes, token.left + token.width - extra[position] + 1, base - 2.2, str(position))
-    return figure
-
-
-@dataclass(frozen=True)
-class _Table:
-    """The pairs of a head that there is room for, ordered by i, then j; and how many it has."""
-
-    name: str
-    shown: pd.DataFrame
-    number: int
-
-    @classmethod
-    def of(cls, name: str, pairs: pd.DataFrame) -> _Table:
-        return cls(name, pairs.nlargest(MOST_PAIRS, "value").sort_index(), len(pairs))
-
-    @property
-    def positions(self) -> set[int]:
-        return {int(position) for position in self.shown[["index_i", "index_j"]].to_numpy().ravel()}
-
-    @property
-    def words(self) -> str:
-        if len(self.shown) < self.number:
-            return f"{len(self.shown)} strongest of {self.number:,} pairs"
-        return "no pairs" if self.number == 0 else f"{self.number} pair{'s' * (self.number > 1)}"
-
-
-def _pair_table(
-    axes: Axes, table: _Table, values: list[int], looks: dict[int, text.Look], left: float, top: float, wide: float
-) -> None:
-    """A table of pairs as the paper prints it, its tokens in the colours of the text."""
-    token = min((wide - TABLE_GAP - 2 * INDEX) / 2, 64.0)
-    starts = [left, left + token, left + 2 * token, left + 2 * token + INDEX]
-    ends = [starts[2] + INDEX - 2, starts[3] + INDEX - 2]
-    base = top + text.PITCH
-    text.write(axes, left, base, table.name, weight="bold")
-    base += text.PITCH * 1.2
-    for start, name in zip(starts, ("Token_i", "Token_j"), strict=False):
-        text.write(axes, start, base, name)
-    for end, name in zip(ends, ("Index_i", "Index_j"), strict=True):
-        text.write(axes, end, base, name, ha="right")
-    axes.plot([left, ends[1]], [base + 2.2] * 2, color=BLACK, linewidth=0.5)
-    base += 0.3 * text.PITCH
-    for side in ("i", "j"):
-        names, indices = table.shown[f"token_{side}"].astype(str), table.shown[f"index_{side}"].astype(int)
-        start, end = (starts[0], ends[0]) if side == "i" else (starts[1], ends[1])
-        for k, (name, position) in enumerate(zip(names, indices, strict=True), 1):
-            line, words = base + k * text.PITCH, text.clipped(text.drawable(name), token - 3)
-            text.mark(axes, start, line, text.width(words), looks[values[position]], f"{table.name} {position}")
-            text.write(axes, start, line, words)
-            text.write(axes, end, line, str(position), ha="right")
-    text.write(axes, left, base + (len(table.shown) + 1.2) * text.PITCH, table.words)
 
 
 # -- what they share

@@ -165,13 +165,12 @@ def columns(tokens: Sequence[str], room: float, most_rows: int) -> Columns:
     """
     number = width(f"{len(tokens) - 1}: ")
     drawn = [drawable(token) for token in tokens]
+    ways = []
     for longest in LONGEST:
         words = [clipped(word, longest) for word in drawn]
         rows, starts = _side_by_side([number + width(word) for word in words], room)
-        found = Columns(words, rows, starts, number, longest)
-        if found.rows_used <= most_rows:
-            break
-    return found
+        ways.append(Columns(words, rows, starts, number, longest))
+    return next((way for way in ways if way.rows_used <= most_rows), min(ways, key=lambda way: way.rows))
 
 
 def _side_by_side(widths: Sequence[float], room: float) -> tuple[int, list[float]]:

@@ -11,7 +11,8 @@ from headscope.corpus import sentences
 from headscope.errors import ReadingError
 from headscope.manifest import of_run
 from headscope.model import words
-from headscope.readings.reading import Reading, dataset
+from headscope.readings.dataset import dataset
+from headscope.readings.reading import Reading
 from headscope.types import Floats, Ints
 
 ROWS_SUM = 1e-2

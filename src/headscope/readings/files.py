@@ -13,7 +13,8 @@ import pandas as pd
 import xarray as xr
 
 from headscope.errors import ReadingError
-from headscope.readings.reading import FORMAT, KIND, Reading
+from headscope.readings.dataset import FORMAT, KIND
+from headscope.readings.reading import Reading
 from headscope.writing import replacing, write_whole
 
 STRINGS = ("token", "text")

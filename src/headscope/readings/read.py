@@ -13,7 +13,8 @@ from headscope.corpus.windows import Batch, SentenceMode
 from headscope.errors import ReadingError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.readings.reading import Reading, dataset
+from headscope.readings.dataset import dataset
+from headscope.readings.reading import Reading
 from headscope.similarity import TAU, THETA
 from headscope.studies.run import check_length
 from headscope.studies.settings import Settings

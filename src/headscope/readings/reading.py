@@ -7,7 +7,6 @@ from the outputs in float64 wherever they are asked for, so there is one truth a
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -19,14 +18,12 @@ import xarray as xr
 
 from headscope import similarity as equations
 from headscope.errors import ReadingError
-from headscope.types import Bools, Floats, Ints
+from headscope.types import Floats, Ints
 from headscope.writing import write_whole
 
 SUM: Literal["sum"] = "sum"
 Head = int | Literal["sum"]
 """a head's number, or all heads of the layer added up"""
-FORMAT = 1
-KIND = "reading"
 
 
 class Reading:
@@ -404,52 +401,6 @@ class Reading:
         from headscope.readings.arrays import reading_of
 
         return reading_of(tokens, outputs, attention, ids=ids, special=special, theta=theta, tau=tau, name=name)
-
-
-def dataset(
-    *,
-    labels: list[str],
-    ids: Ints,
-    special: Bools,
-    sentence: Ints,
-    word: Ints,
-    spans: Ints | None,
-    text: str,
-    outputs: Floats,
-    attention: Floats | None,
-    attributes: dict[str, Any],
-) -> xr.Dataset:
-    """The arrays of a reading under their names. A token that stands nowhere in the text starts and ends at −1.
-
-    Half of a surrogate pair is no character, and no file, page or table takes it: U+FFFD stands in its place.
-    """
-    layers, n, heads, _ = outputs.shape
-    held = np.array(_whole(text), dtype=object)
-    about = {name: _whole(value, "\0") if isinstance(value, str) else value for name, value in attributes.items()}
-    places = np.full((n, 2), -1, dtype=np.int64) if spans is None else spans
-    made = xr.Dataset(
-        {"outputs": (("layer", "position", "head", "width"), outputs), "text": ((), held)},
-        coords={
-            "layer": np.arange(layers),
-            "head": np.arange(heads),
-            "position": np.arange(n),
-            "token": ("position", np.array([_whole(label) for label in labels], dtype=object)),
-            "token_id": ("position", ids),
-            "special": ("position", special),
-            "sentence": ("position", sentence),
-            "word": ("position", word),
-            "start": ("position", places[:, 0]),
-            "end": ("position", places[:, 1]),
-        },
-        attrs={"format": FORMAT, "kind": KIND, **about},
-    )
-    if attention is not None:
-        made["attention"] = (("layer", "head", "query", "key"), attention)
-    return made
-
-
-def _whole(text: str, other: str = "") -> str:
-    return re.sub(f"[{other}\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
 
 
 def _is_one(wanted: Any) -> bool:
