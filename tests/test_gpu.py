@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -41,3 +42,14 @@ def test_a_study_on_a_gpu_equals_one_on_the_cpu(kind: str):
     assert on_gpu.manifest["device"].startswith("cuda")
     explained = assert_same_sums(on_cpu, on_gpu)
     print(f"{kind}: {int(on_gpu.data['pairs'].sum()):,} pairs, {explained} counts differ, all near a threshold")
+
+
+def test_a_reading_is_the_same_on_the_gpu():
+    network = tiny.network("bert")
+    text = "the cat sat on a mat. the cat left, and the mat stayed."
+    here = headscope.read(headscope.load(network, tiny.tokenizer()), text, length=40)
+    there = headscope.read(headscope.load(network.cuda(), tiny.tokenizer()), text, length=40)
+    assert there.manifest["device"].startswith("cuda")
+    np.testing.assert_allclose(there.outputs, here.outputs, atol=1e-5)
+    np.testing.assert_allclose(there.attention, here.attention, atol=1e-5)
+    assert there.page().count("layer-") == here.page().count("layer-")

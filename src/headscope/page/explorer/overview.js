@@ -9,6 +9,7 @@ const overview = (() => {
     about = data;
     const grid = document.getElementById("thumbs");
     grid.style.setProperty("--columns", about.matrices);
+    grid.style.setProperty("--rows", about.layers.length);
     base.element("span", "", grid).className = "corner";
     [...about.heads.map((head) => `H${head}`), "sum"].forEach((name) => { base.element("span", name, grid).className = "column"; });
     about.layers.forEach((layer, l) => {

@@ -27,7 +27,7 @@ def pieces(reading: Reading) -> list[tuple[str, str]]:
         gap = _calm(text[end:start]) or (" " if k and data["special"].values[k - 1] else "")
         shown = printable(text[start:stop]) if start >= end else ""
         # Pieces of one character share its place: the first shows it, the others a dot.
-        made.append((gap, visible(shown) if shown else "·"))
+        made.append((gap, _seen(shown) if shown else "·"))
         end = max(end, int(stop))
     return made
 
@@ -39,6 +39,17 @@ def printable(text: str) -> str:
     'a�[2J\\nb'
     """
     return "".join(c if c in KEPT or unicodedata.category(c) != "Cc" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _seen(shown: str) -> str:
+    """A token of blank space as signs of it, since it can be clicked like any other.
+
+    >>> _seen(" "), _seen("\\n"), _seen("a b")
+    ('␣', '⏎', 'a b')
+    """
+    if shown.strip(" \n\t"):
+        return visible(shown)
+    return shown.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
 
 
 def _between(reading: Reading, k: int) -> str:

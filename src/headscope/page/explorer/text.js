@@ -48,15 +48,15 @@ const text = (() => {
     if (!reading.held(layer)) return;
     const on = reading.axis(words, hide);
     pairs = reading.pairs(layer, head, theta, on);
-    const kinds = new Map();
-    for (const pair of pairs) for (const unit of [on.units[pair.a], on.units[pair.b]]) for (const i of unit.members) if (!kinds.has(about.kind[i])) kinds.set(about.kind[i], 0);
-    // Neighbouring numbers lie far apart on the circle of hues.
-    [...kinds.keys()].sort((p, q) => p - q).forEach((kind, k) => kinds.set(kind, (k * 137.508) % 360));
+    const inPair = new Set();
+    for (const pair of pairs) { inPair.add(pair.a); inPair.add(pair.b); }
+    // Equal tokens, or words, share a colour: eight hues, then the same ones darker, then darker again.
+    const hues = new Map();
+    const value = (unit) => (on.words ? unit.label : about.kind[unit.first]);
+    on.units.forEach((unit, k) => { if (inPair.has(k) && !hues.has(value(unit))) hues.set(value(unit), hues.size); });
     const chosen = token < 0 ? -1 : on.of[token];
     const near = new Map(); // unit → relative similarity to the chosen one
     if (chosen >= 0) for (const pair of pairs) { if (pair.a === chosen) near.set(pair.b, pair.relative); else if (pair.b === chosen) near.set(pair.a, pair.relative); }
-    const inPair = new Set();
-    for (const pair of pairs) { inPair.add(pair.a); inPair.add(pair.b); }
     spans.forEach((span, i) => {
       const unit = on.of[i];
       span.classList.toggle("hidden", unit < 0);
@@ -64,7 +64,11 @@ const text = (() => {
       const partner = near.has(unit);
       span.classList.toggle("partner", partner);
       span.classList.toggle("in", token < 0 && inPair.has(unit));
-      if (token < 0 && inPair.has(unit)) span.style.setProperty("--hue", kinds.get(about.kind[i]).toFixed(1));
+      if (token < 0 && inPair.has(unit)) {
+        const number = hues.get(value(on.units[unit]));
+        span.style.setProperty("--hue", (20 + 135 * (number % 8)) % 360);
+        span.style.setProperty("--tier", Math.floor(number / 8) % 3);
+      }
       if (partner) span.style.setProperty("--share", `${Math.round(20 + 70 * near.get(unit))}%`);
       span.tabIndex = (token >= 0 ? i === token : i === 0) ? 0 : -1;
     });
@@ -82,6 +86,7 @@ const text = (() => {
     const box = document.getElementById("textbox");
     if (!about || !reading.held(view.now.layer)) return;
     svg.setAttribute("width", box.clientWidth);
+    svg.setAttribute("height", 0); // else the box never becomes lower than it was
     svg.setAttribute("height", box.scrollHeight);
     const { token } = view.now;
     const on = maps.axis();
