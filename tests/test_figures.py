@@ -58,8 +58,8 @@ def test_stem(number: str, stem: str) -> None:
 
 
 def test_unknown_figure_names_those_there_are(twelve: Study) -> None:
-    with pytest.raises(StudyError, match=r"no figure '4'; there are: 2, 3, 6a"):
-        figures.draw(twelve, "4")
+    with pytest.raises(StudyError, match=r"no figure '1'; there are: 2, 3, 6a"):
+        figures.draw(twelve, "1")
 
 
 @pytest.mark.parametrize("number", NUMBERS)

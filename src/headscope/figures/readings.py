@@ -96,7 +96,7 @@ def attention_of_text(reading: Reading, layers: Numbers = None, heads: Numbers =
     blocks = []
     for layer in rows:
         maps = [Panel(head_label(layer, head), reading.attention_map(layer, head).values, one) for head in single]
-        summed = reading.attention_map(layer, SUM).values.T
+        summed = reading.attention_map(layer, SUM).values
         blocks.append([*maps, Panel(f"L{layer}", summed, all_heads, "sum of heads")])
     with styled():
         page = _page(reading, len(blocks), len(single) + 1)

@@ -1,0 +1,585 @@
+"""Figures of one text draw what the reading says, of every reading that there can be, and whatever its tokens are."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm, to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+from matplotlib.text import Text
+
+import headscope
+from headscope import figures
+from headscope.errors import ReadingError, StudyError
+from headscope.figures import text
+from headscope.figures.style import styled
+from headscope.model.model import Model
+from headscope.readings.reading import Reading
+from tests.drawn import assert_legible, image, made, panels, shown_texts
+
+NUMBERS = ["4", "5", "9", "12"]
+WORDS = ["airport", "policing", "in", "the", "united", "kingdom", "has", "taken", "many", ","]
+HOSTILE = [
+    *(
+        "$x_1$",
+        "$",
+        "a_b^{c}",
+        "\\alpha",
+        "\\",
+        "%s",
+        "{x}",
+        "\n",
+        "a\nb\tc",
+        "\x00",
+        "\x1b[31m",
+        "\u202eevil",
+        "\u2028x",
+    ),
+    *("", " ", "\xa0", "\ud800", "\ufffe", "😀", "👩‍👩‍👧", "中文", "नमस्ते", "שלום", "سلام", "e\u0301" * 3, "a" * 3000),
+    *("<script>alert(1)</script>", "&amp;", "]]>", "'\"", "__init__"),
+]
+
+
+def reading_of(
+    tokens: list[str], layers: int = 2, heads: int = 3, *, seed: int = 5, attention: bool = True, width: int = 4
+) -> Reading:
+    """Random outputs and maps; every seventh token draws much attention, other ones in other layers."""
+    random = np.random.default_rng(seed)
+    n = len(tokens)
+    maps = random.random((layers, heads, n, n)) ** 4
+    for layer in range(layers):
+        maps[layer, ..., (layers - 1 - layer) % min(7, n) :: 7] += 3
+    maps /= maps.sum(axis=-1, keepdims=True)
+    outputs = random.normal(size=(layers, n, heads, width))
+    return Reading.from_arrays(tokens, outputs, maps if attention else None)
+
+
+def tokens_of(n: int) -> list[str]:
+    """Tokens of which many are equal, and many are not."""
+    return [WORDS[k % len(WORDS)] if k % 3 else f"word{k}" for k in range(n)]
+
+
+@pytest.fixture(scope="module")
+def twelve() -> Reading:
+    return reading_of(tokens_of(40), 12, 12, width=8)
+
+
+@pytest.fixture(scope="module")
+def drawn(twelve: Reading) -> dict[str, Figure]:
+    """Every figure as it is by default; tests look at these and leave them as they are."""
+    return figures.draw_all(twelve)
+
+
+# -- looking into a figure
+
+
+def sheet(figure: Figure) -> Axes:
+    """Where tokens are written: the axes without an axis."""
+    (found,) = [axes for axes in figure.axes if not axes.axison]
+    return found
+
+
+def marks(figure: Figure, kind: str = "token") -> dict[int, tuple[str, str, float]]:
+    """The marked tokens: by position, their colour, line style and width."""
+    return {
+        int(str(patch.get_label()).split()[1]): (
+            to_hex(patch.get_facecolor()),
+            str(patch.get_linestyle()),
+            patch.get_linewidth(),
+        )
+        for patch in sheet(figure).patches
+        if isinstance(patch, FancyBboxPatch) and re.fullmatch(rf"{kind} \d+", str(patch.get_label()))
+    }
+
+
+def tables(figure: Figure) -> dict[str, tuple[list[list[str]], str]]:
+    """The tables of pairs: the cells of their rows, and what stands under each."""
+    texts = sorted(sheet(figure).texts, key=lambda one: (one.get_position()[1], one.get_position()[0]))
+    names = [one for one in texts if re.fullmatch(r"L\d+H\d+", one.get_text())]
+    found = {}
+    for name in names:
+        left, top = name.get_position()
+        right = min((x for x, y in (other.get_position() for other in names) if y == top and x > left), default=1e9)
+        below = [one for one in texts if left <= one.get_position()[0] < right - 1 and one.get_position()[1] > top]
+        end = next(k for k, one in enumerate(below) if re.search("pairs?$", one.get_text()))
+        lines: dict[float, list[str]] = {}
+        for one in below[:end]:
+            lines.setdefault(one.get_position()[1], []).append(one.get_text())
+        head, *rows = lines.values()
+        assert head == ["Token_i", "Token_j", "Index_i", "Index_j"]
+        found[name.get_text()] = rows, below[end].get_text()
+    return found
+
+
+def running(figure: Figure) -> list[str]:
+    """The tokens of the running text, in order."""
+    return [one.get_text() for one in sheet(figure).texts if one.get_fontsize() == 7.5]
+
+
+def listed(figure: Figure) -> dict[int, str]:
+    """The tokens of the list, by their numbers."""
+    texts = [one.get_text() for one in sheet(figure).texts]
+    return {int(number[:-1]): word for number, word in pairwise(texts) if re.fullmatch(r"\d+:", number)}
+
+
+# -- the catalogue
+
+
+def test_drawings_stand_in_the_order_of_the_paper_and_say_what_they_are() -> None:
+    assert list(figures.READING_DRAWINGS) == NUMBERS
+    for number, drawing in figures.READING_DRAWINGS.items():
+        assert drawing.number == number
+        assert drawing.draw is getattr(figures, drawing.name)
+        assert drawing.caption.endswith(".")
+        assert drawing.needs_maps == (number in ("4", "5"))
+    every = [*figures.DRAWINGS.values(), *figures.READING_DRAWINGS.values()]
+    assert len({drawing.title for drawing in every}) == len({drawing.stem for drawing in every}) == len(every)
+    assert [drawing.stem for drawing in figures.READING_DRAWINGS.values()] == [
+        "fig-04-attention-of-text",
+        "fig-05-lines-and-regions",
+        "fig-09-pairs-in-text",
+        "fig-12-summed-similarities",
+    ]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_study_has_no_figures_of_one_text(number: str) -> None:
+    with pytest.raises(
+        StudyError, match=rf"figure {number} is drawn from a reading of one text \(headscope read\)"
+    ) as e:
+        figures.draw(made(1, 1), number)
+    assert "a study has: 2, 3, 6a" in str(e.value)
+
+
+def test_a_reading_has_no_figures_of_a_corpus(twelve: Reading) -> None:
+    with pytest.raises(
+        ReadingError, match=r"figure 7 is drawn from a study of many texts \(headscope study\)"
+    ) as error:
+        figures.draw(twelve, "7")
+    assert str(error.value).endswith("a reading has: 4, 5, 9, 12")
+    with pytest.raises(ReadingError, match="no figure '99'; there are: 4, 5, 9, 12"):
+        figures.draw(twelve, "99")
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_bad_layers_and_heads_are_refused(twelve: Reading, number: str) -> None:
+    with pytest.raises(ReadingError, match="no layer 12: this reading has layers 0 to 11"):
+        figures.draw(twelve, number, layers=12)
+    with pytest.raises(ReadingError, match="no head 99"):
+        figures.draw(twelve, number, heads=[0, 99])
+    with pytest.raises(ReadingError, match="the list given is empty"):
+        figures.draw(twelve, number, layers=[])
+
+
+def test_without_attention() -> None:
+    reading = reading_of(["a", "b", "a"], attention=False)
+    assert list(figures.draw_all(reading)) == ["9", "12"]
+    for number in ("4", "5"):
+        assert not figures.READING_DRAWINGS[number].can_draw(reading)
+        with pytest.raises(ReadingError, match="no attention maps"):
+            figures.draw(reading, number)
+
+
+def test_draw_all_takes_layers_and_heads_once(twelve: Reading) -> None:
+    everything = figures.draw_all(twelve, layers=iter([3, 10, 3]), heads=iter([2]))
+    assert list(everything) == NUMBERS
+    assert list(panels(everything["4"])) == ["L3H2", "L3", "L10H2", "L10"]
+    assert {name.split()[0] for name in panels(everything["5"])} == {"L3H2", "L10H2"}
+    assert list(tables(everything["9"])) == ["L3H2", "L10H2"]
+    assert list(panels(everything["12"])) == ["L3", "L10"]
+
+
+# -- defaults
+
+LAYERS = {12: [1, 6, 11], 6: [0, 3, 5], 2: [0, 1], 1: [0]}
+
+
+@pytest.mark.parametrize(("layers", "shown"), LAYERS.items())
+@pytest.mark.parametrize(("heads", "head"), [(12, 8), (9, 8), (8, 7), (1, 0)])
+def test_default_layers_and_head_of_maps(layers: int, shown: list[int], heads: int, head: int) -> None:
+    reading = reading_of(["a", "b", "c"], layers, heads)
+    assert list(panels(figures.draw(reading, "4"))) == [name for k in shown for name in (f"L{k}H{head}", f"L{k}")]
+    assert list(panels(figures.draw(reading, "12"))) == [f"L{k}" for k in shown]
+    assert {name.split()[0] for name in panels(figures.draw(reading, "5"))} == {f"L{layers - 1}H{head}"}
+
+
+@pytest.mark.parametrize(("heads", "shown"), [(12, [5, 7, 8]), (9, [5, 7, 8]), (8, [0, 4, 7]), (2, [0, 1]), (1, [0])])
+def test_default_heads_of_pairs(heads: int, shown: list[int]) -> None:
+    assert list(tables(figures.draw(reading_of(["a", "b", "c"], 2, heads), "9"))) == [f"L1H{head}" for head in shown]
+
+
+# -- Fig. 4
+
+
+def test_attention_is_drawn_as_read(twelve: Reading, drawn: dict[str, Figure]) -> None:
+    named = panels(drawn["4"])
+    for layer in (1, 6, 11):
+        np.testing.assert_array_equal(image(named[f"L{layer}H8"]), twelve.attention_map(layer, 8).values)
+        np.testing.assert_array_equal(image(named[f"L{layer}"]), twelve.attention_map(layer, "sum").values)
+        assert named[f"L{layer}H8"].get_position().x0 < named[f"L{layer}"].get_position().x0
+    tops = [named[f"L{layer}"].get_position().y0 for layer in (1, 6, 11)]
+    assert tops == sorted(tops, reverse=True)
+    assert isinstance(named["L1"].images[0].norm, LogNorm)
+    assert named["L1"].images[0].get_cmap().name == "viridis"
+    assert (named["L11"].get_xlabel(), named["L11H8"].get_ylabel()) == ("key position", "query position")
+    assert named["L11"].get_ylim()[0] > named["L11"].get_ylim()[1]  # the first token is the top row
+    bars = {axes.get_xlabel() for axes in drawn["4"].axes if not axes.get_title(loc="left")}
+    assert {"attention of one head", "attention, sum of 12 heads"} <= bars
+
+
+def test_tokens_are_listed_and_lines_of_the_last_layer_marked(twelve: Reading, drawn: dict[str, Figure]) -> None:
+    assert listed(drawn["4"]) == dict(enumerate(tokens_of(40)))
+    lines = twelve.lines(11)["index"].tolist()
+    assert 0 < len(lines) < 40
+    assert sorted(marks(drawn["4"])) == lines != twelve.lines(6)["index"].tolist()
+    other = figures.draw(twelve, "4", layers=[11, 2], heads=[3, 0])
+    assert list(panels(other)) == ["L11H3", "L11H0", "L11", "L2H3", "L2H0", "L2"]
+    assert sorted(marks(other)) == twelve.lines(2)["index"].tolist()
+    assert any("lines of L2, sum of 12 heads (τ = 0.3)" in one.get_text() for one in sheet(other).texts)
+
+
+@pytest.mark.parametrize(("n", "columns", "width"), [(2, 1, 3.5), (48, 3, 3.5), (128, 8, 7.0), (512, 8, 7.0)])
+def test_columns_of_tokens(n: int, columns: int, width: float) -> None:
+    figure = figures.draw(reading_of(tokens_of(n), 3, 1), "4")
+    assert figure.get_figwidth() == width
+    assert figure.get_figheight() <= 9
+    numbers = [one for one in sheet(figure).texts if re.fullmatch(r"\d+:", one.get_text())]
+    assert len(numbers) == n
+    assert len({round(one.get_position()[0], 6) for one in numbers}) == columns
+    assert listed(figure) == dict(enumerate(tokens_of(n)))  # none cut short
+
+
+def test_long_tokens_are_cut_short_only_where_the_page_would_not_do() -> None:
+    tokens = [f"{'long' * 4}{k}" for k in range(128)]
+    assert all(word.endswith("…") for word in listed(figures.draw(reading_of(tokens * 4, 1, 1), "4")).values())
+    assert list(listed(figures.draw(reading_of(tokens[:40], 1, 1), "4")).values()) == tokens[:40]
+
+
+# -- Fig. 5
+
+
+def test_lines_and_regions_are_drawn_as_read(twelve: Reading, drawn: dict[str, Figure]) -> None:
+    four = {axes.get_title(loc="right"): axes for axes in drawn["5"].axes if axes.get_title(loc="left") == "L11H8"}
+    assert list(four) == ["attention map", "similarity", "lines masked", "regions"]
+    np.testing.assert_array_equal(image(four["attention map"]), twelve.attention_map(11, 8).values)
+    matrix = twelve.matrix(11, 8).values / twelve.matrix(11, 8).values.max()
+    np.testing.assert_allclose(image(four["similarity"]), matrix)
+    lines = twelve.lines(11, 8)["index"].to_numpy()
+    inside = np.isin(np.arange(40), lines)
+    masked = image(four["lines masked"])
+    np.testing.assert_array_equal(masked.mask, inside[:, None] | inside[None, :])
+    np.testing.assert_allclose(masked.compressed(), matrix[~masked.mask])
+    regions, blocks = twelve.regions(11, 8).values, twelve.blocks(11, 8)
+    shown = image(four["regions"])
+    for a, one in enumerate(blocks.itertuples()):
+        for b, other in enumerate(blocks.itertuples()):
+            part = shown[one.start : one.stop, other.start : other.stop]
+            if np.isnan(regions[a, b]):
+                assert part.mask.all()
+            else:
+                np.testing.assert_allclose(part, regions[a, b] / twelve.matrix(11, 8).values.max())
+    assert np.isnan(regions[0, 0])  # the first token is a line, and a block of its own
+    places = {name: axes.get_position() for name, axes in four.items()}
+    assert places["attention map"].x0 == places["lines masked"].x0 < places["similarity"].x0 == places["regions"].x0
+    assert places["attention map"].y0 == places["similarity"].y0 > places["lines masked"].y0 == places["regions"].y0
+
+
+def test_similarities_are_white_at_nothing_red_above_blue_below(drawn: dict[str, Figure]) -> None:
+    for axes in (*panels(drawn["12"]).values(), *list(panels(drawn["5"]).values())[1:]):
+        colours = axes.images[0]
+        low, middle, high = (colours.to_rgba([value])[0] for value in (-1, 0, 1))
+        assert middle[:3].min() > 0.95
+        assert high[0] > high[2]
+        assert low[2] > low[0]
+        assert colours.norm.vmin == -colours.norm.vmax
+    labels = [axes.get_xlabel() for axes in drawn["5"].axes if not axes.get_title(loc="left")]
+    assert labels == ["attention", "C / max(C)", "C / max(C)", "mean C / max(C)"]
+
+
+def test_several_heads_stand_in_rows(twelve: Reading) -> None:
+    figure = figures.draw(twelve, "5", layers=[1, 2], heads=[0, 3])
+    tops = {axes.get_title(loc="left"): round(axes.get_position().y0, 6) for axes in figure.axes if axes.images}
+    assert list(tops) == ["L1H0", "L1H3", "L2H0", "L2H3"]
+    assert len(set(tops.values())) == 4
+    assert figure.get_figwidth() == 7
+    assert_legible(figure)
+
+
+# -- Fig. 9
+
+
+def test_tables_hold_the_strongest_pairs_in_order(twelve: Reading, drawn: dict[str, Figure]) -> None:
+    found = tables(drawn["9"])
+    assert list(found) == ["L11H5", "L11H7", "L11H8"]
+    for head in (5, 7, 8):
+        pairs = twelve.pairs(11, head)
+        rows, words = found[f"L11H{head}"]
+        assert len(pairs) > 20
+        strongest = pairs[pairs["value"] >= pairs["value"].sort_values().iloc[-20]]
+        columns = ["token_i", "token_j", "index_i", "index_j"]
+        assert rows == [[str(cell) for cell in row] for row in strongest[columns].to_numpy()]
+        assert words == f"20 strongest of {len(pairs)} pairs"
+
+
+def test_number_of_pairs_is_said() -> None:
+    outputs = np.zeros((1, 60, 3, 4))
+    outputs[..., 0, 0] = 1  # all 1,770 pairs are equally strong
+    outputs[0, :2, 1, 0] = 1  # one pair
+    reading = Reading.from_arrays(tokens_of(60), outputs)
+    found = tables(figures.draw(reading, "9"))
+    assert [words for _, words in found.values()] == ["20 strongest of 1,770 pairs", "1 pair", "no pairs"]
+    assert [len(rows) for rows, _ in found.values()] == [20, 1, 0]
+    assert [row[2:] for row in found["L0H0"][0]] == [["0", str(k)] for k in range(1, 21)]  # of equals the first
+
+
+def test_token_values_of_shown_pairs_are_coloured_and_no_others(twelve: Reading) -> None:
+    figure = figures.draw(twelve, "9", heads=[5, 7])
+    tokens, colours = tokens_of(40), marks(figure)
+    assert running(figure) == tokens
+    rows = [row for table, _ in tables(figure).values() for row in table]
+    shown = {cell for row in rows for cell in row[:2]}
+    assert 14 < len(shown) < len(set(tokens))  # more than there are colours, fewer than all
+    assert sorted(colours) == [k for k, token in enumerate(tokens) if token in shown]
+    by_value: dict[str, set[tuple[str, str, float]]] = {}
+    for position, look in colours.items():
+        by_value.setdefault(tokens[position], set()).add(look)
+    assert all(len(looks) == 1 for looks in by_value.values())  # equal tokens look the same
+    assert len(set.union(*by_value.values())) == len(shown)  # different ones do not
+    for head in (5, 7):
+        for position, look in marks(figure, f"L11H{head}").items():
+            assert look == colours[position]
+    small = [one.get_text() for one in sheet(figure).texts if one.get_fontsize() == 6]
+    assert all(small.count(index) >= 2 for row in rows for index in row[2:])  # in the table, and beside its token
+
+
+def test_tokens_are_equal_by_their_ids() -> None:
+    reading = Reading.from_arrays(["a", "a", "b"], np.ones((1, 3, 1, 1)), ids=[1, 2, 2])
+    looks = marks(figures.draw(reading, "9"))
+    assert looks[0] != looks[1] == looks[2]
+
+
+def test_looks_differ_as_long_as_they_can_and_ink_is_legible_on_all() -> None:
+    looks = text.looks(range(126))
+    assert len(set(looks.values())) == 126
+    assert len({look.fill for look in list(looks.values())[:14]}) == 14
+    assert text.looks([5, 5, 6]) == {5: looks[0], 6: looks[1]}
+    for colour in text.PALETTE:
+        channels = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        assert (luminance + 0.05) / 0.05 > 7  # black on it
+
+
+def test_many_values_look_different() -> None:
+    figure = figures.draw(reading_of([f"word{k}" for k in range(60)], 1, 3, width=30), "9")
+    looks = marks(figure)
+    assert len(looks) > 42  # more than colours and borders make
+    ruled = {round(float(line.get_ydata()[0]), 3) for line in sheet(figure).lines[3:]}
+    assert ruled
+    assert len(set(looks.values())) == 42
+
+
+# -- Fig. 12
+
+
+def test_summed_similarities(twelve: Reading, drawn: dict[str, Figure]) -> None:
+    named = panels(drawn["12"])
+    for layer in (1, 6, 11):
+        matrix = sum(twelve.matrix(layer, head).values for head in range(12))
+        np.testing.assert_allclose(image(named[f"L{layer}"]), matrix / matrix.max(), atol=1e-12)
+    lefts = [named[f"L{layer}"].get_subplotspec().colspan.start for layer in (1, 6, 11)]  # type: ignore[union-attr]
+    assert lefts == [0, 1, 2]
+    assert [axes.get_xlabel() for axes in drawn["12"].axes][-1] == "C / max(C)"
+    np.testing.assert_array_equal(image(panels(figures.draw(twelve, "12", heads=3))["L1"]), image(named["L1"]))
+
+
+def test_similarities_below_the_scale_have_its_lowest_colour_and_an_arrow() -> None:
+    reading = Reading.from_arrays(["a", "b", "c"], np.array([1.0, 1.0, -9.0]).reshape(1, 3, 1, 1))
+    figure = figures.draw(reading, "12")
+    drawn = panels(figure)["L0"].images[0]
+    assert drawn.get_array().min() == -9
+    np.testing.assert_array_equal(drawn.to_rgba(drawn.get_array())[0, 2], drawn.cmap(0.0))
+    assert drawn.colorbar.extend == "min"
+    plain = figures.draw(reading_of(["a", "b", "c"], 1, 1), "12")
+    assert panels(plain)["L0"].images[0].colorbar.extend == "neither"
+
+
+def test_no_similarity_above_nothing() -> None:
+    opposite = Reading.from_arrays(["a", "b"], np.array([2.0, -1.0]).reshape(1, 2, 1, 1), np.full((1, 1, 2, 2), 0.5))
+    nothing = Reading.from_arrays(["a", "b"], np.zeros((1, 2, 1, 1)), np.full((1, 1, 2, 2), 0.5))
+    for reading, value in ((opposite, -1.0), (nothing, 0.0)):
+        everything = figures.draw_all(reading)
+        np.testing.assert_array_equal(image(panels(everything["12"])["L0"]), [[0, value], [value, 0]])
+        labels = [axes.get_xlabel() for axes in everything["12"].axes]
+        assert "C / max |C|, none above 0" in labels
+        assert tables(everything["9"]) == {"L0H0": ([], "no pairs")}
+        assert marks(everything["9"]) == {}
+
+
+# -- every reading
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize(
+    "reading",
+    [
+        reading_of(["yes", "no"], 1, 1),
+        reading_of(tokens_of(40), 1, 1),
+        reading_of([f"{'long' * 9}{k}" for k in range(150)], 3, 3),
+        reading_of(HOSTILE),
+    ],
+    ids=["two tokens", "one head", "long tokens", "hostile tokens"],
+)
+def test_legible_and_without_warnings(number: str, reading: Reading) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = figures.draw(reading, number)
+        assert_legible(figure)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_512_tokens_are_legible(number: str) -> None:
+    figure = figures.draw(reading_of(tokens_of(512), 3, 3), number)
+    assert max(figure.get_size_inches()) <= 9
+    with styled():
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        texts = shown_texts(figure)
+        boxes = np.array([one.get_window_extent(canvas.get_renderer()).extents for one in texts])
+    assert min(one.get_fontsize() for one in texts) >= 6
+    assert boxes[:, :2].min() >= -1
+    assert (boxes[:, 2:].max(axis=0) <= np.array([figure.bbox.width, figure.bbox.height]) + 1).all()
+    lows, highs = np.maximum(boxes[:, None, :2], boxes[:, :2]), np.minimum(boxes[:, None, 2:], boxes[:, 2:])
+    overlapping = ((highs - lows) > 1).all(axis=-1) & ~np.eye(len(boxes), dtype=bool)
+    assert not [(texts[a], texts[b]) for a, b in np.argwhere(overlapping)]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_legible_by_default(drawn: dict[str, Figure], number: str) -> None:
+    assert_legible(drawn[number])
+
+
+@pytest.mark.parametrize(
+    ("number", "layers", "heads"),
+    [("4", 3, range(12)), ("4", range(6), [0, 1]), ("9", [1, 2], [0, 1]), ("12", range(12), 1)],
+)
+def test_legible_as_asked_for(twelve: Reading, number: str, layers: object, heads: object) -> None:
+    assert_legible(figures.draw(twelve, number, layers=layers, heads=heads))  # type: ignore[arg-type]
+
+
+def test_the_bundled_model(minilm: Model) -> None:
+    reading = headscope.read(minilm, headscope.examples()["airport-policing"])
+    everything = figures.draw_all(reading)
+    assert list(everything) == NUMBERS
+    for figure in everything.values():
+        assert_legible(figure)
+    assert listed(everything["4"])[127] == "[SEP]"
+    rows, words = tables(everything["9"])["L5H7"]
+    assert words == f"20 strongest of {len(reading.pairs(5, 7))} pairs"
+    assert ["airports", "airport", "29", "109"] in rows
+    assert running(everything["9"])[:3] == ["[CLS]", "airport", "policing"]
+    np.testing.assert_array_equal(image(panels(everything["4"])["L3"]), reading.attention_map(3, "sum").values)
+
+
+# -- text and files
+
+
+def test_hostile_tokens_are_written_as_text(tmp_path: Path) -> None:
+    reading = reading_of(HOSTILE, 1, 2)
+    for number in ("4", "9"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            figure = figures.draw(reading, number)
+            figures.save(figure, tmp_path, number)
+        svg = (tmp_path / f"{number}.svg").read_text(encoding="utf-8")
+        words = [
+            "".join(element.itertext())
+            for element in ElementTree.fromstring(svg).iter()
+            if element.tag.endswith("text")
+        ]
+        for token in ("$x_1$", "a_b^{c}", "\\alpha", "<script>alert(1)</script>", "&amp;", "]]>", "שלום", "__init__"):
+            assert token in words, (number, token)
+        assert "<script" not in svg
+        assert "U+4E2D U+6587" in words
+        assert all(isinstance(one, Text) and not one.get_parse_math() for one in sheet(figure).texts)
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        ("plain", "plain"),
+        ("two words", "two words"),
+        ("", "empty token"),
+        ("\n", "U+000A"),
+        (" \xa0", "U+0020 U+00A0"),
+        ("a\nb", "a�b"),
+        ("\u202eevil", "�evil"),
+        ("\ud800", "U+D800"),
+        ("x中", "x U+4E2D"),
+        ("😀", "😀"),
+        ("Ġthe", "Ġthe"),
+    ],
+)
+def test_drawable(token: str, shown: str) -> None:
+    assert text.drawable(token) == shown
+
+
+def test_every_drawable_character_is_in_the_font() -> None:
+    everything = "".join(map(chr, range(0x110000)))
+    shown = text.drawable(everything)
+    assert {ord(character) for character in shown} <= text._characters()
+    assert not set(shown) & set("\n\r\t\x00\x7f\x85\u2028\u202e\u200b")
+
+
+def test_widths_are_those_drawn(drawn: dict[str, Figure]) -> None:
+    figure = figures.draw(reading_of(["responsibility", "##bular"], 1, 1), "9")
+    assert_legible(figure)  # draws it
+    for one in sheet(figure).texts:
+        if one.get_text() in ("responsibility", "##bular"):
+            drawn_width = one.get_window_extent().width / figure.dpi * 72
+            assert drawn_width == pytest.approx(text.width(one.get_text(), one.get_fontsize()), rel=0.05)
+
+
+def test_clipped() -> None:
+    assert text.clipped("short", 100) == "short"
+    for room in (5.0, 20.0, 40.0):
+        cut = text.clipped("responsibility", room)
+        assert cut.endswith("…")
+        assert text.width(cut) <= max(room, text.width("…"))
+    assert text.clipped("responsibility", text.width("responsibility")) == "responsibility"
+
+
+def test_flow_breaks_lines_between_words_and_nowhere_else() -> None:
+    words = ["aaa", "bbb", "##b", "##b", "c"]
+    belongs = [0, 1, 1, 1, 2]
+    room = text.width("bbb##b##b", 10) + 2
+    placed = text.flow(words, belongs, [0.0] * 5, room, 10)
+    assert [one.row for one in placed] == [0, 1, 1, 1, 2]
+    assert [one.left for one in placed][::4] == [0, 0]
+    assert placed[1].left < placed[2].left < placed[3].left
+    narrow = text.flow(words, belongs, [0.0] * 5, text.width("bbb", 10) + 1, 10)
+    assert [one.row for one in narrow] == [0, 1, 2, 3, 4]
+    assert all(one.left + one.width <= text.width("bbb", 10) + 1 for one in narrow)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_same_reading_gives_the_same_bytes(number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = figures.save(figures.draw(reading_of(tokens_of(20)), number), tmp_path, "first")
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    again = figures.save(figures.draw(reading_of(tokens_of(20)), number), tmp_path, "again")
+    for one, other in zip(first, again, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.suffix
+
+
+def test_words_stay_text_in_svg(drawn: dict[str, Figure]) -> None:
+    for number, words in {"4": ">policing<", "5": ">query position<", "9": ">Token_i<", "12": ">C / max(C)<"}.items():
+        assert words in figures.svg(drawn[number])
