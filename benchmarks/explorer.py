@@ -294,9 +294,7 @@ def main() -> None:
     parser.add_argument("--model", default="minilm", help="minilm, a folder or a hub name")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--chromium", default=os.environ.get("HEADSCOPE_CHROMIUM"), metavar="PROGRAM")
-    parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="write the same there, below its mark"
-    )
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the same there, below its mark")
     options = parser.parse_args()
     wanted = [options.chromium] if options.chromium else NAMES
     program = next((found for found in map(shutil.which, wanted) if found), None)

@@ -88,6 +88,15 @@ def test_a_saved_reading_is_shown_again_without_a_model(headscope_command, monke
     assert "high pairs" in ran.out
 
 
+def test_thresholds_of_a_saved_reading(headscope_command, minilm: Model):
+    headscope_command("read", TEXT, "--theta", "0.5", "--save", "r.nc")
+    expected = {theta: len(headscope.read(minilm, TEXT).pairs(layer=1, head=6, theta=theta)) for theta in (0.5, 0.7)}
+    assert len(set(expected.values())) == 2
+    for given, theta in (((), 0.5), (("--theta", "0.7"), 0.7)):
+        found = json.loads(headscope_command("read", "r.nc", "--head", "L1H6", "--json", *given).out)
+        assert len(found["pairs"]) == expected[theta]
+
+
 def test_figures_of_a_saved_reading(headscope_command, tmp_path: Path):
     headscope_command("read", TEXT, "--save", "r.nc")
     ran = headscope_command("figures", "r.nc", "--only", "9", "--heads", "6", "--layers", "1", "--formats", "svg")
@@ -134,7 +143,7 @@ def test_the_page_is_opened(headscope_command, monkeypatch: pytest.MonkeyPatch, 
         (("read", TEXT, "--layers", "9"), "no layer 9"),
         (("read", TEXT, "--pairs", "p.xlsx"), ".csv or .parquet"),
         (("read", TEXT, "--precision", "best"), "auto, fine, coarse"),
-        (("read", TEXT, "--theta", "1.5"), "between 0 and 1"),
+        (("read", TEXT, "--theta", "1.5"), "from 0 to below 1"),
         (("read", TEXT, "--length", "4096"), "512"),
         (("read", TEXT, "--out", "nowhere/page.html"), "no folder nowhere"),
         (("read", TEXT, "--model", "no/such/folder"), "no/such/folder"),

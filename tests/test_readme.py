@@ -24,15 +24,36 @@ def test_the_python_runs(minilm: Model, tmp_path: Path, monkeypatch: pytest.Monk
     # The bundled model stands in for the hub's, which has twelve layers where this one has six.
     monkeypatch.setattr(headscope, "load", lambda name: minilm, raising=False)
     block = block.replace("layers=[10, 11]", "layers=[4, 5]").replace("layers=[0, 11]", "layers=[0, 5]")
+    block = block.replace("layer=11", "layer=5").replace("layers=11", "layers=5")
     headscope.study(minilm, ["Another text. Another sentence of that text."]).save("more.nc")
     exec(compile(block, "README.md", "exec"), {})  # our own file, not anybody's text
     assert (tmp_path / "bert.nc").exists()
     assert (tmp_path / "distances.pdf").stat().st_size > 1000
 
 
+def test_the_python_of_the_reading_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reading.md").read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "reading.md", "exec"), {})  # our own file, not anybody's text
+    assert {"airports.html", "airports.nc", "fig9.pdf"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_the_numbers_of_the_reading_page(minilm: Model):
+    reading = headscope.read(minilm, headscope.examples()["airport-policing"])
+    close = reading.pairs(layer=2, head=3)
+    sentence = reading.data["sentence"].values
+    assert len(close) == 197
+    assert round((sentence[close.index_i] == sentence[close.index_j]).mean(), 2) == 0.79
+    one = reading.dominant(layer=1, head=10).iloc[0]
+    assert (one.token, one.pairs, round(one.share * one.pairs)) == ("police", 119, 79)
+    assert reading.lines(layer=2, head=3, tau=0.05).token.tolist() == ["[CLS]", ".", "saw", "varied"]
+    more = [(layer, head) for layer in range(1, 5) for head in range(12) if len(reading.lines(layer, head)) != 1]
+    assert len(more) == 1
+
+
 def test_commands_and_options_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     written = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    commands = set(re.findall(r"headscope (study|findings|figures|report|models)\b([^\n`|]*)", written))
+    commands = set(re.findall(r"headscope (study|read|findings|figures|report|models|paper)\b([^\n`|]*)", written))
     assert {name for name, _ in commands} >= {"study", "figures", "models"}
     monkeypatch.setenv("COLUMNS", "200")
     for name, rest in commands:

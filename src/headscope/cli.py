@@ -157,8 +157,8 @@ def read(
         str | None,
         typer.Argument(
             metavar="TEXT",
-            help="The text itself, a file, `-` (stdin), `example:NAME`, or a saved reading (.nc). "
-            "None: the input of the paper's Fig. 9.",
+            help="The text itself, a file, `-` (stdin), `example:NAME`, or a saved reading (.nc), which needs no "
+            "model. None: the input of the paper's Fig. 9.",
         ),
     ] = None,
     model: ModelName = "minilm",
@@ -178,8 +178,13 @@ def read(
     ] = "auto",
     length: Length = 128,
     sentences: Sentences = "tokens",
-    theta: Theta = 0.3,
-    tau: Tau = 0.3,
+    theta: Annotated[
+        float | None, typer.Option(help="θ: high similarities exceed θ times the largest. Default: 0.3, or as saved.")
+    ] = None,
+    tau: Annotated[
+        float | None,
+        typer.Option(help="τ: lines draw more than τ of the strongest column's attention. Default: 0.3, or as saved."),
+    ] = None,
     device: Device = "auto",
     dtype: Dtype = "float32",
     trust_remote_code: TrustRemoteCode = False,
@@ -220,8 +225,9 @@ def read(
             terminal.note(f"reading {name}")
         loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
         command = shlex.join(["headscope", *sys.argv[1:]])
-        options: dict[str, Any] = {"sentences": sentences, "theta": theta, "tau": tau}
+        options: dict[str, Any] = {"sentences": sentences}
         made = run(loaded, words, length=length, command=command, **options)
+    made = made.at(theta=theta, tau=tau)
     chosen = made.select(layers=_numbers(layers, "layers"), heads=_numbers(heads, "heads"))
     if save is not None:
         made.save(save)

@@ -225,6 +225,10 @@ class Reading:
         }
         return Reading(self.data.sel(chosen))
 
+    def at(self, theta: float | None = None, tau: float | None = None) -> Reading:
+        """The same reading with other thresholds for all that follows."""
+        return Reading(self.data.assign_attrs(theta=self._share("theta", theta), tau=self._share("tau", tau)))
+
     def save(self, path: str | Path) -> Path:
         """Write the reading as one netCDF file."""
         from headscope.readings.files import save_reading

@@ -78,7 +78,7 @@ const through = (() => {
   function toggle() {
     if (timer) return stop();
     if (view.now.token < 0) {
-      const found = reading.dominant(view.now.layer, view.now.head, view.now.theta);
+      const found = reading.held(view.now.layer) && reading.dominant(view.now.layer, view.now.head, view.now.theta);
       view.change({ token: found ? about.kind.indexOf(found.kind) : 0 });
     }
     timer = setInterval(() => view.change({ layer: (view.now.layer + 1) % about.layers.length }), PAUSE);

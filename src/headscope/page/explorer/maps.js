@@ -251,6 +251,7 @@ const maps = (() => {
   }
 
   function point(at, event) {
+    if (!reading.held(view.now.layer)) at = null; // a layer that is not unpacked yet has nothing to tell
     hover = at;
     for (const each of plots) each.pointer();
     for (const listener of listeners) listener(at, event);

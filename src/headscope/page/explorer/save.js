@@ -117,6 +117,7 @@ const saving = (() => {
   const PICTURES = { maps: mapsPicture, text: textPicture, overview: overviewPicture, layers: layersPicture };
 
   async function save(what, as) {
+    await reading.unpack(view.now.layer);
     const name = what === "overview" ? `${about.file}-${view.now.kind}` : `${about.file}-${view.name()}-${what}`;
     if (as === "csv") return base.download(`${name}.csv`, pairsTable(), "text/csv");
     const picture = PICTURES[what]();
