@@ -288,7 +288,7 @@ class Explorer:
 
 def assert_pairs(explorer: Explorer, expected: pd.DataFrame, largest: float, precision: str = "fine") -> None:
     """The table of the page and the console's are Python's, row by row."""
-    digits, step = DIGITS[precision], {"fine": 1 / 32_000, "coarse": 1 / 100}[precision]
+    digits, step = DIGITS[precision], {"fine": 1 / 8_000, "coarse": 1 / 100}[precision]
     shown = explorer.rows("pairs")
     wanted = [[i, j, str(a), str(b)] for i, j, a, b, *_ in expected.values.tolist()]
     assert [row[:4] for row in shown] == wanted

@@ -89,7 +89,7 @@ def test_lines_blocks_and_regions_are_pythons(reading: Reading, html: str, explo
             assert [(line["index"], line["token"]) for line in told] == list(
                 zip(lines["index"], lines["token"], strict=True)
             )
-            np.testing.assert_allclose([line["received"] for line in told], lines["received"], atol=1 / 32_000)
+            np.testing.assert_allclose([line["received"] for line in told], lines["received"], atol=1 / 8_000)
             assert explorer.ask("blocks") == cut[["start", "stop"]].to_dict("records")
             means = reading.regions(layer, head, tau).values / largest(reading, layer, head)
             shown = np.array(explorer.ask("regions"), dtype=float)

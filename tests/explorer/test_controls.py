@@ -234,6 +234,17 @@ def test_keys_typed_in_a_control_or_with_control_do_nothing(plain: Reading, expl
     assert explorer.state() == before
 
 
+def test_letters_act_after_a_choice_and_arrows_go_on_in_it(plain: Reading, explore: Open) -> None:
+    explorer = explore(plain)
+    explorer.page.get_by_text("high pairs", exact=True).click()
+    before = explorer.state()
+    assert before["view"] == "high"
+    explorer.press("d")
+    assert explorer.state() == {**before, "diagonal": True}
+    explorer.press("ArrowRight")
+    assert explorer.state() == {**before, "diagonal": True, "view": "lines"}
+
+
 def test_skip_link_goes_to_the_content_and_keeps_the_view(plain: Reading, explore: Open) -> None:
     explorer = explore(plain)
     explorer.choose(0, 1)

@@ -206,6 +206,16 @@ def test_dragging_enlarges_both_maps(plain: Reading, explore: Open) -> None:
         assert explorer.pixels(kind).shape == (n, n, 4)
 
 
+def test_a_double_click_keeps_the_chosen_token(plain: Reading, explore: Open) -> None:
+    explorer = explore(plain)
+    explorer.pick(5)
+    explorer.drag("similarity", (2, 10), (6, 4))
+    assert explorer.state()["zoom"] == [2, 7, 4, 11]
+    explorer.page.mouse.dblclick(*explorer.spot("similarity", 1, 1))
+    explorer.settle()
+    assert (explorer.state()["token"], explorer.state()["zoom"]) == (5, None)
+
+
 def test_other_axes_show_the_whole_map(plain: Reading, explore: Open) -> None:
     explorer = explore(plain)
     for flag, size in (("words", 14), ("hide", 12)):

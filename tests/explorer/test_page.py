@@ -21,7 +21,7 @@ from headscope.page.explorer.pieces import pieces
 from tests.explorer.explored import HOSTILE, TEXT, Elements, names, on_thresholds, random_reading
 from tests.hostile import ALL
 
-LARGEST = 5 * 2**20
+LARGEST = 5_000_000
 """bytes of the page of 12 × 12 heads and 128 tokens"""
 
 
@@ -137,7 +137,7 @@ def test_size_of_a_page_like_berts(minilm: Model) -> None:
 
 def test_what_the_page_says_of_its_precision(reading: Reading) -> None:
     fine, coarse = Elements(reading.page()).text, Elements(reading.page(precision="coarse")).text
-    assert "72 heads and 6 sums, in steps of 1/32,000 of each matrix's largest (fine)" in fine
+    assert "72 heads and 6 sums, in steps of 1/8,000 of each matrix's largest (fine)" in fine
     assert "exactly those of Python, for θ and τ of 3 decimals" in fine
     assert "255 levels" in fine
     assert "in steps of 1/100 of each matrix's largest (coarse)" in coarse

@@ -106,7 +106,7 @@ def test_choosing_a_token(reading: Reading, html: str, explore: Open) -> None:
     assert chips.locator("bdi").all_text_contents() == [reading.tokens.values[p] for p in in_order]
     (here,) = reading.dominant(1, 6).to_dict("records")
     assert (
-        f"“{here['token']}”: {round(here['share'] * here['pairs'])} of {here['pairs']}"
+        f"“\u2068{here['token']}\u2069”: {round(here['share'] * here['pairs'])} of {here['pairs']}"
         in explorer.texts(".dominant-here")[0]
     )
 

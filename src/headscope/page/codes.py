@@ -34,13 +34,13 @@ class Precision:
     """of one code"""
 
 
-FINE = Precision("fine", steps=32_000, thresholds=1_000, levels=255, bytes=2)
+FINE = Precision("fine", steps=8_000, thresholds=1_000, levels=255, bytes=2)
 COARSE = Precision("coarse", steps=100, thresholds=100, levels=15, bytes=1)
 PRECISIONS = {each.name: each for each in (FINE, COARSE)}
 LEVEL = 6
 """of compression; the highest takes three times as long and saves a third of a percent"""
 FINE_ELEMENTS = 12_000_000
-"""up to so many matrix elements in all, a page is fine where nothing else is asked for: about 20 MB"""
+"""up to so many matrix elements in all, a page is fine where nothing else is asked for: about 18 MB"""
 
 
 def choose(reading: Reading, name: str) -> Precision:

@@ -47,7 +47,8 @@ def explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Hea
     script = asset("base.js", *(f"explorer/{name}.js" for name in SCRIPTS))
     about = reading.manifest
     size = sum(len(each) for each in packed)
-    page = environment().from_string(asset("explorer/page.html")).render(
+    template = environment().from_string(asset("explorer/page.html"))
+    page = template.render(
         about=about,
         facts=f"{len(reading.layers)} layers × {len(reading.heads)} heads · {_tokens(reading)}",
         layers=reading.layers,
@@ -61,7 +62,7 @@ def explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Hea
         style=Markup(asset("base.css", "explorer/style.css")),
         data=embedded(_data(reading, kept, list(scales), start)),
         packed_layers=[Markup(base64.b64encode(each).decode("ascii")) for each in packed],
-    )  # fmt: skip
+    )
     return whole(page.lstrip())
 
 

@@ -46,6 +46,8 @@ const drawing = (() => {
     context.putImageData(image, 0, 0);
   }
 
+  // Isolated, so that a token which turns the direction of writing turns nothing but itself.
+  const quoted = (token) => `“\u2068${token}\u2069”`;
   const short = (label, most = 14) => ([...label].length > most ? `${[...label].slice(0, most - 1).join("")}…` : label);
 
   // Where labels stand along an axis of so many cells: as many as fit, evenly.
@@ -102,7 +104,7 @@ const drawing = (() => {
 
   const number = (v) => {
     const size = Math.abs(v);
-    const text = size === 0 ? "0" : size >= 1000 || size < 0.0001 ? v.toExponential(1) : size >= 100 ? v.toFixed(0) : size >= 10 ? v.toFixed(1) : String(Number(v.toFixed(size < 0.01 ? 5 : size < 0.1 ? 4 : 3)));
+    const text = size === 0 ? "0" : size >= 100000 || size < 0.0001 ? v.toExponential(2) : size >= 100 ? v.toFixed(0) : size >= 10 ? v.toFixed(1) : String(Number(v.toFixed(size < 0.01 ? 5 : size < 0.1 ? 4 : 3)));
     return text.replace("-", "−");
   };
 
@@ -121,5 +123,5 @@ const drawing = (() => {
     return new Promise((done) => { canvas.toBlob(done, "image/png"); });
   }
 
-  return { scale, paint, short, ticks, label, cells, bar, ends, number, document: document_, png, plain, hex };
+  return { scale, paint, short, quoted, ticks, label, cells, bar, ends, number, document: document_, png, hex };
 })();

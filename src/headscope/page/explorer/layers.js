@@ -51,12 +51,13 @@ const through = (() => {
     const { token, head, theta } = view.now;
     const note = document.getElementById("through-note");
     document.getElementById("strips").classList.toggle("empty", token < 0);
+    for (const button of document.querySelectorAll("[data-save=layers]")) button.disabled = token < 0;
     if (token < 0) {
       note.textContent = "Click a token to follow what is similar to it; Play follows the dominant one.";
       return;
     }
     const which = head === about.sum ? "the sum of each layer’s heads" : `head ${about.heads[head]} of each layer, which share only their number`;
-    note.textContent = `Similarity to “${about.tokens[token]}” (${token}) in ${which}.`;
+    note.textContent = `Similarity to ${drawing.quoted(about.tokens[token])} (${token}) in ${which}.`;
     rows.forEach((element, l) => {
       element.classList.toggle("current", l === view.now.layer);
       if (!reading.held(l)) return;
@@ -97,5 +98,5 @@ const through = (() => {
     button.setAttribute("aria-pressed", String(timer !== null));
   }
 
-  return { start, draw, row, toggle, stop, playing: () => timer !== null };
+  return { start, draw, row, toggle, stop };
 })();

@@ -53,13 +53,14 @@
     p: () => through.toggle(), t: () => by("theme").click(), "?": () => by("help").showModal(),
     Escape: () => { through.stop(); view.change({ token: -1, zoom: null }); },
   };
-  const TYPED = "input:not([type=checkbox]), select, textarea";
+  const TYPED = "input:not([type=checkbox], [type=radio]), select, textarea";
 
   function keys() {
     addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || by("help").open || event.target.closest?.(TYPED)) return;
       const act = KEYS[event.key] ?? KEYS[event.key.toLowerCase()]; // with Caps Lock too
-      if (!act || (event.shiftKey && event.key.startsWith("Arrow"))) return;
+      // Arrows with shift are a map's, those on one of several choices go to the next of them.
+      if (!act || (event.key.startsWith("Arrow") && (event.shiftKey || event.target.closest?.("[type=radio]")))) return;
       event.preventDefault();
       act();
     });

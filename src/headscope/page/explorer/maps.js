@@ -232,20 +232,25 @@ const maps = (() => {
       else pointer();
     });
     svg.addEventListener("pointercancel", () => { drag = null; });
-    svg.addEventListener("dblclick", () => view.change({ zoom: null }));
+    // The two clicks of a double one chose tokens: what was chosen before them stays.
+    svg.addEventListener("dblclick", () => view.change({ zoom: null, token: clicked.before }));
     svg.addEventListener("keydown", (event) => {
       const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
       if (!event.shiftKey || !by) return;
       event.preventDefault();
       event.stopPropagation();
       const size = axis().units.length;
-      const [a, b] = hover || [0, 0];
+      const [r0, , c0] = window_();
+      const [a, b] = hover || [r0, c0];
       point([Math.min(size - 1, Math.max(0, a + by[0])), Math.min(size - 1, Math.max(0, b + by[1]))]);
     });
     return { kind, draw, pointer };
   }
 
+  let clicked = { before: -1, time: -Infinity };
   function choose([a]) {
+    if (performance.now() - clicked.time > 500) clicked.before = view.now.token;
+    clicked.time = performance.now();
     const { first } = axis().units[a];
     view.change({ token: view.now.token === first ? -1 : first });
   }
@@ -276,5 +281,5 @@ const maps = (() => {
     for (const each of plots) each.draw();
   }
 
-  return { start, draw, similarity, attention, crop, window: window_, marks, axis, words, point, hover: () => hover, listen: (listener) => { listeners = [...listeners, listener]; } };
+  return { start, draw, similarity, attention, crop, window: window_, marks, axis, words, point, listen: (listener) => { listeners = [...listeners, listener]; } };
 })();

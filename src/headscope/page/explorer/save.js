@@ -95,7 +95,7 @@ const saving = (() => {
     if (token < 0) return null;
     const width = 640, high = 12, left = 36, top = 30;
     const scale = drawing.scale("similarity", 1, "light");
-    const body = [drawing.label(left, 16, `${about.model}: similarity to “${about.tokens[token]}” (${token}), ${view.now.head === about.sum ? "sum of the heads" : `head ${about.heads[view.now.head]}`} of each layer`, { size: 10 })];
+    const body = [drawing.label(left, 16, `${about.model}: similarity to ${drawing.quoted(about.tokens[token])} (${token}), ${view.now.head === about.sum ? "sum of the heads" : `head ${about.heads[view.now.head]}`} of each layer`, { size: 10 })];
     about.layers.forEach((layer, l) => {
       const found = reading.held(l) && through.row(l);
       if (!found) return;

@@ -67,5 +67,5 @@ const view = (() => {
     });
   }
 
-  return { now, start, change, name, snap, address, listen: (listener) => { listeners = [...listeners, listener]; } };
+  return { now, start, change, name, snap, listen: (listener) => { listeners = [...listeners, listener]; } };
 })();

@@ -91,7 +91,7 @@ const text = (() => {
     const { token } = view.now;
     const on = maps.axis();
     const chosen = token < 0 ? -1 : on.of[token];
-    const wanted = chosen >= 0 ? pairs.filter((pair) => pair.a === chosen || pair.b === chosen) : strongest();
+    const wanted = token < 0 ? strongest() : pairs.filter((pair) => pair.a === chosen || pair.b === chosen); // a hidden one has none
     const from = box.getBoundingClientRect();
     const places = new Map();
     const place = (unit) => {
@@ -174,19 +174,19 @@ const text = (() => {
     close.type = "button";
     close.addEventListener("click", () => view.change({ token: -1 }));
     const partners = pairs.filter((pair) => pair.a === chosen || pair.b === chosen).sort((p, q) => q.code - p.code);
-    const first = base.element("p", partners.length ? `${base.count(partners.length)} partner${partners.length === 1 ? "" : "s"} in ${view.name()}: ` : `No partner in ${view.name()} above θ.`, box);
+    const first = base.element("p", partners.length ? `${base.count(partners.length)} partner${partners.length === 1 ? "" : "s"} in ${view.name()}: ` : chosen < 0 ? "This token is hidden." : `No partner in ${view.name()} above θ.`, box);
     for (const pair of partners.slice(0, 40)) {
       const other = on.units[pair.a === chosen ? pair.b : pair.a];
       chip(first, drawing.short(other.label, 20), `${other.first}`, pair.relative.toFixed(2), () => view.change({ token: other.first }));
     }
     if (partners.length > 40) first.append(` and ${base.count(partners.length - 40)} more`);
     const here = reading.dominant(layer, head, theta);
-    base.element("p", here ? `Most pairs of ${view.name()} include “${here.token}”: ${base.count(here.count)} of ${base.count(here.pairs)}.` : `${view.name()} has no pairs.`, box).className = "dominant-here";
+    base.element("p", here ? `Most pairs of ${view.name()} include ${drawing.quoted(here.token)}: ${base.count(here.count)} of ${base.count(here.pairs)}.` : `${view.name()} has no pairs.`, box).className = "dominant-here";
     const list = base.element("p", "", box);
     list.id = "dominant-list";
     const found = dominated(about.kind[token], theta);
     if (!found) { list.textContent = "Unpacking the other layers …"; return; }
-    list.append(found.length ? `“${about.tokens[token]}” is the dominant token of ${base.count(found.length)} head${found.length === 1 ? "" : "s"}: ` : `“${about.tokens[token]}” is the dominant token of no head.`);
+    list.append(found.length ? `${drawing.quoted(about.tokens[token])} is the dominant token of ${base.count(found.length)} head${found.length === 1 ? "" : "s"}: ` : `${drawing.quoted(about.tokens[token])} is the dominant token of no head.`);
     for (const [l, h, share] of found) chip(list, view.name(l, h), "", `${Math.round(100 * share)} %`, () => view.change({ layer: l, head: h }));
     overview.mark(found);
   }
