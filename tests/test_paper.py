@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 import headscope
@@ -26,6 +25,7 @@ from headscope.readings.paper import compare, figure_9
 from headscope.readings.paper_choices import THETAS, Choice, Outcome, Published, tried
 from headscope.readings.reading import Reading
 from headscope.terminal_paper import show_check
+from tests import tiny
 
 FIGURE = figure_9()
 N = len(FIGURE.tokens)
@@ -307,22 +307,8 @@ def test_too_few_layers_or_heads(minilm: Model):
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """A WordPiece tokenizer that knows the printed tokens and no others."""
-    ids = {token: k for k, token in enumerate(dict.fromkeys(["[PAD]", "[UNK]", "[MASK]", *FIGURE.tokens]))}
-    made = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    made.normalizer = normalizers.Lowercase()
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-    )
+    """One that knows the printed tokens and no others."""
+    return tiny.tokenizer(dict.fromkeys(["[PAD]", "[UNK]", "[MASK]", *FIGURE.tokens]))
 
 
 def bert(outputs: np.ndarray[Any, Any], positions: int = N) -> BertModel:

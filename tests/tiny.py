@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,9 +103,9 @@ def network(kind: str, *, attention: str = "eager", seed: int = 0, **options: An
     return made.eval()
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer(vocabulary: Iterable[str] = VOCABULARY) -> PreTrainedTokenizerFast:
     """A WordPiece tokenizer as BERT's: [CLS] words [SEP]."""
-    ids = {token: k for k, token in enumerate(VOCABULARY)}
+    ids = {token: k for k, token in enumerate(vocabulary)}
     made = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     made.normalizer = normalizers.Lowercase()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

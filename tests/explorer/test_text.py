@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
@@ -15,9 +13,6 @@ from tests.explorer.explored import (
     numbers,
     wanted,
 )
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.browser
 
