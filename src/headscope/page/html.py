@@ -14,13 +14,15 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 
 def environment() -> Environment:
-    """Templates that escape whatever they are given, and fail where something is missing."""
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    """Templates that escape what they are given, fail where something is missing, and may include each other."""
+    return Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=FunctionLoader(asset)
+    )
 
 
 def embedded(data: Mapping[str, Any]) -> Markup:
