@@ -150,13 +150,14 @@ class Explorer:
 
     def until(self, condition: str) -> None:
         """Wait for something to become true. Playwright's own way of waiting is refused by the page's policy."""
-        self.place.evaluate(
-            f"""new Promise((done, failed) => {{
-                const look = () => {{ if ({condition}) done(); else setTimeout(look, 20); }};
+        came = self.place.evaluate(
+            f"""new Promise((done) => {{
+                const look = () => {{ if ({condition}) done(true); else setTimeout(look, 20); }};
                 look();
-                setTimeout(() => failed(new Error("in vain")), 20000);
+                setTimeout(() => done(false), 20000);
             }})"""
         )
+        assert came, f"waited in vain for {condition}; errors of the page: {self.opened.errors}"
 
     def settle(self) -> None:
         """Until what was changed is drawn: that happens in the next frame, of what is in sight."""

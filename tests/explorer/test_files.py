@@ -299,3 +299,15 @@ def test_a_long_text_has_room_on_a_phone(explore: Open) -> None:
     assert last is not None
     assert card is not None
     assert last["y"] + last["height"] <= card["y"]
+
+
+def test_a_frame_that_is_hidden_at_first_works_once_it_is_shown(plain: Reading, page_opener: PageOpener) -> None:
+    folded = f'<!doctype html><meta charset=utf-8><title>folded</title><div hidden>{plain._repr_html_()}</div>'
+    opened = page_opener(folded, viewport={"width": 1100, "height": 900})
+    explorer = Explorer(opened, opened.page.frames[1])
+    explorer.until("document.documentElement.dataset.ready === 'all'")
+    opened.page.evaluate("document.querySelector('div').hidden = false")
+    explorer.wait()
+    explorer.until("document.querySelectorAll('#arcs path').length > 0")
+    assert explorer.name() == "L2H0"
+    explorer.assert_quiet()

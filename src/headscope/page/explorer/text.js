@@ -84,7 +84,8 @@ const text = (() => {
   function arcs() {
     const svg = document.getElementById("arcs");
     const box = document.getElementById("textbox");
-    if (!about || !reading.held(view.now.layer)) return;
+    // A folded notebook cell or a tab not yet opened gives the text no place on the page; it is drawn when it has one.
+    if (!about || !reading.held(view.now.layer) || !box.getClientRects().length) return;
     svg.setAttribute("width", box.clientWidth);
     svg.setAttribute("height", 0); // else the box never becomes lower than it was
     svg.setAttribute("height", box.scrollHeight);
