@@ -1,0 +1,48 @@
+"""The command line: arguments in, one call, words out.
+
+Exit codes: 0 done; 1 an error that the message explains; 2 the command itself was not understood; 3 `paper` made its
+check and found differences; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from headscope.cli import models, options, read, results, study
+from headscope.errors import HeadscopeError
+
+app = typer.Typer(
+    name="headscope",
+    help="What every attention head of a transformer writes, measured over whole corpora.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+for command in (
+    study.study, read.read, results.findings, results.figures, results.report, models.models, models.paper,
+):  # fmt: skip
+    app.command()(command)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from headscope import __version__
+
+        typer.echo(f"headscope {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; every error of ours ends in one message, without a traceback."""
+    try:
+        app()
+    except HeadscopeError as error:
+        from headscope import terminal
+
+        terminal.complain(error)
+        sys.exit(options.FAILED)

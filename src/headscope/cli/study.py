@@ -1,0 +1,135 @@
+"""`headscope study`: from texts to every corpus figure and finding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headscope.cli import options
+from headscope.cli.results import show_findings
+from headscope.errors import Stopped
+
+if TYPE_CHECKING:
+    from headscope.corpus.documents import Corpus
+    from headscope.model.model import Model
+    from headscope.studies.settings import Settings
+
+
+def study(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXTS",
+            help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts.",
+        ),
+    ] = None,
+    model: options.ModelName = "minilm",
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("study"),
+    field: Annotated[
+        str, typer.Option(help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
+    ] = "text",
+    format: Annotated[str, typer.Option(help="auto (by ending), text, lines, jsonl, csv, parquet.")] = "auto",
+    encoding: Annotated[str, typer.Option(help="Of text files.")] = "utf-8",
+    limit: Annotated[int | None, typer.Option(help="Read at most so many documents.")] = None,
+    length: options.Length = 128,
+    windows: Annotated[
+        str, typer.Option(help="first: each document's first window; all: every window of it.")
+    ] = "first",
+    sentences: options.Sentences = "tokens",
+    min_tokens: Annotated[int, typer.Option(help="Skip documents with fewer tokens, special ones aside.")] = 2,
+    theta: options.Theta = 0.3,
+    tau: options.Tau = 0.3,
+    sample: Annotated[
+        float | None,
+        typer.Option(help="Fraction of texts for the costly quantities. Default: 1 up to 2,000 documents, else 0.05."),
+    ] = None,
+    maps: Annotated[
+        bool | None, typer.Option("--maps/--no-maps", help="Keep N×N maps. Default: up to 256 tokens.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Texts at once; the result does not depend on it.")] = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    kernel: Annotated[
+        str, typer.Option(help="vectorized, or reference: the definition in plain loops, slow.")
+    ] = "vectorized",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another study in the output folder.")] = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+    allow_pickle: options.AllowPickle = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Study a corpus: from texts to every corpus figure and finding.
+
+    Examples:
+
+        headscope study
+
+        headscope study articles.jsonl --model google-bert/bert-base-uncased --out bert/
+
+        headscope study books/ --windows all --sentences text --out books-study/
+
+        zcat corpus.jsonl.gz | headscope study - --field body --limit 500
+    """
+    from headscope import output, terminal
+    from headscope.corpus.documents import documents
+    from headscope.model.loading import load
+    from headscope.studies.run import study as run
+    from headscope.studies.settings import Settings
+
+    asked: dict[str, Any] = {
+        "length": length, "windows": windows, "sentences": sentences, "min_tokens": min_tokens,
+        "theta": theta, "tau": tau, "sample": sample, "maps": maps,
+    }  # fmt: skip
+    settings = Settings(**asked)
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    command = options.command()
+    try:
+        loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
+        output.prepare(out, expected=_identity(loaded, settings, corpus), overwrite=overwrite)
+        with terminal.metering(quiet=quiet or as_json) as meter:
+            made = run(loaded, corpus, batch_size=batch_size, kernel=kernel, progress=meter, command=command, **asked)
+    except Stopped as stopped:
+        _save_unfinished(stopped, out)
+        raise typer.Exit(options.INTERRUPTED if stopped.interrupted else options.FAILED) from None
+    except KeyboardInterrupt:
+        terminal.complain("interrupted before any text was studied")
+        raise typer.Exit(options.INTERRUPTED) from None
+    with terminal.working("drawing figures and writing the report", quiet=quiet or as_json):
+        found = output.write(made, out)
+    show_findings(made, found, as_json=as_json)
+    skipped = made.manifest["documents_skipped"]
+    if skipped:
+        terminal.note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
+    if not as_json:
+        terminal.note(
+            f"{sum(f.verdict == 'holds' for f in found)} of {len(found)} claims hold. Report: {out / output.REPORT}"
+        )
+
+
+def _identity(model: Model, settings: Settings, corpus: Corpus) -> dict[str, Any]:
+    """What must agree with a study already in the output folder for this run to replace it."""
+    named = ("length", "windows", "sentences", "min_tokens", "theta", "tau")
+    return {
+        "model": model.name,
+        "weight_hash": model.weight_hash,
+        "dtype": model.dtype,
+        "corpus": corpus.name,
+        "limit": corpus.limit or "none",
+    } | {name: getattr(settings, name) for name in named}
+
+
+def _save_unfinished(stopped: Stopped, out: Path) -> None:
+    from headscope import output, terminal
+
+    if stopped.study is None:
+        terminal.complain(f"{stopped}: no text was finished")
+    elif output.keeps_more(out, stopped.study):
+        terminal.complain(f"{stopped}\n{out} already holds more texts of this study, and was left as it is")
+    else:
+        terminal.note(f"writing the {stopped.study.texts:,} texts finished until now …")
+        output.write(stopped.study, out)
+        terminal.complain(
+            f"{stopped}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete"
+        )
