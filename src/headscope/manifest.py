@@ -22,6 +22,7 @@ def of_model(model: Model) -> dict[str, Any]:
         "weight_hash": model.weight_hash,
         "tokenizer": model.tokens.name,
         "first_special_token": model.tokens.first_special() or "",
+        "first_token_role": model.tokens.first_role(),
         "causal": int(model.anatomy.causal),
         "layers": model.anatomy.layers,
         "heads": model.anatomy.heads,

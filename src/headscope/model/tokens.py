@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,18 @@ from headscope.corpus.windows import Encoding
 from headscope.errors import CorpusError, ModelError
 from headscope.model import words
 from headscope.types import Bools, Ints
+
+ROLES = {
+    "cls": "the classification token",
+    "bos": "the start-of-text token",
+    "sep": "the separator token",
+    "eos": "the end-of-text token",
+    "mask": "the mask token",
+    "pad": "the padding token",
+}
+"""What tokenizers use special tokens for, by the names transformers has for it."""
+LANGUAGE = r"[a-z]{2,3}_[A-Za-z]{2,4}|__[a-z]{2,3}__|>>\w+<<"
+"""Language codes as mBART, NLLB, M2M100 and Marian write them: `en_XX`, `eng_Latn`, `__en__`, `>>fra<<`."""
 
 
 class ModelTokens:
@@ -22,8 +36,9 @@ class ModelTokens:
         self.tokenizer.truncation_side = "right"
         # A text of unknown characters is still a text: the unknown token counts as a word, unless it has another role
         # too (in GPT-2 and OPT the token that starts or ends a text is also the unknown one).
-        roles = {getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "cls", "sep", "pad", "mask")}
+        roles = {getattr(tokenizer, f"{role}_token_id") for role in ROLES}
         self._special = {int(k) for k in tokenizer.all_special_ids} - ({tokenizer.unk_token_id} - roles)
+        self._set_apart = {int(k) for k in tokenizer.all_special_ids}  # the unknown token among them
         self._texts: dict[int, str] = {}
 
     @property
@@ -42,8 +57,28 @@ class ModelTokens:
 
     def first_special(self) -> str | None:
         """The special token every window starts with, if this tokenizer puts one there."""
+        first = self._first_special_id()
+        return None if first is None else self.names([first])[0]
+
+    def first_role(self) -> str:
+        """What that token is for, in words: `the classification token`; empty where there is none."""
+        first = self._first_special_id()
+        return "" if first is None else self.role(first)
+
+    def role(self, token_id: int) -> str:
+        """What a special token is for, in words. One that starts texts and classifies them goes by its name."""
+        name = self._written([token_id])[0]
+        held = [role for role in ROLES if getattr(self.tokenizer, f"{role}_token_id") == token_id]
+        if held[:2] == ["cls", "bos"] and "cls" not in self.names([token_id])[0].lower():
+            held = ["bos"]
+        if held:
+            return ROLES[held[0]]
+        coded = name == getattr(self.tokenizer, "src_lang", None) or re.fullmatch(LANGUAGE, name)
+        return "the language code" if coded else "a special token"
+
+    def _first_special_id(self) -> int | None:
         ids = self.tokenizer("a").input_ids
-        return self.names([ids[0]])[0] if ids and ids[0] in self._special else None
+        return int(ids[0]) if ids and ids[0] in self._special else None
 
     def encode(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> list[Encoding]:
         fast = bool(self.tokenizer.is_fast)
@@ -64,6 +99,8 @@ class ModelTokens:
                 f"the tokenizer {self.name} cannot read this text: {type(error).__name__}: {error}"
             ) from None
         rows = made["input_ids"] if all_windows else [made["input_ids"]]
+        if offsets and not fast:
+            return [self._placed(text, rows[0])]
         spans = made.get("offset_mapping")
         starts = spans if all_windows or spans is None else [spans]
         numbers = [made.word_ids(k) if spans is not None else None for k in range(len(rows))]
@@ -86,37 +123,80 @@ class ModelTokens:
             words=words.by_text(text, spans, numbers, special),
         )
 
+    def _placed(self, text: str, ids: list[int]) -> Encoding:
+        """A slow tokenizer does not say where its tokens stand, but bytes and characters stand one after another."""
+        special = np.array([k in self._special for k in ids], dtype=bool)
+        places = words.places(text, self._written(ids), special, self._alphabet)
+        return self._encoding(text, ids, places, None if places is None else [0] * len(ids))
+
     def count(self, text: str) -> int:
         """How many tokens the whole text has, special ones included."""
         return len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
     def word_numbers(self, ids: Ints, special: Bools) -> Ints:
         """The word each token belongs to, from the vocabulary's marks alone, for tokenizers that know no positions."""
-        return words.by_marks(self.names([int(k) for k in ids]), special)
+        return words.by_marks(self._written([int(k) for k in ids]), special, self._alphabet)
 
     def names(self, ids: list[int]) -> list[str]:
-        """Tokens as the vocabulary writes them, which is unique: `##ing`, `Ġthe`, `[CLS]`."""
-        named: list[str | None] = self.tokenizer.convert_ids_to_tokens(ids)
-        return [f"<{k}>" if name is None else name for k, name in zip(ids, named, strict=True)]
+        """Tokens as the vocabulary writes them, which is unique: `##ing`, `Ġthe`, `[CLS]`; a line break `<U+000A>`."""
+        return [self._name(k, name) or f"<{k}>" for k, name in zip(ids, self._written(ids), strict=True)]
+
+    def _name(self, token_id: int, name: str) -> str:
+        if token_id in self._set_apart:
+            return self._special_name(token_id, name)
+        byte = words.RAW.get(name) if self._alphabet is words.RAW else None
+        return words.written(name) if byte is None or 0x20 < byte < 0x7F else f"<0x{byte:02X}>"
+
+    def _special_name(self, token_id: int, name: str) -> str:
+        """CANINE's special tokens are characters that nobody can see: they go by what they are for."""
+        if any(character.isprintable() for character in name):
+            return words.written(name)
+        held = [role for role in ROLES if getattr(self.tokenizer, f"{role}_token_id") == token_id]
+        return f"[{held[0].upper()}]" if held else words.visible(name)
 
     def labels(self, ids: Ints) -> list[str]:
-        """Tokens as people read them: `the` for `Ġthe`, `’` for `âĢĻ`; pieces of words keep their `##`."""
+        """Tokens as people read them: `the` for `Ġthe`, `’` for `âĢĻ`, `␣` for a space; pieces keep their `##`."""
         held = [int(k) for k in ids]
-        return [self._label(name) or f"<{k}>" for k, name in zip(held, self.names(held), strict=True)]
-
-    def _label(self, name: str) -> str:
-        if name.startswith(words.CONTINUES) or name in self.tokenizer.all_special_tokens:
-            return name
-        shown = words.unmarked(str(self.tokenizer.convert_tokens_to_string([name]))).strip()
-        readable = any(character.isprintable() for character in shown) and "\N{REPLACEMENT CHARACTER}" not in shown
-        return shown if readable else name
+        return [
+            (self._special_name(k, name) if k in self._set_apart else words.shown(name, self._alphabet)) or f"<{k}>"
+            for k, name in zip(held, self._written(held), strict=True)
+        ]
 
     def texts(self, ids: Ints) -> list[str]:
         """Tokens without the marks of where words start or end, to compare with `.` and `,`."""
         new = [int(k) for k in np.unique(ids) if int(k) not in self._texts]
-        for k, name in zip(new, self.names(new), strict=True):
-            self._texts[k] = words.unmarked(name)
+        for k, name in zip(new, self._written(new), strict=True):
+            bare = words.unmarked(name)
+            text = bare if k in self._set_apart else words.text_of(bare, self._alphabet)
+            self._texts[k] = bare if any("\ud800" <= character <= "\udfff" for character in text) else text
         return [self._texts[int(k)] for k in ids]
+
+    def _written(self, ids: list[int]) -> list[str]:
+        named: list[str | None] = self.tokenizer.convert_ids_to_tokens(ids)
+        return ["" if name is None else str(name) for name in named]
+
+    @cached_property
+    def _alphabet(self) -> words.Alphabet | None:
+        """How the vocabulary writes bytes, where its tokens are bytes and not characters."""
+        if self.tokenizer.is_fast:
+            made = self.tokenizer.backend_tokenizer
+            parts = (made.normalizer, made.pre_tokenizer, made.decoder)
+            return words.BYTES if any(_makes_bytes(part) for part in parts) else None
+        try:
+            seen = self.tokenizer.tokenize("a é")
+        except Exception:  # as in `encode`: a tokenizer may break in ways of its own
+            return None
+        if seen == list("a é".encode().decode("latin-1")):
+            return words.RAW
+        return words.BYTES if any(token.startswith(words.WORD_STARTS[0]) for token in seen) else None
+
+
+def _makes_bytes(step: Any) -> bool:
+    """Whether a step of a fast tokenizer turns characters to bytes and back."""
+    try:
+        return "ByteLevel(" in repr(step)
+    except Exception:  # one that is written in Python cannot be shown; such split words
+        return False
 
 
 def _word_start(text: str, start: int, end: int) -> int:

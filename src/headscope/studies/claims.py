@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headscope.model import words
 from headscope.studies import statistics as stats
 from headscope.studies.result import Study
 from headscope.types import Floats
@@ -71,25 +72,41 @@ def local_attention(study: Study) -> Measured:
 
 def first_token(study: Study) -> Measured:
     """Share of texts in which the first special token is the most attended, in the first layers."""
-    token = str(study.data.attrs["first_special_token"])
-    if not token:
-        raise CannotMeasure("this model's tokenizer puts no special token first")
+    token, role = str(study.data.attrs["first_special_token"]), str(study.data.attrs.get("first_token_role", ""))
     layers = stats.first_layers(study)
+    by_layer = _to_first(study)
+    received, received_error = study.jackknife(lambda s: _to_first(s)[layers].mean())
+    spread = study.data["attention_spread"]
+    even = _share(spread.sel(receiver="first token") / spread.sum())
+    gets = f"receives {_percent(received, received_error)} of the attention, spread evenly {even}"
+    if not token:
+        most = int(np.argmax(by_layer))
+        raise CannotMeasure(
+            "this model's tokenizer puts no special token first. What stands first in a text, whatever it is, "
+            f"{gets}, in {_layers(layers)}; most in layer {most}: {_share(by_layer[most])}"
+        )
     share, error = study.jackknife(lambda s: stats.most_attended_share(s, [token])[layers].mean())
+    named = f"{token}, {role}," if role else token
     return Measured(
-        f"{token} is the most attended token in {_percent(share, error)} of texts, in {_layers(layers)}",
+        f"{named} is the most attended token in {_percent(share, error)} of texts, "
+        f"in {_layers(layers)}, where it {gets}",
         share > 0.5,
         share,
         error,
         "%",
-        {"token": token, "by_layer": stats.most_attended_share(study, [token]).tolist()},
+        {
+            "token": token,
+            "role": role,
+            "by_layer": stats.most_attended_share(study, [token]).tolist(),
+            "attention_share_by_layer": by_layer.tolist(),
+        },
     )
 
 
 def separators(study: Study) -> Measured:
     """Share of texts in which `.` or `,` is the most attended token, in the last layers."""
     layers = stats.last_layers(study)
-    marks = [str(name) for name in study.data["token"].values if str(name).lstrip("Ġ▁") in (".", ",")]
+    marks = [str(name) for name in study.data["token"].values if words.unmarked(str(name)) in (".", ",")]
     share, error = study.jackknife(lambda s: stats.most_attended_share(s, marks)[layers].mean())
     received, received_error = study.jackknife(
         lambda s: stats.separator_share(s.data["attention_received_share"])[layers].mean()
@@ -370,6 +387,12 @@ CLAIMS = (
         independent_of_text,
     ),
 )
+
+
+def _to_first(study: Study) -> Floats:
+    """By layer, the share of attention that goes to the first token, whatever it is."""
+    shares: Floats = study.data["attention_received_share"].sel(receiver="first token").values
+    return shares
 
 
 def _groups(study: Study) -> tuple[list[int], list[int], list[int]]:
