@@ -15,28 +15,23 @@ from transformers.modeling_utils import AttentionInterface
 
 import headscope
 from headscope.errors import ModelError
-from headscope.model.capture import observing
+from headscope.model.capture.sighting import Sighting
+from headscope.model.capture.watching import watching
 from tests import tiny
+from tests.families import T5
 
 BATCH = tiny.batch(11, 7, 2)
-families = pytest.mark.parametrize("kind", tiny.FAMILIES)
 
 
 def padded(kind: str, *lengths: int) -> Any:
     """A batch whose padding is what the family takes for it."""
-    return tiny.batch(*lengths, pad_id=tiny.FAMILIES[kind].options.get("pad_token_id", 0))
+    return tiny.batch(*lengths, pad_id=tiny.FAMILIES[kind].pad_id)
 
 
 def seen(network: PreTrainedModel, batch: Any = BATCH) -> tiny.Seen:
     see = tiny.Seen()
-    with observing(network, see):
+    with watching(network, see.sighting, batch=len(batch)):
         tiny.run(network, batch)
-    return see
-
-
-def watched(model: headscope.Model, batch: Any) -> tiny.Seen:
-    see = tiny.Seen()
-    model.observe(batch, see)
     return see
 
 
@@ -49,70 +44,34 @@ def captured_inputs(network: PreTrainedModel, suffix: str) -> list[torch.Tensor]
     return into
 
 
-class TestFamilies:
-    @families
-    def test_anatomy_is_that_of_the_configuration(self, kind: str) -> None:
-        model = tiny.model(kind)
-        config = model.network.config
-        assert model.anatomy.layers == config.num_hidden_layers
-        assert model.anatomy.heads == config.num_attention_heads == tiny.HEADS
-        assert model.anatomy.causal is tiny.FAMILIES[kind].causal
+class TestProjections:
+    """The same as tests/test_architectures.py proves, with the projections named by hand."""
 
-    @families
-    def test_every_layer_is_shown_once_in_order(self, kind: str) -> None:
-        model = tiny.model(kind)
-        see = watched(model, padded(kind, 11, 7, 2))
-        assert see.layers == list(range(model.network.config.num_hidden_layers))
-        assert {tuple(output.shape) for output in see.outputs} == {(3, 11, tiny.HEADS, tiny.WIDTH // tiny.HEADS)}
-        assert {tuple(attention.shape) for attention in see.maps} == {(3, tiny.HEADS, 11, 11)}
-
-    @families
-    def test_joined_heads_are_what_the_output_projection_gets(self, kind: str) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "suffix"),
+        [
+            ("bert", "attention.output.dense"),
+            ("distilbert", "attention.out_lin"),
+            ("albert", "attention.dense"),
+            ("modernbert", "attn.Wo"),
+            ("gpt2", "attn.c_proj"),
+            ("llama", "self_attn.o_proj"),
+            ("gpt_neox", "attention.dense"),
+            ("opt", "self_attn.out_proj"),
+            ("mpnet", "attn.o"),
+            ("deberta-v2", "attention.output.dense"),
+            ("bloom", "self_attention.dense"),
+            ("gptj", "attn.out_proj"),
+        ],
+    )
+    def test_joined_heads_are_what_the_output_projection_gets(self, kind: str, suffix: str) -> None:
         network = tiny.network(kind)
-        into = captured_inputs(network, tiny.FAMILIES[kind].projection)
+        into = captured_inputs(network, suffix)
         see = seen(network, padded(kind, 11, 7, 2))
         assert len(into) == len(see.outputs) == network.config.num_hidden_layers
         for output, expected in zip(see.outputs, into, strict=True):
             assert expected.abs().max() > 0.01
             torch.testing.assert_close(output.flatten(2), expected.reshape(3, 11, tiny.WIDTH), rtol=1e-5, atol=0)
-
-    @families
-    def test_rows_sum_to_one_and_padding_gets_nothing(self, kind: str) -> None:
-        batch = padded(kind, 11, 7, 2)
-        for attention in watched(tiny.model(kind), batch).maps:
-            for row, window in enumerate(batch.windows):
-                real = attention[row, :, : len(window)]
-                torch.testing.assert_close(real.sum(-1), torch.ones(tiny.HEADS, len(window)), rtol=0, atol=1e-5)
-                assert not real[..., len(window) :].any()
-                assert (real[..., : len(window)] >= 0).all()
-
-    @families
-    def test_no_causal_model_looks_ahead_in_a_longer_text(self, kind: str) -> None:
-        ahead = [bool(attention.triu(1).any()) for attention in seen(tiny.network(kind), tiny.batch(9)).maps]
-        assert set(ahead) == {not tiny.FAMILIES[kind].causal}
-
-    @families
-    @pytest.mark.parametrize("lengths", [(9, 9), (11, 7, 2)], ids=["full", "padded"])
-    def test_watching_changes_no_bit_of_the_result(self, kind: str, lengths: tuple[int, ...]) -> None:
-        network, batch = tiny.network(kind), padded(kind, *lengths)
-        unwatched = tiny.run(network, batch)
-        with observing(network, tiny.Seen()) as observer:
-            watched = tiny.run(network, batch)
-        assert observer.layers == network.config.num_hidden_layers
-        assert torch.equal(watched, unwatched)
-
-    @families
-    def test_padding_changes_nothing_of_a_text(self, kind: str) -> None:
-        model, batch = tiny.model(kind), padded(kind, 11, 7, 2)
-        together = watched(model, batch)
-        for row, window in enumerate(batch.windows):
-            alone = watched(model, batch.of([window]))
-            n = len(window)
-            for layer in alone.layers:
-                torch.testing.assert_close(together.outputs[layer][row, :n], alone.outputs[layer][0], rtol=0, atol=1e-5)
-                torch.testing.assert_close(
-                    together.maps[layer][row, :, :n, :n], alone.maps[layer][0], rtol=0, atol=1e-5
-                )
 
 
 class TestMeaning:
@@ -162,17 +121,17 @@ class TestMeaning:
 class TestObserving:
     def test_registry_is_as_before_on_leaving(self) -> None:
         before = AttentionInterface.get_interface
-        with observing(tiny.network("bert"), tiny.Seen()):
+        with watching(tiny.network("bert"), tiny.Seen().sighting, batch=3):
             assert AttentionInterface.get_interface is not before
         assert AttentionInterface.get_interface is before
 
     def test_registry_is_as_before_after_an_exception(self) -> None:
         before, network = AttentionInterface.get_interface, tiny.network("bert", attention="sdpa").train()
 
-        def see(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-            raise KeyError(layer)
+        def report(sighting: Sighting) -> None:
+            raise KeyError(sighting.route)
 
-        with pytest.raises(KeyError), observing(network, see):
+        with pytest.raises(KeyError), watching(network, report, batch=3):
             tiny.run(network, BATCH)
         assert AttentionInterface.get_interface is before
         assert network.config._attn_implementation == "sdpa"
@@ -200,7 +159,7 @@ class TestObserving:
         both = [tiny.Seen(), tiny.Seen()]
         contexts = [ExitStack(), ExitStack()]
         for context, network, see in zip(contexts, networks, both, strict=True):
-            context.enter_context(observing(network, see))
+            context.enter_context(watching(network, see.sighting, batch=len(BATCH)))
         for network in networks:
             tiny.run(network, BATCH)
         contexts[first_out].close()
@@ -216,7 +175,7 @@ class TestObserving:
 
     def test_one_model_watched_twice(self) -> None:
         network, outer, inner = tiny.network("gpt2", attention="sdpa"), tiny.Seen(), tiny.Seen()
-        with observing(network, outer), observing(network, inner):
+        with watching(network, outer.sighting, batch=3), watching(network, inner.sighting, batch=3):
             tiny.run(network, BATCH)
         assert outer.layers == inner.layers == [0, 1]
         assert network.config._attn_implementation == "sdpa"
@@ -226,7 +185,7 @@ class TestObserving:
         network, same = tiny.network(kind, attention="sdpa"), tiny.network(kind)
         before = tiny.run(network, BATCH)
         see = tiny.Seen()
-        with observing(network, see):
+        with watching(network, see.sighting, batch=len(BATCH)):
             assert network.config._attn_implementation == "eager"
             tiny.run(network, BATCH)
         assert network.config._attn_implementation == "sdpa"
@@ -256,11 +215,11 @@ class TestObserving:
         barrier = threading.Barrier(2, timeout=20)
 
         def work(k: int) -> None:
-            def see(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-                together[k](layer, output, attention)
+            def report(sighting: Sighting) -> None:
+                together[k].sighting(sighting)
                 barrier.wait()
 
-            with observing(networks[k], see):
+            with watching(networks[k], report, batch=1):
                 barrier.wait()
                 tiny.run(networks[k], inputs[k])
 
@@ -275,29 +234,6 @@ class TestObserving:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("kind", tiny.UNSEEN)
-    def test_a_model_that_shows_nothing_is_named(self, kind: str) -> None:
-        model, see = tiny.model(kind), tiny.Seen()
-        with pytest.raises(ModelError, match=rf"nothing was captured: the model type '{kind}'"):
-            _ = model.anatomy
-        with pytest.raises(ModelError, match="nothing was captured"):
-            model.observe(BATCH, see)
-        assert see.layers == []
-
-    def test_a_model_with_attention_in_some_layers_only(self) -> None:
-        model = tiny.model(
-            "jamba",
-            num_hidden_layers=4,
-            num_key_value_heads=2,
-            attn_layer_period=2,
-            attn_layer_offset=1,
-            num_experts=2,
-            mamba_d_state=4,
-            use_mamba_kernels=False,
-        )
-        with pytest.raises(ModelError, match=r"captured 2 layers where its configuration says 4.*'jamba'"):
-            _ = model.anatomy
-
     def test_layers_that_differ_in_heads(self) -> None:
         model = tiny.model("bert")
         odd = model.network.encoder.layer[1].attention.self
@@ -305,10 +241,15 @@ class TestRefused:
         with pytest.raises(ModelError, match=r"differ in their number of heads \(\[2, 4\]\)"):
             _ = model.anatomy
 
-    def test_heads_that_the_configuration_does_not_know(self) -> None:
-        model = tiny.model("bert")
-        model.network.config.num_attention_heads = 8
-        with pytest.raises(ModelError, match="captured 4 heads a layer where its configuration says 8"):
+    @pytest.mark.parametrize("kind", ["llama", "bert"], ids=["in the configuration", "in the module"])
+    def test_heads_that_are_not_there(self, kind: str) -> None:
+        model = tiny.model(kind)
+        if kind == "bert":
+            for layer in model.network.encoder.layer:
+                layer.attention.self.num_attention_heads = 8
+        else:
+            model.network.config.num_attention_heads = 8
+        with pytest.raises(ModelError, match="captured 4 heads a layer where the model says 8"):
             _ = model.anatomy
 
     def test_attention_that_gives_no_map(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +264,7 @@ class TestRefused:
         model = tiny.model("bert", num_hidden_layers=3)
         assert model.anatomy.layers == 3
         del model.network.encoder.layer[2]
-        with pytest.raises(ModelError, match="captured 2 layers where there are 3"):
+        with pytest.raises(ModelError, match="captured 2 attention computations where there are 3"):
             model.observe(BATCH, tiny.Seen())
 
     def test_a_tokenizer_of_another_model(self) -> None:
@@ -355,7 +296,7 @@ class TestMaxLength:
         assert tiny.model("llama", max_position_embeddings=77).max_length == 77
 
     def test_a_model_without_a_table_of_positions_has_none(self) -> None:
-        network = T5EncoderModel(AutoConfig.for_model("t5", vocab_size=len(tiny.VOCABULARY), **tiny.T5))
+        network = T5EncoderModel(AutoConfig.for_model("t5", **T5))
         model = headscope.load(network, tiny.tokenizer())
         assert model.max_length is None
         assert (model.anatomy.layers, model.anatomy.heads, model.anatomy.causal) == (2, tiny.HEADS, False)

@@ -173,14 +173,9 @@ class TestFolderRefused:
         with pytest.raises(ModelError, match="model type `nonesuch`"):
             load(folder)
 
-    def test_an_encoder_decoder(self, tmp_path: Path) -> None:
-        network = tiny.network("t5", **tiny.T5)
-        network.save_pretrained(tmp_path)
-        tiny.tokenizer().save_pretrained(tmp_path)
-        with pytest.raises(ModelError, match="t5 is an encoder–decoder"):
-            load(tmp_path)
-        with pytest.raises(ModelError, match="t5 is an encoder–decoder"):
-            load(network, tiny.tokenizer())
+    def test_a_stack_that_is_not_there(self, folder: Path) -> None:
+        with pytest.raises(ModelError, match="has no stack 'cross'; there are: encoder"):
+            load(folder, stack="cross")
 
     @pytest.mark.parametrize("kept", [0, 4, 0.5, 0.99])
     def test_truncated_weights(self, folder: Path, kept: float) -> None:

@@ -16,16 +16,21 @@ from headscope.model.model import Model
 
 def of_model(model: Model) -> dict[str, Any]:
     """Which model, and in which numbers."""
+    first, role = model.first_token()
     return {
         "model": model.name,
         "model_type": model.type,
         "weight_hash": model.weight_hash,
         "tokenizer": model.tokens.name,
-        "first_special_token": model.tokens.first_special() or "",
-        "first_token_role": model.tokens.first_role(),
+        "first_special_token": first,
+        "first_token_role": role,
+        "stack": model.anatomy.stack,
         "causal": int(model.anatomy.causal),
         "layers": model.anatomy.layers,
+        "depth": model.anatomy.depth,
         "heads": model.anatomy.heads,
+        "route": "+".join(model.anatomy.routes),
+        "verified": int(model.anatomy.verified),
         "dtype": model.dtype,
         "device": _device_name(model.device),
     }

@@ -23,7 +23,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 for command in (
-    study.study, read.read, results.findings, results.figures, results.report, models.models, models.paper,
+    study.study, read.read, results.findings, results.figures, results.report, models.models, models.anatomy,
+    models.paper,
 ):  # fmt: skip
     app.command()(command)
 

@@ -24,6 +24,32 @@ def models(as_json: options.AsJson = False) -> None:
         terminal.show_models(there)
 
 
+def anatomy(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`.")] = "minilm",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    trust_remote_code: options.TrustRemoteCode = False,
+    allow_pickle: options.AllowPickle = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """What can be watched of a model: stacks, layers, heads, and the proof that what is seen is what it computes.
+
+    Examples:
+
+        headscope anatomy google-t5/t5-small
+
+        headscope anatomy ./my-model --json | jq '.stacks[].heads'
+    """
+    from headscope.model.loading import load
+    from headscope.terminal_anatomy import described, show_anatomy
+
+    loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
+    if as_json:
+        typer.echo(json.dumps(described(loaded), indent=2))
+    else:
+        show_anatomy(loaded)
+
+
 def paper(
     model: Annotated[str, typer.Option(help="Hub name, or the folder of a model.")] = "google-bert/bert-base-uncased",
     device: options.Device = "auto",

@@ -17,6 +17,14 @@ DIFFERS = 3
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="A study's folder, or its study.nc.")]
 ModelName = Annotated[str, typer.Option("--model", help="Hub name, folder, or `minilm`, the bundled model.")]
+Stack = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        help="Of a model with encoder and decoder: encoder (the default), decoder, or cross, the decoder's attention "
+        "to the encoder.",
+    ),
+]
 Length = Annotated[int, typer.Option("--length", help="Tokens in a window.")]
 Sentences = Annotated[
     str,

@@ -24,6 +24,7 @@ def read(
         ),
     ] = None,
     model: options.ModelName = "minilm",
+    stack: options.Stack = None,
     out: Annotated[Path, typer.Option(help="The page's file.")] = Path("reading.html"),
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     head: Annotated[
@@ -85,7 +86,10 @@ def read(
         words, name = sources.text_named(text)
         if not quiet and not as_json:
             terminal.note(f"reading {name}")
-        loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
+        loaded = load(
+            model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
+        )  # fmt: skip
         command = options.command()
         asked: dict[str, Any] = {"sentences": sentences}
         made = run(loaded, words, length=length, command=command, **asked)

@@ -26,6 +26,7 @@ def study(
         ),
     ] = None,
     model: options.ModelName = "minilm",
+    stack: options.Stack = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("study"),
     field: Annotated[
         str, typer.Option(help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
@@ -86,7 +87,10 @@ def study(
     corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
     command = options.command()
     try:
-        loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
+        loaded = load(
+            model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
+        )  # fmt: skip
         output.prepare(out, expected=_identity(loaded, settings, corpus), overwrite=overwrite)
         with terminal.metering(quiet=quiet or as_json) as meter:
             made = run(loaded, corpus, batch_size=batch_size, kernel=kernel, progress=meter, command=command, **asked)
@@ -114,6 +118,7 @@ def _identity(model: Model, settings: Settings, corpus: Corpus) -> dict[str, Any
     return {
         "model": model.name,
         "weight_hash": model.weight_hash,
+        "stack": model.anatomy.stack,
         "dtype": model.dtype,
         "corpus": corpus.name,
         "limit": corpus.limit or "none",

@@ -53,14 +53,32 @@ class Window:
     end: Bools
     """tokens whose text is `.`, `!` or `?`"""
     comma: Bools
+    source: Window | None = None
+    """where a decoder reads this one: the window that its encoder reads"""
+    crosses: bool = False
+    """attention looks at the tokens of the source, not at these"""
+
+    @classmethod
+    def plain(cls, ids: Ints) -> Window:
+        """Tokens of which nothing more is known: none is special, and all are of one sentence."""
+        none = np.zeros(len(ids), dtype=bool)
+        return cls(ids=ids, special=none, sentence=np.zeros(len(ids), dtype=np.int64), end=none, comma=none)
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def keys(self) -> Window:
+        """The tokens that attention looks at, the columns of its maps."""
+        return self.source if self.crosses and self.source is not None else self
+
     @cached_property
     def digest(self) -> int:
-        """`u` of METHOD §3: what the window's block and its place in the sample depend on, and nothing else."""
-        raw = np.ascontiguousarray(self.ids, dtype="<i4").tobytes()
+        """`u` of METHOD §3: what the window's block and its place in the sample depend on, and nothing else.
+
+        It is the text's: all stacks of a model put it into the same block.
+        """
+        raw = np.ascontiguousarray((self.source or self).ids, dtype="<i4").tobytes()
         return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
 
     @property
@@ -70,6 +88,21 @@ class Window:
     def sampled(self, fraction: float) -> bool:
         # Not divided: a quotient just below 1 would be rounded to 1.
         return (self.digest >> 8) < fraction * 2**56
+
+    def shifted(self, start: int, *, crosses: bool) -> Window:
+        """What a decoder reads to write this window: a start token, then all tokens but the last.
+
+        It has as many tokens as its source, and place i of it is where token i of the source is written.
+        """
+        return Window(
+            ids=np.concatenate([[start], self.ids[:-1]]),
+            special=np.concatenate([[True], self.special[:-1]]),
+            sentence=np.concatenate([self.sentence[:1], self.sentence[:-1]]),
+            end=np.concatenate([[False], self.end[:-1]]),
+            comma=np.concatenate([[False], self.comma[:-1]]),
+            source=self,
+            crosses=crosses,
+        )
 
 
 @dataclass(frozen=True)
@@ -130,6 +163,7 @@ class Batch:
     windows: list[Window]
     ids: Ints
     real: Bools
+    pad_id: int = 0
 
     @classmethod
     def of(cls, windows: Iterable[Window], pad_id: int = 0) -> Batch:
@@ -140,18 +174,34 @@ class Batch:
         for row, window in enumerate(kept):
             ids[row, : len(window)] = window.ids
             real[row, : len(window)] = True
-        return cls(kept, ids, real)
+        return cls(kept, ids, real, pad_id)
+
+    @property
+    def source(self) -> tuple[Ints, Bools] | None:
+        """The ids that an encoder reads while its decoder reads these, and which of them are no padding."""
+        if self.windows[0].source is None:
+            return None
+        ids = np.full_like(self.ids, self.pad_id)
+        for row, window in enumerate(self.windows):
+            ids[row, : len(window)] = window.source.ids if window.source is not None else window.ids
+        return ids, self.real
 
     def __len__(self) -> int:
         return len(self.windows)
 
 
-def batches(windows: Iterable[Window], size: int, pad_id: int = 0) -> Iterator[Batch]:
-    """Consecutive windows in batches of `size`. If the windows break off in an error, those before it come first."""
+def batches(windows: Iterable[Window], size: int, pad_id: int = 0, *, alike: bool = False) -> Iterator[Batch]:
+    """Consecutive windows in batches of `size`. If the windows break off in an error, those before it come first.
+
+    `alike`: none is padded; a batch ends where a window of another length comes.
+    """
     waiting: list[Window] = []
     broken: HeadscopeError | None = None
     try:
         for window in windows:
+            if alike and waiting and len(waiting[0]) != len(window):
+                yield Batch.of(waiting, pad_id)
+                waiting = []
             waiting.append(window)
             if len(waiting) == size:
                 yield Batch.of(waiting, pad_id)

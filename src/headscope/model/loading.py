@@ -39,6 +39,7 @@ def load(
     name: str | Path | Any = BUNDLED,
     tokenizer: Any = None,
     *,
+    stack: str | None = None,
     device: str = "auto",
     dtype: str = "float32",
     trust_remote_code: bool = False,
@@ -46,7 +47,9 @@ def load(
 ) -> Model:
     """Load the bundled model (`minilm`), a folder, a hub name, or wrap a transformers model and its tokenizer.
 
-    `device` and `dtype` are for models that are loaded here; one that is given stays where and as it is.
+    `stack` chooses what is watched of a model with encoder and decoder: `encoder` (the default), `decoder`, or `cross`,
+    the decoder's attention to the encoder. `device` and `dtype` are for models that are loaded here; one that is given
+    stays where and as it is.
 
     >>> model = load()
     >>> model.anatomy.layers, model.anatomy.heads
@@ -55,7 +58,7 @@ def load(
     if dtype not in DTYPES:
         raise ModelError(f"unknown numeric type {dtype!r}; there are: {', '.join(DTYPES)}")
     if not isinstance(name, (str, Path)):
-        return _wrapped(name, tokenizer)
+        return _on(_wrapped(name, tokenizer), stack)
     place = _device(device)
     # The bundled model keeps its name whatever lies in the working folder; a folder of that name is ./minilm.
     bundled = name == BUNDLED
@@ -64,7 +67,6 @@ def load(
     _check_source(source, is_path=isinstance(name, Path), allow_pickle=allow_pickle)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     config = _from_hub(label, lambda: AutoConfig.from_pretrained(source, **options))
-    _check_kind(label, config)
     network, info = _from_hub(
         label,
         lambda: AutoModel.from_pretrained(
@@ -84,7 +86,11 @@ def load(
         tokenizer = _from_hub(label, lambda: AutoTokenizer.from_pretrained(source, **options))
         _check_tokenizer(label, tokenizer)
     network.to(place).eval()
-    return Model(label, network, ModelTokens(tokenizer), _weight_hash(source, network))
+    return _on(Model(label, network, ModelTokens(tokenizer), _weight_hash(source, network)), stack)
+
+
+def _on(model: Model, stack: str | None) -> Model:
+    return model if stack is None else model.on(stack)
 
 
 def bundled_folder() -> str:
@@ -117,7 +123,6 @@ def _wrapped(network: Any, tokenizer: Any) -> Model:
     if tokenizer is None:
         raise ModelError("a model object needs its tokenizer too: headscope.load(model, tokenizer)")
     label = getattr(network.config, "_name_or_path", "") or type(network).__name__
-    _check_kind(label, network.config)
     _check_finite(label, network)
     return Model(label, network, ModelTokens(tokenizer), _state_hash(network))
 
@@ -130,14 +135,6 @@ def _check_source(source: str, *, is_path: bool, allow_pickle: bool) -> None:
     # Hub names are `name` or `owner/name`; anything else was meant to be a folder, and the hub need not be asked.
     elif is_path or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", source):
         raise ModelError(f"{source or repr(source)}: no such folder, and not a hub name (owner/name) either")
-
-
-def _check_kind(label: str, config: Any) -> None:
-    if getattr(config, "is_encoder_decoder", False):
-        raise ModelError(
-            f"{label}: {config.model_type} is an encoder–decoder, which cannot be studied yet: "
-            "use an encoder or a decoder"
-        )
 
 
 def _check_folder(folder: Path, *, allow_pickle: bool) -> None:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from headscope.corpus.windows import Batch
+from headscope.corpus.windows import Batch, Window
 from headscope.errors import ModelError
-from headscope.model.capture import See, observing
+from headscope.model.anatomy import DECODER_TOKENS, TOKENS, Anatomy, Call, Plan, examine, is_double
+from headscope.model.capture.projections import entering
+from headscope.model.capture.sighting import Report, Route, Sighting
+from headscope.model.capture.watching import BOTH, watching
 from headscope.model.tokens import ModelTokens
+from headscope.types import Bools, Ints
 
+PADDING_SEEN, PADDING_SEEN_HALF = 1e-3, 5e-2
+"""Changes up to this, relative to the largest value, are the order of floating-point sums; in narrow types more."""
 
-@dataclass(frozen=True)
-class Anatomy:
-    """What one run over two tokens shows of a model."""
-
-    layers: int
-    heads: int
-    causal: bool
-    """no token looks at a later one"""
+See = Callable[[int, torch.Tensor, torch.Tensor], None]
+"""Called for each layer of a stack in turn, counted from 0: heads' outputs (batch, query, head, width) and attention
+maps (batch, head, query, key)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,8 @@ class Model:
     network: Any
     tokens: ModelTokens
     weight_hash: str
+    stack: str | None = None
+    """which of its stacks is watched; None: the first, and mostly the only one"""
 
     @property
     def device(self) -> torch.device:
@@ -65,58 +69,186 @@ class Model:
         unused = getattr(table, "padding_idx", None)
         return limit if unused is None else limit - unused - 1
 
-    @cached_property
+    # -- stacks -------------------------------------------------------------------------------------------------------
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """What can be watched: `encoder`, `decoder`, `cross` (the decoder's attention to the encoder)."""
+        return tuple(self._plan.stacks)
+
+    def on(self, stack: str) -> Model:
+        """The same model, with another of its stacks to watch."""
+        if stack not in self.stacks:
+            raise ModelError(f"{self.name} has no stack {stack!r}; there are: {', '.join(self.stacks)}")
+        return replace(self, stack=stack)
+
+    @property
     def anatomy(self) -> Anatomy:
-        """Layers and heads as they show themselves, checked against the model's configuration."""
-        seen: list[tuple[int, bool]] = []
+        """Layers and heads of the stack that is watched, as they showed themselves."""
+        held = self._plan.stacks
+        if self.stack is None and self.two_stacks and "encoder" not in held:
+            raise ModelError(
+                f"{self.name}: the encoder of the model type {self.type!r} attends in blocks, or with something else "
+                f"than a softmax over tokens, and cannot be watched: choose --stack {' or '.join(held)}"
+            )
+        return held[self.stack] if self.stack else next(iter(held.values()))
 
-        def see(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-            seen.append((output.shape[2], bool((attention[0, :, 0, 1] == 0).all())))
+    @property
+    def two_stacks(self) -> bool:
+        """Encoder and decoder, each with a text of its own."""
+        return is_double(self.network)
 
-        ids = np.full((1, 2), self.tokens.pad_id, dtype=np.int64)
-        self._forward(ids, np.ones((1, 2), dtype=bool), see)
-        if not seen:
-            raise ModelError(
-                f"{self.name}: nothing was captured: the model type {self.type!r} has no attention layers, "
-                "or computes them outside transformers' attention registry, which headscope cannot watch yet"
-            )
-        counts = sorted({heads for heads, _ in seen})
-        if len(counts) > 1:
-            raise ModelError(
-                f"{self.name}: its layers differ in their number of heads ({counts}), which a study cannot hold yet"
-            )
-        expected = getattr(self._config, "num_attention_heads", counts[0])
-        if expected != counts[0]:
-            raise ModelError(f"{self.name}: captured {counts[0]} heads a layer where its configuration says {expected}")
-        # Layers are numbered as they are met: were some without attention, the others would bear wrong numbers.
-        depth = getattr(self._config, "num_hidden_layers", len(seen))
-        if depth != len(seen):
-            raise ModelError(
-                f"{self.name}: captured {len(seen)} layers where its configuration says {depth}: the model type "
-                f"{self.type!r} has layers without attention, or with attention that headscope cannot watch yet"
-            )
-        return Anatomy(layers=len(seen), heads=counts[0], causal=all(causal for _, causal in seen))
+    @cached_property
+    def _plan(self) -> Plan:
+        def run(report: Report) -> None:
+            ids = np.array([self._words(TOKENS)], dtype=np.int64)
+            inputs = self._inputs(ids, np.ones_like(ids, dtype=bool))
+            if self.two_stacks:
+                inputs |= self._decoder_inputs(ids[:, :DECODER_TOKENS], np.ones((1, DECODER_TOKENS), dtype=bool))
+            try:
+                with watching(self.network, report, batch=1), torch.inference_mode():
+                    self._run(self.network, inputs)
+            except ModelError:
+                raise
+            except Exception as error:  # what models raise that want something else than a text: images, sound, boxes
+                first = next(iter(str(error).splitlines()), type(error).__name__)
+                raise ModelError(
+                    f"{self.name}: the model type {self.type!r} does not run on a text of {TOKENS} tokens alone: "
+                    f"{first}"
+                ) from error
+
+        return examine(self.name, self.network, run)
+
+    def _words(self, count: int) -> list[int]:
+        """Different tokens, none of them a special one: models do things of their own with those."""
+        special = set(self.tokens.tokenizer.all_special_ids)
+        return [k for k in range(count + len(special)) if k not in special][:count]
+
+    @cached_property
+    def ignores_padding(self) -> bool:
+        """Whether a text's numbers stay as they are beside longer texts: ConvBERT's convolutions see the padding."""
+        ids = np.array(self._words(TOKENS), dtype=np.int64)
+        short, long = (self.reads(Window.plain(ids[:count])) for count in (TOKENS - 2, TOKENS))
+        runs: list[list[torch.Tensor]] = []
+        for windows in ([short], [short, long]):
+            runs.append([])
+            batch = Batch.of(windows, self.tokens.pad_id)
+            self.observe(batch, lambda layer, output, attention: runs[-1].append(output[0, : len(short)].float()))
+        tolerance = PADDING_SEEN if self.dtype == "float32" else PADDING_SEEN_HALF
+        return all((a - b).abs().max() <= tolerance * a.abs().max() for a, b in zip(*runs, strict=True))
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def reads(self, window: Window) -> Window:
+        """A window as the watched stack reads it: a decoder behind an encoder starts with a token of its own."""
+        if not self.two_stacks or self.anatomy.stack == "encoder":
+            return window
+        return window.shifted(self._start_id, crosses=self.anatomy.stack == "cross")
+
+    @property
+    def _start_id(self) -> int:
+        config, tokenizer = self.network.config, self.tokens.tokenizer
+        for held in (config.decoder_start_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id):
+            if held is not None:
+                return int(held)
+        raise ModelError(f"{self.name}: neither its configuration nor its tokenizer says what its decoder starts with")
+
+    def first_token(self) -> tuple[str, str]:
+        """The special token that attention finds first, and what it is for in words; both empty if there is none."""
+        if self.two_stacks and self.anatomy.stack == "decoder":
+            return self.tokens.names([self._start_id])[0], "the token its decoder starts with"
+        return self.tokens.first_special() or "", self.tokens.first_role()
 
     def observe(self, batch: Batch, see: See) -> None:
-        """Run the model over a batch and show every layer to `see`."""
-        layers = self._forward(batch.ids, batch.real, see)
-        if layers != self.anatomy.layers:
-            raise ModelError(f"{self.name}: captured {layers} layers where there are {self.anatomy.layers}")
+        """Run the model over a batch of windows that it `reads`, and show every layer of the watched stack to `see`."""
+        plan, stack = self._plan, self.anatomy.stack
+        source = batch.source
+        network, inputs = self.network, self._inputs(*((batch.ids, batch.real) if source is None else source))
+        stacks = list(plan.stacks)
+        if source is not None:
+            inputs |= self._decoder_inputs(batch.ids, batch.real)
+        elif self.two_stacks:
+            # The decoder need not run where only the encoder is watched.
+            network, stacks = self.network.get_encoder(), ["encoder"]
+        expected = plan.of(stacks) if self.two_stacks else list(plan.calls)
+        shown = _Shown(self.name, expected, stack, batch.ids.shape[1], see)
+        own = [call.module for call in expected if call.route == "products"]
+        routes: tuple[Route, ...] = BOTH if own else ("registry",)
+        late = [call.projection.module for call in expected if call.projection is not None and call.late]
+        with (
+            watching(network, shown.report, batch=len(batch), routes=routes, modules=own),
+            entering(late, shown.arrived),
+            torch.inference_mode(),
+        ):
+            self._run(network, inputs)
+        shown.check_all()
 
-    def _forward(self, ids: np.ndarray[Any, Any], real: np.ndarray[Any, Any], see: See) -> int:
+    def _inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
         known = getattr(self.network.get_input_embeddings(), "num_embeddings", None)
         if known is not None and ids.max() >= known:
             raise ModelError(
                 f"{self.name}: its tokenizer gives the token id {ids.max()}, but the model knows {known} tokens: "
                 "the two do not belong together"
             )
-        inputs = {
+        return {
             "input_ids": torch.from_numpy(ids).to(self.device),
             "attention_mask": torch.from_numpy(real.astype(np.int64)).to(self.device),
         }
-        accepted = inspect.signature(self.network.forward).parameters
+
+    def _decoder_inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
+        return {f"decoder_{name}": given for name, given in self._inputs(ids, real).items()}
+
+    @staticmethod
+    def _run(network: Any, inputs: dict[str, Any]) -> None:
+        accepted = inspect.signature(network.forward).parameters
         if "use_cache" in accepted:
-            inputs["use_cache"] = False  # type: ignore[assignment]
-        with observing(self.network, see) as observer, torch.inference_mode():
-            self.network(**inputs)
-        return observer.layers
+            inputs["use_cache"] = False
+        network(**inputs)
+
+
+@dataclass
+class _Shown:
+    """Shows the layers of one stack as they are computed, and sees to it that all of a run happens as planned."""
+
+    name: str
+    expected: list[Call]
+    stack: str
+    tokens: int
+    see: See
+    met: int = 0
+    layer: int = 0
+    waiting: torch.Tensor | None = None
+    """the maps of a layer whose outputs have not come to their projection yet"""
+
+    def report(self, sighting: Sighting) -> None:
+        if self.met == len(self.expected) or sighting.module is not self.expected[self.met].module:
+            raise ModelError(f"{self.name}: its attention layers do not run in the order in which they ran before")
+        call = self.expected[self.met]
+        self.met += 1
+        if call.stack != self.stack:
+            return
+        if sighting.attention.shape[-2:] != (self.tokens, self.tokens):
+            raise ModelError(
+                f"{self.name}: it attends otherwise in windows of {self.tokens} tokens than in short ones: "
+                "choose a smaller --length"
+            )
+        if call.late:
+            self.waiting = sighting.attention
+        else:
+            self._show(sighting.output, sighting.attention)
+
+    def arrived(self, module: torch.nn.Module, given: torch.Tensor) -> None:
+        projection = self.expected[self.met - 1].projection
+        if self.waiting is not None and projection is not None and module is projection.module:
+            attention, self.waiting = self.waiting, None
+            self._show(given.reshape(*given.shape[:2], attention.shape[1], -1), attention)
+
+    def _show(self, output: torch.Tensor, attention: torch.Tensor) -> None:
+        self.see(self.layer, output, attention)
+        self.layer += 1
+
+    def check_all(self) -> None:
+        if self.met != len(self.expected) or self.waiting is not None:
+            raise ModelError(
+                f"{self.name}: captured {self.met} attention computations where there are {len(self.expected)}"
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,19 +27,22 @@ def dataset(
     outputs: Floats,
     attention: Floats | None,
     attributes: dict[str, Any],
+    layers: Sequence[int] | None = None,
 ) -> xr.Dataset:
     """The arrays of a reading under their names. A token that stands nowhere in the text starts and ends at −1.
 
+    `layers` are their numbers, if not 0, 1, 2, …
+
     Half of a surrogate pair is no character, and no file, page or table takes it: U+FFFD stands in its place.
     """
-    layers, n, heads, _ = outputs.shape
+    depth, n, heads, _ = outputs.shape
     held = np.array(_whole(text), dtype=object)
     about = {name: _whole(value, "\0") if isinstance(value, str) else value for name, value in attributes.items()}
     places = np.full((n, 2), -1, dtype=np.int64) if spans is None else spans
     made = xr.Dataset(
         {"outputs": (("layer", "position", "head", "width"), outputs), "text": ((), held)},
         coords={
-            "layer": np.arange(layers),
+            "layer": np.arange(depth) if layers is None else np.array(layers, dtype=np.int64),
             "head": np.arange(heads),
             "position": np.arange(n),
             "token": ("position", np.array([_whole(label) for label in labels], dtype=object)),

@@ -49,15 +49,18 @@ def read(
     windows = settings.cut(Document(text, "the text"), watched.tokens)
     if isinstance(windows, str):
         raise ReadingError(f"the text is {windows}: there is nothing to relate in it")
-    (window,) = windows
+    (window,) = map(watched.reads, windows)
     if len(window) < 2:
         raise ReadingError("the text is one token: it takes two to relate")
     (encoding,) = watched.tokens.encode(text, length, all_windows=False, offsets=True)
-    outputs, maps = _observed(watched, Batch.of(windows, watched.tokens.pad_id))
+    outputs, maps = _observed(watched, Batch.of([window], watched.tokens.pad_id))
     spans = None
     if encoding.starts is not None and encoding.ends is not None:
         spans = np.where(encoding.special[:, None], -1, np.stack([encoding.starts, encoding.ends], axis=1))
-    words = watched.tokens.word_numbers(window.ids, window.special) if encoding.words is None else encoding.words
+    words = watched.tokens.word_numbers(encoding.ids, encoding.special) if encoding.words is None else encoding.words
+    if window.source is not None:  # a decoder reads a token of its own first, which stands nowhere in the text
+        spans = None if spans is None else np.concatenate([[[-1, -1]], spans[:-1]])
+        words = np.concatenate([[0], words[:-1] + 1])
     return Reading(
         dataset(
             labels=watched.tokens.labels(window.ids),
@@ -68,7 +71,9 @@ def read(
             spans=spans,
             text=text if spans is None else text[: spans.max()],
             outputs=outputs,
-            attention=maps,
+            # The columns of a cross-attention map are other tokens than its rows; a reading has one row of tokens.
+            attention=None if window.crosses else maps,
+            layers=watched.anatomy.numbers,
             attributes={
                 **manifest.of_model(watched),
                 "length": length,

@@ -7,7 +7,7 @@ added as plain variables, because arithmetic on a Dataset leaves its coordinates
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -27,8 +27,10 @@ RATES = {
 """Each rate is one sum over another."""
 
 
-def labelled(tally: Tally, token_names: Callable[[list[int]], list[str]]) -> xr.Dataset:
-    """A tally as a Dataset: sums, their blocks, and the rates."""
+def labelled(
+    tally: Tally, token_names: Callable[[list[int]], list[str]], layers: Sequence[int] | None = None
+) -> xr.Dataset:
+    """A tally as a Dataset: sums, their blocks, and the rates. `layers` are their numbers, if not 0, 1, 2, …"""
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     for quantity in QUANTITIES:
         if quantity.name not in tally.arrays:
@@ -43,7 +45,8 @@ def labelled(tally: Tally, token_names: Callable[[list[int]], list[str]]) -> xr.
     stacked = np.stack(attended, axis=2) if attended else np.zeros((BLOCKS, tally.shape.layers, 0), dtype=np.int64)
     variables["most_attended_blocks"] = (("block", "layer", "token"), stacked)
     variables["most_attended"] = (("layer", "token"), stacked.sum(axis=0))
-    data = xr.Dataset(variables, coords=_coordinates(tally.shape))
+    numbers = range(tally.shape.layers) if layers is None else layers
+    data = xr.Dataset(variables, coords=_coordinates(tally.shape, numbers))
     data = data.assign_coords(
         token=np.array(token_names(tokens), dtype=object), token_id=("token", np.array(tokens, dtype=np.int64))
     )
@@ -80,11 +83,11 @@ def ratio(part: Labelled, whole: Labelled) -> Labelled:
     return rate
 
 
-def _coordinates(shape: Shape) -> dict[str, object]:
+def _coordinates(shape: Shape, layers: Sequence[int]) -> dict[str, object]:
     positions = np.arange(shape.length)
     maps = dict.fromkeys(("position_i", "position_j", "query", "key"), positions) if shape.maps else {}
     return {
-        "layer": np.arange(shape.layers),
+        "layer": np.array(layers, dtype=np.int64),
         "head": np.arange(shape.heads),
         "block": np.arange(BLOCKS),
         "rate_bin": (np.arange(RATE_BINS) + 0.5) / RATE_BINS,

@@ -88,7 +88,7 @@ def study(
     total, started = Tally.zeros(shape), time.monotonic()
 
     def result(stopped_by: str = "") -> Study:
-        made = labelled(total, model.tokens.names)
+        made = labelled(total, model.tokens.names, anatomy.numbers)
         how = {
             "sample": fraction,
             "batch_size": size,
@@ -100,7 +100,8 @@ def study(
 
     try:
         tallier = KERNELS[kernel](counting, model.device)
-        for batch in batches(reading.windows(), size, model.tokens.pad_id):
+        alike = not model.ignores_padding
+        for batch in batches(reading.windows(), size, model.tokens.pad_id, alike=alike):
             tallier.begin(batch)
             model.observe(batch, tallier.see)
             total = total + tallier.end()  # a new one: an interrupt never leaves half a batch in it
@@ -144,7 +145,7 @@ class _Reading:
                 continue
             if len(self.excerpts) < EXCERPTS:
                 self.excerpts.append({"name": document.name, "text": " ".join(document.text.split())[:EXCERPT_LENGTH]})
-            yield from windows
+            yield from map(self.model.reads, windows)
 
 
 def check_length(model: Model, settings: Settings) -> None:

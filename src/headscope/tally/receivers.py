@@ -12,8 +12,11 @@ FIRST, LAST_SPECIAL, SENTENCE_END, COMMA, ITSELF, NEIGHBOUR, REST = range(len(RE
 
 
 def receivers(window: Window) -> Ints:
-    """An N×N matrix of receiver numbers, row = query, column = key; of several that fit, the first in order counts."""
-    n = len(window)
+    """An N×N matrix of receiver numbers, row = query, column = key; of several that fit, the first in order counts.
+
+    Keys may be another window's tokens (cross-attention); itself and neighbours are then those of the same place.
+    """
+    n, window = len(window), window.keys
     apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     kinds = np.full((n, n), REST, dtype=np.int64)
     kinds[apart == 1] = NEIGHBOUR

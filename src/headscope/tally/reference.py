@@ -125,7 +125,7 @@ class ReferenceTallier:
             for j in range(n):
                 t["attention_offset"][block, layer, :, j - i + maximum - 1] += maps[:, i, j]
                 t["attention_received"][block, layer, kinds[i, j]] += summed[i, j]
-        most = int(window.ids[np.argmax(summed.sum(axis=0))])
+        most = int(window.keys.ids[np.argmax(summed.sum(axis=0))])
         counts = np.zeros((t["texts"].shape[0], self.counting.shape.layers), dtype=np.int64)
         counts[block, layer] = 1
         t.attend(most, counts)

@@ -37,6 +37,7 @@ class VectorizedTallier:
         real = torch.from_numpy(batch.real).to(self.device)
         sentence = self._padded([window.sentence for window in batch.windows], n, fill=-1)
         self.ids, self.real = ids, real
+        self.key_ids = self._padded([window.keys.ids for window in batch.windows], n, fill=0)
         self.both = real[:, :, None] & real[:, None, :]
         self.blocks = torch.tensor([window.block for window in batch.windows], device=self.device)
         self.sampled = torch.tensor(
@@ -186,7 +187,7 @@ class VectorizedTallier:
         summed = maps.sum(1)
         self._add("attention_received", self._by_receiver(summed), layer)
         columns = summed.sum(1)
-        most = self.ids.gather(1, columns.argmax(1, keepdim=True))[:, 0].cpu().numpy()
+        most = self.key_ids.gather(1, columns.argmax(1, keepdim=True))[:, 0].cpu().numpy()
         for row, token in enumerate(most):
             counts = np.zeros((BLOCKS, self.counting.shape.layers), dtype=np.int64)
             counts[self.batch.windows[row].block, layer] = 1

@@ -1,0 +1,58 @@
+"""A model's anatomy in a terminal: its stacks, and whether what is seen of them was proven."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headscope.model.anatomy import Anatomy
+from headscope.model.model import Model
+from headscope.terminal import printable
+
+
+def described(model: Model) -> dict[str, Any]:
+    """What is known of a model, for JSON."""
+    return {
+        "model": model.name,
+        "model_type": model.type,
+        "longest_window": model.max_length,
+        "ignores_padding": model.ignores_padding,
+        "stacks": [asdict(model.on(stack).anatomy) for stack in model.stacks],
+    }
+
+
+def show_anatomy(model: Model) -> None:
+    """The same as a table."""
+    table = Table(title=Text(printable(f"{model.name} ({model.type})")), title_justify="left", box=box.SIMPLE_HEAD)
+    for column in ("stack", "layers", "heads", "looks", "seen through", "verified"):
+        table.add_column(column, overflow="fold")
+    for stack in model.stacks:
+        table.add_row(*_row(model.on(stack).anatomy))
+    console = Console()
+    console.print(table)
+    notes = [_longest(model.max_length)]
+    if not model.ignores_padding:
+        notes.append("It sees its padding: windows of different lengths are not put side by side.")
+    if any(model.on(stack).anatomy.gated for stack in model.stacks):
+        notes.append(
+            "Its heads' outputs are gated or normed before the projection; what enters the projection is seen."
+        )
+    console.print("\n".join(notes), soft_wrap=True, markup=False, highlight=False)
+
+
+def _row(anatomy: Anatomy) -> tuple[str, ...]:
+    layers = str(anatomy.layers)
+    if anatomy.layers < anatomy.depth:
+        layers += f" of {anatomy.depth}: {', '.join(map(str, anatomy.numbers))}"
+    looks = "at the encoder" if anatomy.stack == "cross" else "back" if anatomy.causal else "both ways"
+    proven = "yes" if anatomy.verified else "no: its output projection was not found"
+    return anatomy.stack, layers, str(anatomy.heads), looks, " + ".join(anatomy.routes), proven
+
+
+def _longest(limit: int | None) -> str:
+    return "Windows may have any length." if limit is None else f"Windows of up to {limit:,} tokens."

@@ -1,0 +1,310 @@
+"""Encoders, decoders and cross-attention as stacks of their own, and layers under their true numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel
+
+import headscope
+from headscope.corpus.windows import Batch, Window, batches
+from headscope.errors import ModelError
+from headscope.model.capture import registry
+from headscope.model.capture.sighting import Sighting
+from headscope.tally.quantities import RECEIVERS, Shape
+from headscope.tally.receivers import receivers
+from headscope.tally.reference import ReferenceTallier
+from headscope.tally.tally import Counting, Tally
+from headscope.tally.vectorized import VectorizedTallier
+from tests import tiny
+from tests.families import BART
+
+STACKS = ("encoder", "decoder", "cross")
+TEXTS = [
+    "the cat sat. the dog, a cat, ran! the owl met the cat?",
+    "a b c. d e f, g h.",
+    "owl the owl. owl, the owl.",
+    "the end of the day. the end, of a week.",
+    "x y z x y z. x!",
+]
+
+
+def window() -> Window:
+    """the a . the , : the first token special, two sentences"""
+    return Window(
+        ids=np.array([2, 9, 5, 9, 6]),
+        special=np.array([True, False, False, False, False]),
+        sentence=np.array([0, 0, 0, 1, 1]),
+        end=np.array([False, False, True, False, False]),
+        comma=np.array([False, False, False, False, True]),
+    )
+
+
+class TestWindow:
+    def test_a_decoder_reads_a_start_token_and_all_but_the_last(self) -> None:
+        read = window().shifted(7, crosses=False)
+        assert read.ids.tolist() == [7, 2, 9, 5, 9]
+        assert read.special.tolist() == [True, True, False, False, False]
+        assert read.sentence.tolist() == [0, 0, 0, 0, 1]
+        assert read.end.tolist() == [False, False, False, True, False]
+        assert read.comma.tolist() == [False] * 5
+        assert read.keys is read
+
+    def test_every_stack_puts_a_text_into_the_same_block(self) -> None:
+        text = window()
+        for crosses in (False, True):
+            read = text.shifted(7, crosses=crosses)
+            assert (read.digest, read.block, read.sampled(0.3)) == (text.digest, text.block, text.sampled(0.3))
+
+    def test_in_cross_attention_the_receivers_are_the_encoders_tokens(self) -> None:
+        text = window()
+        read = text.shifted(7, crosses=True)
+        assert read.keys is text
+        kinds = [[RECEIVERS[k] for k in row] for row in receivers(read)]
+        assert kinds[0] == ["first token", "neighbour", "sentence end", "rest", "comma"]
+        assert kinds[3] == ["first token", "rest", "sentence end", "itself", "comma"]
+
+    def test_a_batch_knows_what_the_encoder_reads(self) -> None:
+        short = Window.plain(np.array([9, 9]))
+        batch = Batch.of([each.shifted(7, crosses=True) for each in (window(), short)], pad_id=1)
+        assert batch.source is not None
+        ids, real = batch.source
+        assert ids.tolist() == [[2, 9, 5, 9, 6], [9, 9, 1, 1, 1]]
+        assert real.tolist() == batch.real.tolist() == [[True] * 5, [True, True, False, False, False]]
+        assert Batch.of([window()]).source is None
+
+    def test_batches_of_one_length_each(self) -> None:
+        made = [Window.plain(np.arange(length)) for length in (3, 3, 3, 2, 2, 3)]
+        assert [len(batch) for batch in batches(made, 2, alike=True)] == [2, 1, 2, 1]
+        assert all(batch.real.all() for batch in batches(made, 2, alike=True))
+        assert [len(batch) for batch in batches(made, 2)] == [2, 2, 2]
+
+
+class TestTally:
+    @pytest.mark.parametrize("crosses", [False, True], ids=["decoder", "cross"])
+    def test_both_ways_of_counting_agree(self, crosses: bool) -> None:
+        random = np.random.default_rng(0)
+        made = [Window.plain(random.integers(5, 12, length)).shifted(2, crosses=crosses) for length in (9, 6, 3)]
+        batch = Batch.of(made)
+        counting = Counting(Shape(1, 3, 9), 0.3, 0.3, 1.0, causal=not crosses)
+        outputs = torch.from_numpy(random.normal(size=(3, 9, 3, 4)))
+        maps = torch.from_numpy(random.random((3, 3, 9, 9)))
+        sums: list[Tally] = []
+        for tallier in (ReferenceTallier(counting), VectorizedTallier(counting)):
+            tallier.begin(batch)
+            tallier.see(0, outputs, maps)
+            sums.append(tallier.end())
+        one, other = sums
+        for name, array in one.arrays.items():
+            np.testing.assert_allclose(other[name], array, rtol=1e-9, atol=1e-9, err_msg=name)
+        assert {k: v.tolist() for k, v in one.most_attended.items()} == {
+            k: v.tolist() for k, v in other.most_attended.items()
+        }
+
+    @pytest.mark.parametrize("way", [ReferenceTallier, VectorizedTallier])
+    def test_the_most_attended_token_of_cross_attention_is_one_of_the_encoders(self, way: Any) -> None:
+        read = window().shifted(7, crosses=True)
+        tallier = way(Counting(Shape(1, 1, 5), 0.3, 0.3, 1.0))
+        tallier.begin(Batch.of([read]))
+        maps = torch.zeros(1, 1, 5, 5)
+        maps[..., 4] = 1  # everyone looks at the comma, which the decoder has not read
+        tallier.see(0, torch.ones(1, 5, 1, 2), maps)
+        made = tallier.end()
+        assert list(made.most_attended) == [6]
+        received = made["attention_received"].sum(axis=(0, 1))
+        assert received[RECEIVERS.index("comma")] == 5
+
+
+def folder_of(kind: str, path: Path, **options: Any) -> Path:
+    tiny.network(kind, **options).save_pretrained(path)
+    tiny.tokenizer().save_pretrained(path)
+    return path
+
+
+class TestStudies:
+    @pytest.mark.parametrize("kind", ["t5", "bart", "mvp"])
+    def test_each_stack_is_a_study(self, kind: str) -> None:
+        model = tiny.model(kind)
+        assert model.stacks == ("encoder", "decoder", "cross")
+        made = {stack: headscope.study(model.on(stack), TEXTS, length=16) for stack in model.stacks}
+        for stack, study in made.items():
+            about = study.manifest
+            assert (about["stack"], about["causal"]) == (stack, int(stack == "decoder"))
+            assert study.layers == [0, 1]
+            assert study.texts == len(TEXTS)
+            assert int(study.data["pairs"].sum()) > 0
+            np.testing.assert_array_equal(study.data["texts_blocks"], made["encoder"].data["texts_blocks"])
+        pairs = {stack: study.data["pairs"].values.tolist() for stack, study in made.items()}
+        assert len({json.dumps(each) for each in pairs.values()}) == 3
+        # a decoder does not look ahead, and in cross-attention it may
+        ahead = {stack: float(study.data["attention"].values[..., 0, 1:].sum()) for stack, study in made.items()}
+        assert ahead["decoder"] == 0 < min(ahead["encoder"], ahead["cross"])
+
+    @pytest.mark.parametrize("stack", ["encoder", "decoder", "cross"])
+    def test_plain_loops_and_batches_give_the_same(self, stack: str) -> None:
+        model = tiny.model("bart").on(stack)
+        one = headscope.study(model, TEXTS, length=16, batch_size=1, kernel="reference").data
+        for order, size in ((TEXTS, 2), (TEXTS[::-1], 5)):
+            other = headscope.study(model, order, length=16, batch_size=size).data
+            for name in ("pairs", "equal", "same", "distance", "location", "distinct_dominants"):
+                np.testing.assert_array_equal(one[name], other[name])
+            np.testing.assert_allclose(one["attention_received"], other["attention_received"], atol=1e-4)
+
+    def test_the_decoder_reads_what_the_model_is_trained_to_read(self) -> None:
+        """Captured from a study, compared with the model's own way from labels to what its decoder reads."""
+        from transformers.models.bart.modeling_bart import shift_tokens_right
+
+        model = tiny.model("bart").on("decoder")
+        text = window()
+        batch = Batch.of([model.reads(text)])
+        expected = shift_tokens_right(torch.from_numpy(text.ids)[None], 0, BART["decoder_start_token_id"])
+        assert batch.ids.tolist() == expected.tolist()
+
+    def test_the_first_token_is_the_one_that_attention_finds(self) -> None:
+        found = {stack: headscope.study(tiny.model("bart").on(stack), TEXTS, length=16).manifest for stack in STACKS}
+        first = {stack: (about["first_special_token"], about["first_token_role"]) for stack, about in found.items()}
+        assert first["encoder"] == first["cross"] == ("[CLS]", "the classification token")
+        assert first["decoder"] == ("[SEP]", "the token its decoder starts with")
+
+    def test_an_encoder_is_studied_without_running_the_decoder(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = tiny.model("t5")
+        _ = model.anatomy
+        monkeypatch.setattr(model.network.decoder, "forward", None)
+        assert headscope.study(model, TEXTS, length=16).manifest["stack"] == "encoder"
+
+    def test_a_hybrid_keeps_the_numbers_of_its_layers(self, tmp_path: Path) -> None:
+        study = headscope.study(tiny.model("jamba"), TEXTS, length=16)
+        assert study.layers == [1, 3]
+        assert (study.manifest["layers"], study.manifest["depth"]) == (2, 4)
+        assert sorted(set(study.table()["layer"])) == [1, 3]
+        assert headscope.open_study(study.save(tmp_path / "hybrid.nc")).layers == [1, 3]
+
+    def test_everything_made_of_a_hybrids_study_names_its_layers(self, tmp_path: Path) -> None:
+        from headscope import output
+
+        study = headscope.study(tiny.model("lfm2"), TEXTS, length=16)
+        (tmp_path / "made").mkdir()
+        output.write(study, tmp_path / "made")
+        page = (tmp_path / "made" / "report.html").read_text(encoding="utf-8")
+        assert "L3H0" in page
+        assert "L0H0" not in page
+        assert "L2H" not in page
+        assert "L0" not in (tmp_path / "made" / "findings.md").read_text(encoding="utf-8")
+
+    def test_a_model_that_sees_its_padding_never_gets_any(self) -> None:
+        model = tiny.model("convbert")
+        assert not model.ignores_padding
+        made = [headscope.study(model, TEXTS, length=24, batch_size=size).data for size in (1, 5)]
+        np.testing.assert_array_equal(made[0]["distance"], made[1]["distance"])
+        np.testing.assert_array_equal(made[0]["location"], made[1]["location"])
+
+    @pytest.mark.parametrize("kind", ["t5", "jamba", "mpnet", "gpt2"])
+    def test_others_are_padded(self, kind: str) -> None:
+        assert tiny.model(kind).ignores_padding
+
+
+class TestReadings:
+    def test_a_decoders_tokens_begin_with_its_own(self) -> None:
+        text = "the cat sat."
+        model = tiny.model("bart")
+        encoder, decoder = (headscope.read(model.on(stack), text, length=20) for stack in ("encoder", "decoder"))
+        assert decoder.tokens.values.tolist() == ["[SEP]", *encoder.tokens.values.tolist()[:-1]]
+        assert decoder.data["start"].values.tolist() == [-1, *encoder.data["start"].values.tolist()[:-1]]
+        assert decoder.data["word"].values.tolist() == [0, *(encoder.data["word"].values[:-1] + 1).tolist()]
+        assert not np.triu(decoder.attention.values, 1).any()
+        assert "the" in decoder.page()
+
+    def test_cross_attention_has_outputs_and_pairs_but_no_maps(self) -> None:
+        reading = headscope.read(tiny.model("t5").on("cross"), "the cat sat. the owl met the cat.", length=30)
+        assert len(reading.pairs()) > 0
+        assert "attention" not in reading.data
+        assert "L1" in reading.page()
+
+
+class TestRefused:
+    def test_a_stack_that_is_not_there(self) -> None:
+        with pytest.raises(ModelError, match="has no stack 'cross'; there are: decoder"):
+            tiny.model("gpt2").on("cross")
+
+    def test_an_encoder_that_attends_in_blocks_names_the_stacks_that_can_be_watched(self) -> None:
+        config = AutoConfig.for_model(
+            "led", **{**BART, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64},
+            attention_window=4,
+        )  # fmt: skip
+        model = headscope.load(AutoModel.from_config(config), tiny.tokenizer())
+        assert model.stacks == ("decoder", "cross")
+        with pytest.raises(ModelError, match=r"encoder of the model type 'led'.*--stack decoder or cross"):
+            headscope.study(model, TEXTS, length=16)
+        assert headscope.study(model.on("decoder"), TEXTS, length=16).texts == len(TEXTS)
+
+    def test_attention_that_changes_with_the_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Some models attend fully in short windows, and to fewer positions in long ones."""
+        model, right = tiny.model("bert"), registry.Sighting
+        assert model.anatomy.layers == 2
+
+        def fewer(module: Any, output: torch.Tensor, attention: torch.Tensor, route: Any) -> Sighting:
+            return right(module, output, attention[..., :8], route)
+
+        monkeypatch.setattr(registry, "Sighting", fewer)
+        model.observe(tiny.batch(8), tiny.Seen())
+        with pytest.raises(ModelError, match="attends otherwise in windows of 20 tokens than in short ones"):
+            model.observe(tiny.batch(20), tiny.Seen())
+
+    def test_a_model_that_cannot_run_on_a_few_tokens_says_what_it_said(self) -> None:
+        model = tiny.model("nystromformer", num_landmarks=5, segment_means_seq_len=20)
+        with pytest.raises(ModelError, match=r"'nystromformer' does not run on a text of 5 tokens alone: shape"):
+            _ = model.anatomy
+
+    def test_attention_of_which_nothing_was_seen_in_one_layer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = tiny.model("bert", num_hidden_layers=3)
+        layer = model.network.encoder.layer[1]
+        monkeypatch.setattr(layer, "forward", lambda hidden, *args, **options: hidden)
+        with pytest.raises(
+            ModelError, match=r"layer 1 has attention \(Bert\w*Attention\) of which nothing was captured"
+        ):
+            _ = model.anatomy
+
+    def test_a_model_that_wants_images(self) -> None:
+        vit = AutoModel.from_config(AutoConfig.for_model("vit", hidden_size=32, num_attention_heads=4,
+                                                         num_hidden_layers=1, image_size=8, patch_size=4))  # fmt: skip
+        with pytest.raises(ModelError):
+            _ = headscope.load(vit, tiny.tokenizer()).anatomy
+
+
+class TestCommands:
+    def test_a_study_of_each_stack(self, headscope_command: Any, tmp_path: Path) -> None:
+        folder = folder_of("t5", tmp_path / "t5")
+        (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS), encoding="utf-8")
+        options = ("--model", str(folder), "--length", "16", "--quiet")
+        ran = headscope_command("study", "texts.txt", *options, "--stack", "cross", "--out", "cross")
+        assert ran.code == 0, ran.err
+        assert headscope.open_study(tmp_path / "cross").manifest["stack"] == "cross"
+        other = headscope_command("study", "texts.txt", *options, "--stack", "decoder", "--out", "cross")
+        assert other.code == 1
+        assert "stack" in other.err
+        none = headscope_command("study", "texts.txt", *options, "--stack", "middle", "--out", "x")
+        assert (none.code, "there are: encoder, decoder, cross" in none.err) == (1, True)
+
+    def test_the_anatomy(self, headscope_command: Any, tmp_path: Path) -> None:
+        folder = folder_of("jamba", tmp_path / "hybrid")
+        ran = headscope_command("anatomy", str(folder))
+        assert ran.code == 0, ran.err
+        assert "2 of 4: 1, 3" in ran.out
+        told = json.loads(headscope_command("anatomy", str(folder_of("t5", tmp_path / "t5")), "--json").out)
+        assert [stack["stack"] for stack in told["stacks"]] == ["encoder", "decoder", "cross"]
+        assert all(stack["verified"] for stack in told["stacks"])
+
+    def test_the_anatomy_of_what_cannot_be_watched(self, headscope_command: Any, tmp_path: Path) -> None:
+        ran = headscope_command("anatomy", str(folder_of("mamba", tmp_path / "mamba")))
+        assert ran.code == 1
+        assert "no attention layers" in ran.err
+        assert "Traceback" not in ran.err
+
+    def test_notes_of_models_with_peculiarities(self, headscope_command: Any, tmp_path: Path) -> None:
+        assert "sees its padding" in headscope_command("anatomy", str(folder_of("convbert", tmp_path / "a"))).out
+        assert "gated or normed" in headscope_command("anatomy", str(folder_of("bitnet", tmp_path / "b"))).out
