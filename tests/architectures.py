@@ -16,9 +16,12 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Batch
+from headscope.model.layout import unmasked
 from headscope.model.loading import load
 from headscope.model.model import Model
+from headscope.model.patches import Patches
 from headscope.types import Bools, Ints
 from tests import tiny
 from tests.families import FAMILIES, Family
@@ -44,11 +47,15 @@ def built(name: str) -> PreTrainedModel:
 
 
 def watched(name: str) -> Model:
-    return load(built(name), tiny.tokenizer())
+    images = FAMILIES[name].padding == "none"
+    return load(built(name), tiny.image_processor() if images else tiny.tokenizer())
 
 
 def batch(model: Model, family: Family, side: str) -> Batch:
-    """Windows of several lengths as the model's stack reads them, padded on one side."""
+    """Windows of several lengths as the model's stack reads them, padded on one side; or images, which need none."""
+    if isinstance(model.tokens, Patches):
+        pictures = as_corpus(tiny.pictures(len(LENGTHS), seed=3))
+        return Batch.of(window for held in pictures for window in model.tokens.windows(held))
     windows = [model.reads(window) for window in tiny.batch(*LENGTHS, seed=3).windows]
     right = Batch.of(windows, family.pad_id)
     if side == "right":
@@ -63,6 +70,8 @@ def _turned(rows: Ints, real: Bools) -> Ints:
 
 
 def inputs(model: Model, made: Batch) -> dict[str, torch.Tensor]:
+    if isinstance(model.tokens, Patches):
+        return model.tokens.inputs(np.stack([window.pixels for window in made.windows]))
     ids, mask = torch.from_numpy(made.ids), torch.from_numpy(made.real.astype(np.int64))
     if made.source is None:
         return {"input_ids": ids, "attention_mask": mask}
@@ -75,7 +84,7 @@ def result(model: Model, made: Batch) -> torch.Tensor:
     network = model.network
     if model.two_stacks and made.source is None:
         network = network.get_encoder()
-    with torch.inference_mode():
+    with torch.inference_mode(), unmasked(network):
         return network(**inputs(model, made), **({"use_cache": False} if _caches(network) else {})).last_hidden_state
 
 

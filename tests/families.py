@@ -27,6 +27,16 @@ COMMON: dict[str, Any] = {
     "sep_token_id": 3,
 }
 TOKENS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+IMAGE = 12
+PATCH = 4
+VISION: dict[str, Any] = {
+    "image_size": IMAGE,
+    "patch_size": PATCH,
+    "hidden_size": WIDTH,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+}
 Layers = tuple[int, ...]
 
 
@@ -44,7 +54,7 @@ class Family:
     verified: bool = True
     pad_id: int = 0
     padding: str = "both"
-    """the sides on which it takes padding"""
+    """the sides on which it takes padding; of images there is none"""
     about: str = ""
 
 
@@ -64,6 +74,11 @@ def decoder(kind: str, **more: Any) -> Family:
 def _family(kind: str, stacks: Mapping[str, Layers], more: dict[str, Any]) -> Family:
     named = {name: more.pop(name) for name in tuple(more) if name in Family.__dataclass_fields__}
     return Family(kind, **{"stacks": stacks, **named, "options": {**more, **named.get("options", {})}})
+
+
+def vision(kind: str, **more: Any) -> Family:
+    """Of an image of 3 × 3 patches."""
+    return _family(kind, ENCODER, {"common": VISION, "padding": "none", **more})
 
 
 GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
@@ -257,6 +272,25 @@ FAMILIES: dict[str, Family] = {
     "plbart": bart("plbart"),
     "mvp": bart("mvp", route="products"),
     "fsmt": bart("fsmt", route="products", src_vocab_size=VOCABULARY, tgt_vocab_size=VOCABULARY, langs=["en", "de"]),
+    # vision transformers: patches of images are their tokens
+    "vit": vision("vit", about="images"),
+    "deit": vision("deit", about="images; a token of distillation"),
+    "beit": vision("beit", use_relative_position_bias=True, about="images; relative positions"),
+    "dinov2": vision("dinov2", about="images"),
+    "dinov2_with_registers": vision("dinov2_with_registers", about="images; four register tokens"),
+    "dinov3_vit": vision("dinov3_vit", num_register_tokens=4, about="images; four register tokens"),
+    "vit_mae": vision("vit_mae", about="images; its masking is turned off"),
+    "vit_msn": vision("vit_msn", about="images"),
+    "data2vec-vision": vision("data2vec-vision", route="products", about="images"),
+    "ijepa": vision("ijepa", about="images; no special token"),
+    "clip_vision_model": vision("clip_vision_model", about="images"),
+    "chinese_clip_vision_model": vision("chinese_clip_vision_model", about="images"),
+    "siglip_vision_model": vision("siglip_vision_model", about="images; no special token"),
+    "aimv2_vision_model": vision("aimv2_vision_model", about="images; no special token"),
+    "mlcd": vision("mlcd", about="images"),
+    "internvl_vision": vision("internvl_vision", about="images"),
+    "dpt": vision("dpt", about="images; what its head does is not watched"),
+    "yolos": vision("yolos", image_size=[IMAGE, IMAGE], num_detection_tokens=3, about="images; detection tokens last"),
 }
 """Architectures whose heads can be seen."""
 
@@ -268,3 +302,18 @@ UNSEEN: dict[str, tuple[dict[str, Any], str]] = {
     "mra": (COMMON, "nothing was captured"),
 }
 """Architectures that are refused, and the words of the refusal."""
+
+SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}
+UNSEEN_VISION: dict[str, tuple[dict[str, Any], str]] = {
+    "swin": (SWIN, "attends in windows"),
+    "swinv2": (SWIN, "attends in windows"),
+    "pvt": ({"image_size": 32}, "its maps shrink"),
+    "segformer": ({"image_size": 32}, "its maps shrink"),
+    "hiera": ({"image_size": [32, 32], "embed_dim": 16}, "its maps shrink"),
+    "levit": ({"image_size": 64}, "its maps shrink"),
+    "mobilevit": ({"image_size": 64}, "attends in windows"),
+    "poolformer": ({"image_size": 64}, "no attention layers"),
+    "resnet": ({"image_size": 64}, "no attention layers"),
+    "vivit": (VISION, "does not run on an image"),
+}
+"""The same of those that read images."""

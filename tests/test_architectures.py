@@ -15,10 +15,11 @@ from transformers.modeling_utils import AttentionInterface
 from headscope.errors import ModelError
 from headscope.model.capture import products, registry
 from headscope.model.capture.sighting import Sighting
+from headscope.model.loading import load
 from headscope.model.model import Model
 from tests import architectures, tiny
 from tests.architectures import TOLERANCE, batch, broken_by, result, row, watched
-from tests.families import FAMILIES, UNSEEN
+from tests.families import FAMILIES, UNSEEN, UNSEEN_VISION
 
 PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
 BEGIN, END = "<!-- the table, written by tests/test_architectures.py -->\n", "<!-- end of the table -->\n"
@@ -159,7 +160,7 @@ def another_text(sighting: Sighting) -> Sighting:
 
 
 @pytest.mark.parametrize("wrong", [permuted, turned, scaled, mixed, another_text], ids=lambda wrong: wrong.__name__)
-@pytest.mark.parametrize("name", ["bert", "llama", "t5", "mpnet", "bloom", "xglm"])
+@pytest.mark.parametrize("name", ["bert", "llama", "t5", "mpnet", "bloom", "xglm", "vit", "data2vec-vision"])
 def test_a_broken_capture_breaks_the_invariant(
     name: str, wrong: Callable[[Sighting], Sighting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +214,7 @@ def test_the_projection_that_is_no_module() -> None:
             del layer.post_attention
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "llama", "deepseek_v3"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "llama", "deepseek_v3", "vit"])
 def test_both_routes_see_the_same(name: str) -> None:
     from headscope.model.capture.watching import watching
 
@@ -243,6 +244,16 @@ def test_a_model_that_cannot_be_watched_is_named(name: str) -> None:
     assert name in str(refused.value)
     assert UNSEEN[name][1] in str(refused.value)
     assert see.layers == []
+
+
+@pytest.mark.parametrize("name", UNSEEN_VISION)
+def test_a_vision_model_that_cannot_be_watched_is_named(name: str) -> None:
+    options, reason = UNSEEN_VISION[name]
+    size = options["image_size"] if isinstance(options["image_size"], int) else options["image_size"][0]
+    model = load(tiny.network(name), tiny.image_processor(size))
+    with pytest.raises(ModelError, match=reason) as refused:
+        _ = model.anatomy
+    assert f"'{name}'" in str(refused.value)
 
 
 def test_a_table_of_the_docs_is_what_was_found() -> None:

@@ -54,7 +54,7 @@ def test_study_writes_the_whole_folder(headscope_command, corpus: Path, tmp_path
     ran = headscope_command("study", str(corpus), "--out", "out", "--batch-size", "3")
     assert ran.code == 0, ran.err
     names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert {"study.nc", "findings.md", "findings.json", "report.html"} <= names
+    assert {"study.nc", "findings.md", "findings.json", "heads.csv", "report.html"} <= names
     figures = {Path(name).stem for name in names if name.startswith("figures/")}
     assert len(figures) == 11
     assert all({f"figures/{stem}.{kind}" for kind in ("png", "svg", "pdf")} <= names for stem in figures)

@@ -27,6 +27,23 @@ def test_the_tally_on_a_gpu_equals_plain_loops(seed: int):
     assert_equal(tallier.end(), case.tally("reference"))
 
 
+@pytest.mark.parametrize("kind", ["mpnet", "bloom", "deberta-v2", "t5", "bart", "jamba", "qwen3_next", "convbert"])
+def test_every_route_and_stack_sees_the_same_on_a_gpu(kind: str):
+    network = tiny.network(kind)
+    here, batch = headscope.load(network, tiny.tokenizer()), tiny.batch(11, 7, 2)
+    seen: dict[tuple[str, str], list[np.ndarray]] = {}
+    for device in ("cpu", "cuda"):
+        network.to(device)
+        for stack in here.stacks:
+            model = here.on(stack)
+            held = seen.setdefault((device, stack), [])
+            made = Batch.of([model.reads(window) for window in batch.windows], tiny.FAMILIES[kind].pad_id)
+            model.observe(made, lambda layer, output, attention, held=held: held.append(output[0].cpu().numpy()))
+    for stack in here.stacks:
+        for one, other in zip(seen["cpu", stack], seen["cuda", stack], strict=True):
+            np.testing.assert_allclose(other, one, atol=2e-4 * np.abs(one).max())
+
+
 @pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_a_study_on_a_gpu_equals_one_on_the_cpu(kind: str):
     texts = [document.text.lower()[: 60 + 9 * k] for k, document in zip(range(40), openings(), strict=False)]

@@ -15,7 +15,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, BertForMaskedLM
+from transformers import AutoConfig, AutoModel, BertForMaskedLM
 from transformers.utils import logging
 
 from headscope.errors import ModelError
@@ -460,3 +460,15 @@ class TestAvailable:
         }
         assert found["owner/old"] == Available("owner/old", "hub cache", False, "no safetensors weights in the cache")
         assert found["owner/whole"].source == "hub cache"
+
+
+@pytest.mark.parametrize(("kind", "stack"), [("clip", "decoder"), ("siglip", "encoder"), ("blip", "encoder")])
+def test_of_a_model_of_texts_and_images_the_part_that_reads_texts(kind: str, stack: str, tmp_path: Path) -> None:
+    text = {**tiny.COMMON, "projection_dim": 16}
+    seeing = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+    config = AutoConfig.for_model(kind, text_config=text, vision_config=seeing)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    for model in (load(tmp_path), load(AutoModel.from_pretrained(tmp_path), tiny.tokenizer())):
+        assert (model.anatomy.stack, model.anatomy.layers, model.anatomy.heads) == (stack, 2, tiny.HEADS)
+        assert model.modality == "text"

@@ -14,6 +14,7 @@ import pytest
 
 from headscope.page.card import study_card
 from headscope.page.report import report
+from headscope.studies.characters import characters
 from headscope.studies.labels import RATES
 from headscope.studies.result import Study
 from tests.hostile import ALL, HEADS, LAYERS, PLATES, make_findings, make_study
@@ -133,6 +134,8 @@ def test_keys_move_over_tabs_and_cells(html: str, page_opener: PageOpener) -> No
     assert page.locator(".panel:visible h3").inner_text().startswith("Repeat rate in a sentence")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
+    assert page.evaluate(focused) == "character"
+    page.keyboard.press("ArrowLeft")
     assert page.evaluate(focused) == "dominant_share"
     page.keyboard.press("Tab")
     assert page.evaluate(focused) == "0"
@@ -158,7 +161,7 @@ def test_columns_sort_both_ways_and_nothing_counted_stays_last(
 ) -> None:
     page = page_opener(html).page
     table = study.table().set_index("head")
-    for place, name in enumerate(("pairs", *RATES), start=2):
+    for place, name in enumerate(("pairs", *RATES), start=3):
         button = page.locator(f"#table th[data-column={name}] button")
         for order in ("descending", "ascending"):
             if order == "descending":
@@ -226,8 +229,9 @@ def test_csv_is_the_head_table(html: str, study: Study, page_opener: PageOpener)
     assert download.value.suggested_filename.endswith("-heads.csv")
     rows = list(csv.DictReader(io.StringIO(download.value.path().read_text(encoding="utf-8"))))
     table = study.table()
-    assert list(rows[0]) == table.columns.tolist()
+    assert list(rows[0]) == [*table.columns, "character"]
     assert [row["head"] for row in rows] == table["head"].tolist()
+    assert [row["character"] for row in rows] == characters(study)["character"].tolist()
     for name in table.columns[1:]:
         assert [float(row[name] or "nan") for row in rows] == pytest.approx(table[name].tolist(), nan_ok=True, rel=1e-9)
 
@@ -276,7 +280,7 @@ def test_paper_is_light_whole_and_without_controls(html: str, page_opener: PageO
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(".controls:visible, .skip:visible").count() == 0
-    assert page.locator(".panel:visible").count() == len(RATES)
+    assert page.locator(".panel:visible").count() == 1 + len(RATES)
     expect(page.get_by_text("criterion of 7")).to_be_visible()
     for number in range(1, 12):
         assert page.get_by_text(f"Claim {number}:").is_visible()

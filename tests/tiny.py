@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerFast, ViTImageProcessorPil
 
 from headscope.corpus.windows import Batch, Window
 from headscope.model.capture.sighting import Sighting
 from headscope.model.loading import load
 from headscope.model.model import Model
-from tests.families import COMMON, FAMILIES, GROUPED, HEADS, POSITIONS, UNSEEN, WIDTH
+from tests.families import COMMON, FAMILIES, GROUPED, HEADS, IMAGE, POSITIONS, UNSEEN, UNSEEN_VISION, WIDTH
 
 __all__ = ["COMMON", "FAMILIES", "GROUPED", "HEADS", "POSITIONS", "UNSEEN", "WIDTH"]
 
@@ -27,7 +28,8 @@ VOCABULARY = (*SPECIAL, ".", ",", "!", "?", "the", *LETTERS, *(f"##{letter}" for
 def network(kind: str, *, attention: str = "eager", seed: int = 0, **options: Any) -> PreTrainedModel:
     """A random model, the same for the same arguments, ready to be run."""
     family = FAMILIES.get(kind)
-    known = {**family.common, **family.options} if family else UNSEEN[kind][0] if kind in UNSEEN else COMMON
+    refused = {**UNSEEN, **UNSEEN_VISION}
+    known = {**family.common, **family.options} if family else refused[kind][0] if kind in refused else COMMON
     config = AutoConfig.for_model(family.kind if family else kind, **{**known, **options})
     config._attn_implementation = attention
     with torch.random.fork_rng(devices=[]):
@@ -60,6 +62,22 @@ def tokenizer(vocabulary: Iterable[str] = VOCABULARY) -> PreTrainedTokenizerFast
         sep_token="[SEP]",
         mask_token="[MASK]",
     )
+
+
+def image_processor(size: int = IMAGE) -> ViTImageProcessorPil:
+    """One that makes every image a small square."""
+    return ViTImageProcessorPil(size={"height": size, "width": size})
+
+
+def vision_model(kind: str = "vit", **options: Any) -> Model:
+    return load(network(kind, **options), image_processor())
+
+
+def pictures(count: int, seed: int = 0) -> list[NDArray[np.uint8]]:
+    """Images of large random squares, of several sizes."""
+    random = np.random.default_rng(seed)
+    squares = [random.integers(0, 256, (3, 3, 3), dtype=np.uint8) for _ in range(count)]
+    return [np.kron(held, np.ones((4 + k % 3, 5, 1), dtype=np.uint8)) for k, held in enumerate(squares)]
 
 
 def model(kind: str, **options: Any) -> Model:

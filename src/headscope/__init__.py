@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from headscope.readings.files import open_reading
     from headscope.readings.read import read
     from headscope.readings.reading import Reading
+    from headscope.studies.characters import Character, characters
     from headscope.studies.findings import Finding, findings
     from headscope.studies.result import Study, open_study
     from headscope.studies.run import Progress, study
 
 __version__ = "0.1.0"
 __all__ = [
+    "Character",
     "Corpus",
     "CorpusError",
     "Document",
@@ -38,6 +40,7 @@ __all__ = [
     "Stopped",
     "Study",
     "StudyError",
+    "characters",
     "documents",
     "examples",
     "findings",
@@ -57,6 +60,7 @@ _ROOMS = {
     "headscope.readings.files": ("open_reading",),
     "headscope.readings.read": ("read",),
     "headscope.readings.reading": ("Reading",),
+    "headscope.studies.characters": ("Character", "characters"),
     "headscope.studies.findings": ("Finding", "findings"),
     "headscope.studies.result": ("Study", "open_study"),
     "headscope.studies.run": ("Progress", "study"),

@@ -21,6 +21,7 @@ def of_model(model: Model) -> dict[str, Any]:
         "model": model.name,
         "model_type": model.type,
         "weight_hash": model.weight_hash,
+        "modality": model.modality,
         "tokenizer": model.tokens.name,
         "first_special_token": first,
         "first_token_role": role,

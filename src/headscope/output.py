@@ -1,4 +1,4 @@
-"""The folder of a study: `study.nc`, `findings.md` and `.json`, `figures/`, `report.html`."""
+"""The folder of a study: `study.nc`, `findings.md` and `.json`, `heads.csv`, `figures/`, `report.html`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, drawings, sa
 from headscope.page.report import Plate, report
 from headscope.readings.files import is_reading, open_reading
 from headscope.readings.reading import Reading
+from headscope.studies.characters import characters
 from headscope.studies.findings import Finding, as_json, as_markdown, findings
+from headscope.studies.head_table import as_csv
 from headscope.studies.result import FILE, Study, open_study
+from headscope.studies.speaking import spoken
 from headscope.writing import write_whole
 
 REPORT = "report.html"
+HEADS = "heads.csv"
 GENERATOR = b'<meta name="generator" content="headscope">'
 """what every page of ours says of itself, within its first bytes"""
 PEEK = 2000
@@ -62,6 +66,7 @@ def write(study: Study, folder: Path) -> list[Finding]:
     found = findings(study)
     write_text(folder / "findings.json", as_json(study, found))
     write_text(folder / "findings.md", as_markdown(study, found))
+    write_text(folder / HEADS, as_csv(characters(study)))
     plates = write_figures(study, folder / "figures")
     write_text(folder / REPORT, report(study, found, plates))
     return found
@@ -74,13 +79,13 @@ def write_figures(source: Study | Reading, folder: Path, formats: Sequence[str] 
         drawing = drawings(source)[number]
         written = {path.suffix: path for path in save(figure, folder, drawing.stem, formats)}
         drawn = written[".svg"].read_text(encoding="utf-8") if ".svg" in written else svg(figure)
-        plates.append(_plate(drawing, drawn))
+        plates.append(_plate(source, drawing, drawn))
     return plates
 
 
 def make_report(study: Study) -> str:
     """The report page of a study."""
-    plates = [_plate(DRAWINGS[number], svg(figure)) for number, figure in draw_all(study).items()]
+    plates = [_plate(study, DRAWINGS[number], svg(figure)) for number, figure in draw_all(study).items()]
     return report(study, findings(study), plates)
 
 
@@ -105,5 +110,8 @@ def open_result(path: Path) -> Study | Reading:
     return open_reading(path) if path.is_file() and is_reading(path) else open_study(path)
 
 
-def _plate(drawing: Drawing, drawn: str) -> Plate:
-    return Plate(number=drawing.number, title=drawing.title, caption=drawing.caption, svg=drawn)
+def _plate(source: Study | Reading, drawing: Drawing, drawn: str) -> Plate:
+    title, caption = drawing.title, drawing.caption
+    if isinstance(source, Study):
+        title, caption = spoken(source, title), spoken(source, caption)
+    return Plate(number=drawing.number, title=title, caption=caption, svg=drawn)

@@ -17,6 +17,7 @@ from headscope.readings.reading import SUM, Head, Reading
 from headscope.studies.findings import Finding
 from headscope.studies.result import Study
 from headscope.studies.run import Progress as Done
+from headscope.studies.speaking import RASTER, spoken
 
 VERDICT_STYLE = {"holds": "bold green", "does not hold": "bold red", "cannot be measured": "dim"}
 
@@ -43,8 +44,11 @@ def show_findings(study: Study, found: Sequence[Finding]) -> None:
     """The findings table."""
     about = study.manifest
     table = Table(
-        title=Text(printable(f"{about['model']} on {about['corpus']}: {study.texts:,} texts, {study.size}")),
-        caption="± is one standard error. What each number rests on: findings.md, report.html",
+        title=Text(
+            printable(f"{about['model']} on {about['corpus']}: {study.texts:,} {spoken(study, 'texts')}, {study.size}")
+        ),
+        caption="± is one standard error. What each number rests on: findings.md, report.html"
+        + f"\n{RASTER}" * study.of_images,
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -107,7 +111,7 @@ class _Speed(ProgressColumn):
     def render(self, task: Task) -> Text:
         texts, started = task.fields.get("texts", 0), task.fields["started"]
         rate = texts / max(time.monotonic() - started, 1e-9)
-        return Text(f"{texts:,} texts, {rate:,.1f}/s")
+        return Text(f"{texts:,} {task.fields['unit']}, {rate:,.1f}/s")
 
 
 class _Remaining(ProgressColumn):
@@ -125,10 +129,12 @@ class Meter:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task = progress.add_task("studying", total=None, texts=0, started=time.monotonic())
+        self._task = progress.add_task("studying", total=None, texts=0, unit="texts", started=time.monotonic())
 
     def __call__(self, done: Done) -> None:
-        self._progress.update(self._task, total=done.expected, completed=done.documents, texts=done.texts)
+        self._progress.update(
+            self._task, total=done.expected, completed=done.documents, texts=done.texts, unit=done.unit
+        )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from headscope.model.anatomy import Anatomy
 from headscope.model.model import Model
+from headscope.model.patches import Patches
 from headscope.terminal import printable
 
 
@@ -20,6 +21,7 @@ def described(model: Model) -> dict[str, Any]:
     return {
         "model": model.name,
         "model_type": model.type,
+        "reads": model.modality,
         "longest_window": model.max_length,
         "ignores_padding": model.ignores_padding,
         "stacks": [asdict(model.on(stack).anatomy) for stack in model.stacks],
@@ -36,6 +38,9 @@ def show_anatomy(model: Model) -> None:
     console = Console()
     console.print(table)
     notes = [_longest(model.max_length)]
+    if isinstance(model.tokens, Patches):
+        held = model.tokens.layout
+        notes = [f"An image has {held.length:,} tokens, {held.rows} × {held.columns} patches among them."]
     if not model.ignores_padding:
         notes.append("It sees its padding: windows of different lengths are not put side by side.")
     if any(model.on(stack).anatomy.gated for stack in model.stacks):

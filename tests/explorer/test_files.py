@@ -123,9 +123,8 @@ def test_hostile_tokens_are_shown_as_text(explore: Open) -> None:
     shown = names()
     explorer.type("theta", 0.0)
     assert ALL in explorer.texts(".bar .title")[0]
-    assert explorer.texts(".tok") == [
-        visible(printable(name)) for name in (token.replace("\ud83d", "\ufffd").removeprefix("##") for token in HOSTILE)
-    ]
+    # the piece of a word follows a token without letters, of which it is no piece, and so keeps its mark
+    assert explorer.texts(".tok") == [visible(printable(token.replace("\ud83d", "\ufffd"))) for token in HOSTILE]
     rows = explorer.page.locator("#pairs tbody bdi").evaluate_all("all => all.map((e) => e.title)")
     assert set(rows) <= set(shown)
     assert {HOSTILE[1], HOSTILE[2], HOSTILE[3], HOSTILE[11], HOSTILE[15]} <= set(rows)
@@ -302,7 +301,7 @@ def test_a_long_text_has_room_on_a_phone(explore: Open) -> None:
 
 
 def test_a_frame_that_is_hidden_at_first_works_once_it_is_shown(plain: Reading, page_opener: PageOpener) -> None:
-    folded = f'<!doctype html><meta charset=utf-8><title>folded</title><div hidden>{plain._repr_html_()}</div>'
+    folded = f"<!doctype html><meta charset=utf-8><title>folded</title><div hidden>{plain._repr_html_()}</div>"
     opened = page_opener(folded, viewport={"width": 1100, "height": 900})
     explorer = Explorer(opened, opened.page.frames[1])
     explorer.until("document.documentElement.dataset.ready === 'all'")

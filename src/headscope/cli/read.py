@@ -19,8 +19,8 @@ def read(
         str | None,
         typer.Argument(
             metavar="TEXT",
-            help="The text itself, a file, `-` (stdin), `example:NAME`, or a saved reading (.nc), which needs no "
-            "model. None: the input of the paper's Fig. 9.",
+            help="The text itself, a file (for a vision model: an image), `-` (stdin), `example:NAME`, or a saved "
+            "reading (.nc), which needs no model. None: the input of the paper's Fig. 9.",
         ),
     ] = None,
     model: options.ModelName = "minilm",

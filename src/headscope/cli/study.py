@@ -22,7 +22,8 @@ def study(
         list[str] | None,
         typer.Argument(
             metavar="TEXTS",
-            help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts.",
+            help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts. For a vision "
+            "model: images.",
         ),
     ] = None,
     model: options.ModelName = "minilm",
@@ -31,7 +32,7 @@ def study(
     field: Annotated[
         str, typer.Option(help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
     ] = "text",
-    format: Annotated[str, typer.Option(help="auto (by ending), text, lines, jsonl, csv, parquet.")] = "auto",
+    format: Annotated[str, typer.Option(help="auto (by ending), text, lines, jsonl, csv, parquet, image.")] = "auto",
     encoding: Annotated[str, typer.Option(help="Of text files.")] = "utf-8",
     limit: Annotated[int | None, typer.Option(help="Read at most so many documents.")] = None,
     length: options.Length = 128,
@@ -71,11 +72,14 @@ def study(
 
         headscope study books/ --windows all --sentences text --out books-study/
 
+        headscope study photos/ --model google/vit-base-patch16-224 --out vit/
+
         zcat corpus.jsonl.gz | headscope study - --field body --limit 500
     """
     from headscope import output, terminal
     from headscope.corpus.documents import documents
     from headscope.model.loading import load
+    from headscope.studies.run import fitted
     from headscope.studies.run import study as run
     from headscope.studies.settings import Settings
 
@@ -91,7 +95,7 @@ def study(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )  # fmt: skip
-        output.prepare(out, expected=_identity(loaded, settings, corpus), overwrite=overwrite)
+        output.prepare(out, expected=_identity(loaded, fitted(loaded, settings), corpus), overwrite=overwrite)
         with terminal.metering(quiet=quiet or as_json) as meter:
             made = run(loaded, corpus, batch_size=batch_size, kernel=kernel, progress=meter, command=command, **asked)
     except Stopped as stopped:

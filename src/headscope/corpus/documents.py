@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from headscope.corpus import bundled
 from headscope.corpus.formats import (
     FORMATS,
@@ -25,6 +27,7 @@ from headscope.corpus.formats import (
     read_stream,
     whole_characters,
 )
+from headscope.corpus.images import ENDINGS, as_picture
 from headscope.errors import CorpusError
 
 SHOWN = 200
@@ -68,7 +71,7 @@ def documents(
     encoding: str = "utf-8",
     limit: int | None = None,
 ) -> Corpus:
-    """Open text files, folders, globs, JSONL, CSV, Parquet (each also `.gz`), `-` (standard input), `hf:NAME`,
+    """Open text files, folders, globs, JSONL, CSV, Parquet (each also `.gz`), images, `-` (standard input), `hf:NAME`,
     `example:NAME`; nothing at all is the bundled corpus.
 
     >>> corpus = documents(limit=2)
@@ -85,7 +88,7 @@ def documents(
     given = [sources] if isinstance(sources, (str, Path)) else list(sources)
     if not given:
         raise CorpusError("the list of sources is empty: name at least one, or give None for the bundled texts")
-    items = [item for source in given for item in _expand(str(source))]
+    items = [item for source in given for item in _expand(str(source), options)]
     size = len(items) if all(_is_one_document(item, options) for item in items) else None
     return Corpus(
         name=whole_characters(" ".join(str(source) for source in given)),
@@ -96,36 +99,47 @@ def documents(
     )
 
 
-def as_corpus(texts: Corpus | str | Path | Iterable[str | Document | Mapping[str, Any]] | None) -> Corpus:
-    """What people pass as documents: a corpus, a source, or an iterable of strings, mappings with `text`, documents."""
+def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
+    """What people pass as documents: a corpus, a source, or an iterable of strings, mappings with `text`, documents,
+    images (of PIL, or arrays of bytes)."""
     if isinstance(texts, Corpus):
         return texts
     if texts is None or isinstance(texts, (str, Path)):
         return documents(texts)
-    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
+    one = isinstance(texts, Mapping) or (isinstance(texts, np.ndarray) and texts.ndim in (2, 3))
+    if one or not isinstance(texts, Iterable):
         raise CorpusError(f"documents are given as {type(texts).__name__}: give a list of them, even of a single one")
-    source: Iterable[str | Document | Mapping[str, Any]] = texts
+    source: Iterable[Any] = texts
     size = len(texts) if isinstance(texts, Sized) else None
+    first = texts[0] if isinstance(texts, (list, tuple, np.ndarray)) and size else ""
+    what = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
     return Corpus(
-        name="texts given in Python",
+        name=f"{what} given in Python",
         read=lambda: (_as_document(text, k) for k, text in enumerate(source, start=1)),
         size=size,
         rereadable=size is not None,
     )
 
 
-def _as_document(text: str | Document | Mapping[str, Any], number: int) -> Document:
+def _as_document(text: Any, number: int) -> Document:
     if isinstance(text, Document):
         return text
     value = text.get("text") if isinstance(text, Mapping) else text
-    if not isinstance(value, str):
+    if isinstance(value, str):
+        return Document(value, f"text {number}")
+    try:
+        made = None if isinstance(text, Mapping) else as_picture(text)
+    except CorpusError as error:
+        raise CorpusError(f"document {number}: {error}") from None
+    if made is None:
         raise CorpusError(
-            f"document {number} is {type(text).__name__}: give strings, or mappings with a string under 'text'"
+            f"document {number} is {type(text).__name__}: give strings, or mappings with a string under 'text'; or "
+            "images of PIL, or arrays (height, width, 3) of bytes"
         )
-    return Document(value, f"text {number}")
+    return Document.of_image(made, f"image {number}")
 
 
-def _expand(source: str) -> list[str]:
+def _expand(source: str, options: ReadOptions) -> list[str]:
     """A source as people name it, as the files and streams it stands for."""
     if source == "-" or source.startswith(("hf:", "example:")):
         return [source]
@@ -136,11 +150,15 @@ def _expand(source: str) -> list[str]:
     except OSError:
         there = False
     if there and path.is_dir():
-        found = sorted(p.as_posix() for p in path.rglob("*") if p.is_file() and not _hidden(p, path) and format_of(p))
+        files = sorted(p.as_posix() for p in path.rglob("*") if p.is_file() and not _hidden(p, path) and format_of(p))
+        images = [file for file in files if format_of(Path(file)) == "image"]
+        texts = [file for file in files if format_of(Path(file)) != "image"]
+        # Many texts have images beside them that are not meant: a folder is one of images where it holds no texts.
+        found = images if options.format == "image" else texts or (images if options.format == "auto" else [])
         if not found:
             raise CorpusError(
                 f"{source}: no file in this folder has an ending headscope reads "
-                "(.txt .md .jsonl .csv .tsv .parquet, also .gz)"
+                f"(.txt .md .jsonl .csv .tsv .parquet, also .gz; or {' '.join(ENDINGS)})"
             )
         return found
     if there:
@@ -161,7 +179,7 @@ def _hidden(path: Path, root: Path) -> bool:
 def _is_one_document(item: str, options: ReadOptions) -> bool:
     if item == "-" or item.startswith("hf:"):
         return False
-    return item.startswith("example:") or _format(item, options) == "text"
+    return item.startswith("example:") or _format(item, options) in ("text", "image")
 
 
 def _is_rereadable(item: str) -> bool:

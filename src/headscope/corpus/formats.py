@@ -15,21 +15,44 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from headscope.corpus import images
 from headscope.errors import CorpusError
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text, and where it came from (`file`, or `file:line`)."""
+    """One text, and where it came from (`file`, or `file:line`); or one image, and then the text is empty."""
 
     text: str
     name: str
+    image: images.Picture | None = None
+    broken: str = ""
+    """of an image that cannot be read: why"""
 
     def __post_init__(self) -> None:
         # Half a surrogate pair, as cut-off emojis leave them in JSON, is no character: no tokenizer takes it, and no
         # file. It becomes U+FFFD, the sign for such characters, wherever the document comes from.
         object.__setattr__(self, "text", whole_characters(self.text))
         object.__setattr__(self, "name", whole_characters(self.name))
+
+    @classmethod
+    def of_image(cls, image: images.Picture | str, name: str) -> Document:
+        """An image, or why it cannot be read."""
+        return cls("", name, broken=image) if isinstance(image, str) else cls("", name, image=image)
+
+    @property
+    def is_image(self) -> bool:
+        return self.image is not None or bool(self.broken)
+
+    @property
+    def content(self) -> bytes:
+        """What its hash is made of."""
+        return self.text.encode("utf-8", "surrogatepass") if self.image is None else self.image.content
+
+    @property
+    def excerpt(self) -> str:
+        """The text in one line; of an image, its size."""
+        return " ".join(self.text.split()) if self.image is None else self.image.size
 
 
 @dataclass(frozen=True)
@@ -125,6 +148,13 @@ def read_parquet(path: str, options: ReadOptions) -> Iterator[Document]:
             raise CorpusError(f"{path}: not readable as Parquet: {error}") from None
 
 
+def read_image(path: str, options: ReadOptions) -> Iterator[Document]:
+    """A file that is one image; a broken one is a document that says so, and is skipped and counted."""
+    with _opened(path) as stream:
+        raw = stream.read()
+    yield Document.of_image(images.decoded(raw), path)
+
+
 def read_stream(stream: io.BufferedReader, options: ReadOptions) -> Iterator[Document]:
     """Standard input: JSON Lines where its first character is `{`, else the whole of it is one text."""
     name = "standard input"
@@ -173,6 +203,7 @@ FORMATS: dict[str, Callable[[str, ReadOptions], Iterator[Document]]] = {
     "jsonl": read_jsonl,
     "csv": read_csv,
     "parquet": read_parquet,
+    "image": read_image,
 }
 ENDINGS = {
     ".txt": "text",
@@ -183,6 +214,7 @@ ENDINGS = {
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
+    **dict.fromkeys(images.ENDINGS, "image"),
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from headscope.corpus import sentences
 from headscope.corpus.formats import Document
 from headscope.errors import CorpusError, HeadscopeError
-from headscope.types import Bools, Ints
+from headscope.types import Bools, Floats, Ints
 
 BLOCKS = 20
 """Texts are split over this many blocks, for jackknife standard errors."""
@@ -57,6 +57,10 @@ class Window:
     """where a decoder reads this one: the window that its encoder reads"""
     crosses: bool = False
     """attention looks at the tokens of the source, not at these"""
+    pixels: Floats | None = None
+    """of an image, what the model reads: (channel, height, width); the token ids are then places"""
+    u: int | None = None
+    """of an image, its digest"""
 
     @classmethod
     def plain(cls, ids: Ints) -> Window:
@@ -76,8 +80,10 @@ class Window:
     def digest(self) -> int:
         """`u` of METHOD §3: what the window's block and its place in the sample depend on, and nothing else.
 
-        It is the text's: all stacks of a model put it into the same block.
+        It is the text's: all stacks of a model put it into the same block. Of an image it is that of its pixels.
         """
+        if self.u is not None:
+            return self.u
         raw = np.ascontiguousarray((self.source or self).ids, dtype="<i4").tobytes()
         return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
 
@@ -117,6 +123,11 @@ class Cut:
 
     def __call__(self, document: Document, tokens: Tokens) -> list[Window] | str:
         """The windows of a document, or the reason why it has none."""
+        if document.is_image:
+            raise CorpusError(
+                f"{document.name}: an image, and this model reads texts: choose a vision model with --model, or give "
+                "texts"
+            )
         if not document.text.strip():
             return "empty"
         try:

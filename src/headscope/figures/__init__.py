@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from headscope.errors import ReadingError, StudyError
 from headscope.figures.distributions import (
@@ -36,7 +37,9 @@ from headscope.figures.pairs import pairs_in_text
 from headscope.figures.readings import attention_of_text, lines_and_regions, summed_similarities
 from headscope.figures.selection import Numbers, heads_of, layers_of
 from headscope.readings.reading import Reading
+from headscope.studies.labels import of_images
 from headscope.studies.result import Study
+from headscope.studies.speaking import spoken
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Drawing:
     """whether it shows attention maps, or others of N×N, which not every study and reading keeps"""
     needs: tuple[str, ...] = ()
     """variables that a study of selected heads no longer holds"""
+    of_words: bool = False
+    """whether it shows what only words and sentences have, and images do not"""
 
     @property
     def stem(self) -> str:
@@ -62,6 +67,8 @@ class Drawing:
 
     def can_draw(self, source: Study | Reading) -> bool:
         """Whether the study or reading holds what this figure shows."""
+        if self.of_words and of_images(source.data.attrs):
+            return False
         needed = ("attention", *self.needs) if self.needs_maps else self.needs
         return all(name in source.data for name in needed)
 
@@ -100,6 +107,7 @@ DRAWINGS: dict[str, Drawing] = {
             "Repeat rate",
             f"How often high pairs are of equal tokens. {_BARS} Dashed: the rate over all pairs. {_ROOT}",
             repeat_rates,
+            of_words=True,
         ),
         Drawing(
             "6b",
@@ -108,6 +116,7 @@ DRAWINGS: dict[str, Drawing] = {
             f"How often high pairs within one sentence are of equal tokens. {_BARS} "
             f"Dashed: the rate over all pairs within one sentence. {_ROOT}",
             repeat_rates_in_sentence,
+            of_words=True,
         ),
         Drawing(
             "7",
@@ -123,6 +132,7 @@ DRAWINGS: dict[str, Drawing] = {
             "Same-sentence rate",
             f"How often high pairs lie in one sentence. {_BARS} Dashed: the rate over all pairs. {_ROOT}",
             same_sentence_rates,
+            of_words=True,
         ),
         Drawing(
             "10",
@@ -224,7 +234,9 @@ def draw(source: Study | Reading, number: str, layers: Numbers = None, heads: Nu
     there = drawings(source)
     if number not in there:
         raise _no_figure(source, number)
-    return there[number].draw(source, layers, heads)
+    if there[number].of_words and of_images(source.data.attrs):
+        raise StudyError(f"figure {number} shows what only words and sentences have, and this study is of images")
+    return _spoken(source, there[number].draw(source, layers, heads))
 
 
 def draw_all(source: Study | Reading, layers: Numbers = None, heads: Numbers = None) -> dict[str, Figure]:
@@ -232,10 +244,19 @@ def draw_all(source: Study | Reading, layers: Numbers = None, heads: Numbers = N
     rows = None if layers is None else layers_of(source, layers, [])
     columns = None if heads is None else heads_of(source, heads, [])
     return {
-        number: drawing.draw(source, rows, columns)
+        number: _spoken(source, drawing.draw(source, rows, columns))
         for number, drawing in drawings(source).items()
         if drawing.can_draw(source)
     }
+
+
+def _spoken(source: Study | Reading, figure: Figure) -> Figure:
+    """A figure whose words speak of images and patches, where these were studied."""
+    if isinstance(source, Study) and source.of_images:
+        for held in figure.findobj(Text):
+            if isinstance(held, Text):
+                held.set_text(spoken(source, held.get_text()))
+    return figure
 
 
 def _no_figure(source: Study | Reading, number: str) -> ReadingError | StudyError:

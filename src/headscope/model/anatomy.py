@@ -79,14 +79,19 @@ class Plan:
         return [call for call in self.calls if call.stack in stacks]
 
 
-def examine(name: str, network: Any, run: Callable[[Report], None]) -> Plan:
-    """Run a network over TOKENS tokens (its decoder, if it is one with an encoder, over DECODER_TOKENS) and look."""
+def examine(name: str, network: Any, run: Callable[[Report], None], *, patches: int | None = None) -> Plan:
+    """Run a network over TOKENS tokens (its decoder, if it is one with an encoder, over DECODER_TOKENS) and look.
+
+    `patches`: it is run over an image, and so many are its tokens.
+    """
     two = is_double(network)
     finder = Finder()
     with finder.listening(network):
         run(finder.saw)
     seen = zip(finder.sightings, finder.projections(), strict=True)
-    calls = [_call(sighting, projection, two) for sighting, projection in seen]
+    if patches is not None:
+        _check_patches(name, network, finder.sightings, patches)
+    calls = [_call(sighting, projection, two, patches or TOKENS) for sighting, projection in seen]
     if not calls:
         raise ModelError(
             f"{name}: nothing was captured: the model type {_kind(network)!r} has no attention layers, or none with a "
@@ -104,11 +109,23 @@ def examine(name: str, network: Any, run: Callable[[Report], None]) -> Plan:
     return Plan(tuple(calls), {stack: _anatomy(name, network, stack, calls) for stack in named})
 
 
-def _call(sighting: Sighting, projection: Projection | None, two: bool) -> Call:
+def _check_patches(name: str, network: Any, sightings: list[Sighting], patches: int) -> None:
+    """Every layer of a vision transformer relates all its tokens; what looks from one place alone is a pooling head."""
+    for sighting in sightings:
+        images, *_, queries, keys = sighting.attention.shape
+        if sighting.attention.dim() != 4 or images != 1 or (queries > 1 and (queries, keys) != (patches, patches)):
+            raise ModelError(
+                f"{name}: the model type {_kind(network)!r} cannot be watched: its layers do not all relate the "
+                f"{patches:,} tokens of an image to each other, but {queries:,} to {keys:,} in {images:,} windows "
+                f"({type(sighting.module).__name__}): it attends in windows, or its maps shrink"
+            )
+
+
+def _call(sighting: Sighting, projection: Projection | None, two: bool, tokens: int = TOKENS) -> Call:
     _, heads, queries, keys = sighting.attention.shape
-    shapes = {(TOKENS, TOKENS): "encoder"}
+    shapes = {(tokens, tokens): "encoder"}
     if two:
-        shapes |= {(DECODER_TOKENS, DECODER_TOKENS): "decoder", (DECODER_TOKENS, TOKENS): "cross"}
+        shapes |= {(DECODER_TOKENS, DECODER_TOKENS): "decoder", (DECODER_TOKENS, tokens): "cross"}
     if sighting.output.shape[1] != queries or sighting.output.shape[2] != heads:
         raise ModelError(
             f"{type(sighting.module).__name__} writes {tuple(sighting.output.shape)} for maps of "

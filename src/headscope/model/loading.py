@@ -18,10 +18,11 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub import try_to_load_from_cache
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer
 
 from headscope.errors import ModelError
 from headscope.model.model import Model
+from headscope.model.patches import Patches, reads_images
 from headscope.model.tokens import ModelTokens
 
 BUNDLED = "minilm"
@@ -45,7 +46,8 @@ def load(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
 ) -> Model:
-    """Load the bundled model (`minilm`), a folder, a hub name, or wrap a transformers model and its tokenizer.
+    """Load the bundled model (`minilm`), a folder, a hub name, or wrap a transformers model and its tokenizer; of a
+    model that reads images, its image processor stands in the tokenizer's place.
 
     `stack` chooses what is watched of a model with encoder and decoder: `encoder` (the default), `decoder`, or `cross`,
     the decoder's attention to the encoder. `device` and `dtype` are for models that are loaded here; one that is given
@@ -82,11 +84,35 @@ def load(
     )
     _check_complete(label, info)
     _check_finite(label, network)
-    if tokenizer is None:
+    network = _part(network, tokenizer)
+    if tokenizer is None and reads_images(network):
+        # PIL's: it needs no torchvision, and gives the same pixels on every machine.
+        tokenizer = _from_hub(label, lambda: AutoImageProcessor.from_pretrained(source, backend="pil", **options))
+    elif tokenizer is None:
         tokenizer = _from_hub(label, lambda: AutoTokenizer.from_pretrained(source, **options))
         _check_tokenizer(label, tokenizer)
     network.to(place).eval()
-    return _on(Model(label, network, ModelTokens(tokenizer), _weight_hash(source, network)), stack)
+    return _on(Model(label, network, _tokens(label, network, tokenizer), _weight_hash(source, network)), stack)
+
+
+def _part(network: Any, given: Any) -> Any:
+    """Of a model of texts and images (CLIP), the part that reads texts, or with an image processor that of images."""
+    halves = [getattr(network, f"{kind}_model", None) for kind in ("text", "vision")]
+    if not all(isinstance(half, transformers.PreTrainedModel) for half in halves):
+        return network
+    return halves[1] if hasattr(getattr(given, "image_processor", given), "preprocess") else halves[0]
+
+
+def _tokens(label: str, network: Any, given: Any) -> ModelTokens | Patches:
+    """A tokenizer, or of a model that reads images its image processor, alone or within a processor of both."""
+    if not reads_images(network):
+        if not hasattr(given, "convert_ids_to_tokens"):
+            raise ModelError(f"{label} reads texts and needs a tokenizer, not a {type(given).__name__}")
+        return ModelTokens(given)
+    processor = getattr(given, "image_processor", given)
+    if not hasattr(processor, "preprocess"):
+        raise ModelError(f"{label} reads images and needs an image processor, not a {type(given).__name__}")
+    return Patches(processor, network, label)
 
 
 def _on(model: Model, stack: str | None) -> Model:
@@ -121,10 +147,12 @@ def _wrapped(network: Any, tokenizer: Any) -> Model:
             f"cannot load {type(network).__name__}: give a name, a folder, or a transformers model with its tokenizer"
         )
     if tokenizer is None:
-        raise ModelError("a model object needs its tokenizer too: headscope.load(model, tokenizer)")
+        needed = "image processor" if reads_images(network) else "tokenizer"
+        raise ModelError(f"a model object needs its {needed} too: headscope.load(model, {needed.replace(' ', '_')})")
     label = getattr(network.config, "_name_or_path", "") or type(network).__name__
     _check_finite(label, network)
-    return Model(label, network, ModelTokens(tokenizer), _state_hash(network))
+    network = _part(network, tokenizer)
+    return Model(label, network, _tokens(label, network, tokenizer), _state_hash(network))
 
 
 def _check_source(source: str, *, is_path: bool, allow_pickle: bool) -> None:

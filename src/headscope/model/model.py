@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.corpus.windows import Batch, Window
+from headscope.corpus.formats import Document
+from headscope.corpus.windows import Batch, Cut, Window
 from headscope.errors import ModelError
 from headscope.model.anatomy import DECODER_TOKENS, TOKENS, Anatomy, Call, Plan, examine, is_double
 from headscope.model.capture.projections import entering
 from headscope.model.capture.sighting import Report, Route, Sighting
 from headscope.model.capture.watching import BOTH, watching
+from headscope.model.layout import unmasked
+from headscope.model.patches import Patches
 from headscope.model.tokens import ModelTokens
 from headscope.types import Bools, Ints
 
@@ -34,7 +37,7 @@ class Model:
 
     name: str
     network: Any
-    tokens: ModelTokens
+    tokens: ModelTokens | Patches
     weight_hash: str
     stack: str | None = None
     """which of its stacks is watched; None: the first, and mostly the only one"""
@@ -52,6 +55,17 @@ class Model:
         return str(getattr(self.network.config, "model_type", type(self.network).__name__))
 
     @property
+    def modality(self) -> str:
+        """What it reads: `text`, or `image`, whose patches are its tokens."""
+        return "image" if isinstance(self.tokens, Patches) else "text"
+
+    @property
+    def _tokenizer(self) -> Any:
+        if isinstance(self.tokens, Patches):
+            raise ModelError(f"{self.name} reads images and has no tokenizer")
+        return self.tokens.tokenizer
+
+    @property
     def _config(self) -> Any:
         """The part of the configuration that speaks of the text model, where there are others (images, sound)."""
         return self.network.config.get_text_config()
@@ -59,6 +73,8 @@ class Model:
     @property
     def max_length(self) -> int | None:
         """The longest window the model has positions for; None where nothing bounds it."""
+        if isinstance(self.tokens, Patches):
+            return self.tokens.length
         config = self._config
         limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
         if not isinstance(limit, int) or limit <= 0:
@@ -100,6 +116,9 @@ class Model:
 
     @cached_property
     def _plan(self) -> Plan:
+        if isinstance(self.tokens, Patches):
+            return self._plan_of_images(self.tokens)
+
         def run(report: Report) -> None:
             ids = np.array([self._words(TOKENS)], dtype=np.int64)
             inputs = self._inputs(ids, np.ones_like(ids, dtype=bool))
@@ -119,14 +138,30 @@ class Model:
 
         return examine(self.name, self.network, run)
 
+    def _plan_of_images(self, patches: Patches) -> Plan:
+        if self.two_stacks:
+            raise ModelError(
+                f"{self.name}: the model type {self.type!r} reads an image and writes a text: watch its encoder alone, "
+                "headscope.load(network.get_encoder(), image_processor)"
+            )
+        length = patches.length  # raises, with the reason, where patches are no tokens
+
+        def run(report: Report) -> None:
+            with watching(self.network, report, batch=1), torch.inference_mode():
+                self._run(self.network, patches.inputs(patches.noise()))
+
+        return examine(self.name, self.network, run, patches=length)
+
     def _words(self, count: int) -> list[int]:
         """Different tokens, none of them a special one: models do things of their own with those."""
-        special = set(self.tokens.tokenizer.all_special_ids)
+        special = set(self._tokenizer.all_special_ids)
         return [k for k in range(count + len(special)) if k not in special][:count]
 
     @cached_property
     def ignores_padding(self) -> bool:
         """Whether a text's numbers stay as they are beside longer texts: ConvBERT's convolutions see the padding."""
+        if isinstance(self.tokens, Patches):
+            return True  # there is none: all images have as many tokens
         ids = np.array(self._words(TOKENS), dtype=np.int64)
         short, long = (self.reads(Window.plain(ids[:count])) for count in (TOKENS - 2, TOKENS))
         runs: list[list[torch.Tensor]] = []
@@ -139,6 +174,11 @@ class Model:
 
     # -- running ------------------------------------------------------------------------------------------------------
 
+    def windows(self, document: Document, cut: Cut) -> list[Window] | str:
+        """The windows of a document as the watched stack reads them, or the reason why it has none."""
+        made = self.tokens.windows(document) if isinstance(self.tokens, Patches) else cut(document, self.tokens)
+        return made if isinstance(made, str) else [self.reads(window) for window in made]
+
     def reads(self, window: Window) -> Window:
         """A window as the watched stack reads it: a decoder behind an encoder starts with a token of its own."""
         if not self.two_stacks or self.anatomy.stack == "encoder":
@@ -147,7 +187,7 @@ class Model:
 
     @property
     def _start_id(self) -> int:
-        config, tokenizer = self.network.config, self.tokens.tokenizer
+        config, tokenizer = self.network.config, self._tokenizer
         for held in (config.decoder_start_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id):
             if held is not None:
                 return int(held)
@@ -163,7 +203,7 @@ class Model:
         """Run the model over a batch of windows that it `reads`, and show every layer of the watched stack to `see`."""
         plan, stack = self._plan, self.anatomy.stack
         source = batch.source
-        network, inputs = self.network, self._inputs(*((batch.ids, batch.real) if source is None else source))
+        network, inputs = self.network, self._inputs_of(batch)
         stacks = list(plan.stacks)
         if source is not None:
             inputs |= self._decoder_inputs(batch.ids, batch.real)
@@ -183,8 +223,15 @@ class Model:
             self._run(network, inputs)
         shown.check_all()
 
+    def _inputs_of(self, batch: Batch) -> dict[str, Any]:
+        if isinstance(self.tokens, Patches):
+            return self.tokens.inputs(
+                np.stack([window.pixels for window in batch.windows if window.pixels is not None])
+            )
+        return self._inputs(*((batch.ids, batch.real) if batch.source is None else batch.source))
+
     def _inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
-        known = getattr(self.network.get_input_embeddings(), "num_embeddings", None)
+        known = _known_tokens(self.network)
         if known is not None and ids.max() >= known:
             raise ModelError(
                 f"{self.name}: its tokenizer gives the token id {ids.max()}, but the model knows {known} tokens: "
@@ -203,7 +250,8 @@ class Model:
         accepted = inspect.signature(network.forward).parameters
         if "use_cache" in accepted:
             inputs["use_cache"] = False
-        network(**inputs)
+        with unmasked(network):
+            network(**inputs)
 
 
 @dataclass
@@ -252,3 +300,11 @@ class _Shown:
             raise ModelError(
                 f"{self.name}: captured {self.met} attention computations where there are {len(self.expected)}"
             )
+
+
+def _known_tokens(network: Any) -> int | None:
+    """How many different tokens a network knows, where it says."""
+    try:
+        return getattr(network.get_input_embeddings(), "num_embeddings", None)
+    except NotImplementedError:
+        return None

@@ -10,9 +10,11 @@ import math
 
 from markupsafe import Markup
 
+from headscope.page.characters import character_map
 from headscope.page.heads import Cell, HeatMap, heat_maps
 from headscope.page.words import NOTHING
 from headscope.studies.result import Study
+from headscope.studies.speaking import spoken
 
 FEW = 16
 """up to so many heads in a layer, cells are roomy"""
@@ -21,14 +23,15 @@ MUTED = "opacity:.7"
 
 
 def study_card(study: Study) -> str:
-    """A study as a compact piece of HTML: what was studied, and its rates as small heat maps."""
+    """A study as a compact piece of HTML: what was studied, what its heads are, its rates as small heat maps."""
     about = study.manifest
     facts = (
         ("corpus", about["corpus"]),
-        ("texts", f"{study.texts:,}"),
+        (spoken(study, "texts"), f"{study.texts:,}"),
         ("layers × heads", f"{len(study.layers)} × {len(study.heads)}"),
-        ("window", f"{about['length']} tokens"),
+        ("window", spoken(study, f"{about['length']} tokens")),
         ("θ", f"{about['theta']:g}"),
+        ("heads", character_map(study).summary),
     )
     listed = Markup("").join(_fact(label, value) for label, value in facts)
     maps = Markup("").join(_small_map(heat_map) for heat_map in heat_maps(study))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from headscope.page.colours import colour, ink
 from headscope.page.words import NOTHING, RATE_WORDS, RateWords, brief, fixed
+from headscope.studies.labels import OF_WORDS
 from headscope.studies.result import Study
+from headscope.studies.speaking import spoken
 from headscope.types import Floats
 
 TICKS = 5
@@ -79,11 +81,13 @@ def heat_maps(study: Study) -> list[HeatMap]:
             study, name, *(table[column].to_numpy(np.float64).reshape(shape) for column in (name, f"{name}_error"))
         )
         for name in RATE_WORDS
+        if not (study.of_images and name in OF_WORDS)
     ]
 
 
 def _heat_map(study: Study, name: str, values: Floats, errors: Floats) -> HeatMap:
     words = RATE_WORDS[name]
+    words = replace(words, unit=spoken(study, words.unit), about=spoken(study, words.about))
     values, errors = values * words.factor, errors * words.factor
     chance = np.broadcast_to(study.chance(name).values * words.factor, values.shape)
     known = chance[np.isfinite(chance)]

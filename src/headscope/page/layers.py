@@ -10,6 +10,7 @@ import numpy as np
 from headscope.page.colours import RECEIVERS, ink
 from headscope.page.words import visible
 from headscope.studies.result import Study
+from headscope.studies.statistics import SEPARATORS
 
 TOP = 5
 """tokens listed for a layer"""
@@ -74,6 +75,8 @@ def receivers(study: Study) -> list[Bar]:
     spread = study.data["attention_spread"].values
     shares = study.data["attention_received_share"].values
     even = spread / spread.sum() if spread.sum() else np.full(len(names), np.nan)
+    if study.of_images:  # no receiver there is one that needs words
+        even, shares = (np.where(np.isin(names, SEPARATORS), np.nan, held) for held in (even, shares))
     bars = [Bar(f"L{layer}", _parts(names, row.tolist())) for layer, row in zip(study.layers, shares, strict=True)]
     return [*bars, Bar("even", _parts(names, even.tolist()), baseline=True)]
 

@@ -22,11 +22,18 @@
     return [`${shown(rate, value, digits)} ± ${shown(rate, error, digits)} ${rate.unit}`, chance, pairs];
   }
 
+  // What can be shown of the heads: their characters, then each rate.
+  function viewsOf(data) {
+    const character = { label: "character", lines: (i) => [data.about[i], `${count(data.pairs[i])} pairs counted`] };
+    return [character, ...data.rates.map((rate) => ({ label: rate.label, rate, lines: (i) => lines(data, rate, i) }))];
+  }
+
   // -- heat maps ------------------------------------------------------------------------------------------------------
   function heatMaps(data, table) {
     const tip = document.getElementById("tip");
     const tabs = [...document.querySelectorAll("[role=tab]")];
     const panels = [...document.querySelectorAll(".panel")];
+    const views = viewsOf(data);
     const cells = panels.map((panel) => [...panel.querySelectorAll("td[data-i]")]);
     let active = 0;
     let current = 0; // the head that Tab leads to
@@ -48,21 +55,25 @@
 
     function hint(cell) {
       const i = Number(cell.dataset.i);
-      const rate = data.rates[active];
+      const { rate, lines: told } = views[active];
       tip.replaceChildren();
       element("strong", data.heads[i], tip);
-      for (const line of lines(data, rate, i)) element("span", line, tip);
+      for (const line of told(i)) element("span", line, tip);
       tip.hidden = false;
       const box = cell.getBoundingClientRect();
       const left = Math.min(Math.max(box.left + box.width / 2 - tip.offsetWidth / 2, 8), root.clientWidth - tip.offsetWidth - 8);
       const above = box.top - tip.offsetHeight - 8;
       tip.style.left = `${left}px`;
       tip.style.top = `${above > 8 ? above : box.bottom + 8}px`;
+      if (rate) place(rate, rate.values[i]);
+      table.point(i);
+    }
+
+    // Where the head is on the colour scale.
+    function place(rate, value) {
       const marker = panels[active].querySelector(".marker");
-      const value = rate.values[i];
       marker.classList.toggle("on", value !== null);
       if (value !== null) marker.style.left = `${(100 * (value * rate.factor - rate.low)) / (rate.high - rate.low)}%`;
-      table.point(i);
     }
 
     function hide() {
@@ -109,10 +120,10 @@
       panel.setAttribute("aria-labelledby", `tab-${k}`);
       const grid = panel.querySelector("table");
       grid.setAttribute("role", "grid");
-      grid.setAttribute("aria-label", `${data.rates[k].label} by layer and head`);
+      grid.setAttribute("aria-label", `${views[k].label} by layer and head`);
       cells[k].forEach((cell, i) => {
         cell.setAttribute("role", "gridcell");
-        cell.setAttribute("aria-label", [data.heads[i], ...lines(data, data.rates[k], i)].join(", "));
+        cell.setAttribute("aria-label", [data.heads[i], ...views[k].lines(i)].join(", "));
         cell.tabIndex = i === 0 ? 0 : -1;
       });
       const body = grid.tBodies[0];
@@ -146,7 +157,7 @@
     const table = document.getElementById("table");
     const body = table.tBodies[0];
     const rows = [...body.rows];
-    const columns = { head: data.heads.map((_, i) => i), pairs: data.pairs };
+    const columns = { head: data.heads.map((_, i) => i), character: data.character, pairs: data.pairs };
     for (const rate of data.rates) columns[rate.name] = rate.values;
     let maps = null;
     let pointed = -1;
@@ -155,7 +166,7 @@
     function sort(header) {
       const values = columns[header.dataset.column];
       // Names read from the front, numbers from the largest.
-      const first = header.dataset.column === "head" ? "ascending" : "descending";
+      const first = ["head", "character"].includes(header.dataset.column) ? "ascending" : "descending";
       const other = first === "ascending" ? "descending" : "ascending";
       const order = header.getAttribute("aria-sort") === first ? other : first;
       for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
@@ -178,10 +189,10 @@
       button.addEventListener("click", () => sort(header));
     }
 
-    // L3 is layer 3 and not 30; H7 a head of every layer; anything else is looked for in the name. Several add up.
+    // L3 is layer 3 and not 30; H7 a head of every layer; anything else is a part of a character's name. Several add up.
     function wanted(word) {
       const parts = /^(?:l(\d+))?(?:h(\d+))?$/.exec(word);
-      if (!parts) return (i) => data.heads[i].toLowerCase().includes(word);
+      if (!parts) return (i) => data.characters[data.character[i]].includes(word);
       const fits = (part, number) => part === undefined || Number(part) === number;
       return (i) => fits(parts[1], data.layer[i]) && fits(parts[2], data.head_number[i]);
     }
@@ -244,6 +255,7 @@
   function comma(data) {
     const columns = [["head", data.heads], ["layer", data.layer], ["head_number", data.head_number], ["pairs", data.pairs]];
     for (const rate of data.rates) columns.push([rate.name, rate.values], [`${rate.name}_error`, rate.errors]);
+    columns.push(["character", data.character.map((k) => data.characters[k])]);
     const text = [columns.map(([name]) => name).join(",")];
     data.heads.forEach((_, i) => text.push(columns.map(([, values]) => values[i] ?? "").join(",")));
     return `${text.join("\n")}\n`;

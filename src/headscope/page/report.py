@@ -12,10 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from jinja2 import Template
 from markupsafe import Markup
 
+from headscope.page.characters import character_data, character_map
 from headscope.page.colours import gradient
 from headscope.page.heads import heat_maps, script_data
 from headscope.page.html import asset, embedded, environment, policy, slug, whole
@@ -23,6 +25,7 @@ from headscope.page.layers import most_attended, receivers
 from headscope.page.words import fixed, manifest_groups, plain, readable
 from headscope.studies.findings import Finding, Verdict
 from headscope.studies.result import Study
+from headscope.studies.speaking import RASTER, spoken
 
 VERDICTS: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
 """each verdict and the name of its colours in the style sheet"""
@@ -68,15 +71,16 @@ class Plate:
 
 def report(study: Study, findings: Sequence[Finding], figures: Sequence[Plate]) -> str:
     """The page of a study: findings, heat maps, head table, tokens, figures and how it was made."""
-    maps = heat_maps(study)
+    maps, drawn = heat_maps(study), character_map(study)
     script = asset("base.js", "report.js")
     counts = Counter(finding.verdict for finding in findings)
-    page = _template().render(
+    page = _template(study).render(
         study=study,
         about=study.manifest,
         findings=findings,
         counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
         maps=maps,
+        characters=drawn,
         pairs=study.data["pairs"].values.ravel().tolist(),
         layers=most_attended(study),
         receivers=receivers(study),
@@ -85,20 +89,23 @@ def report(study: Study, findings: Sequence[Finding], figures: Sequence[Plate]) 
         policy=policy(script),
         script=Markup(script),
         style=Markup(asset("base.css", "report.css")),
-        data=embedded({**script_data(study, maps), "file": f"{slug(study.manifest['model'])}-heads.csv"}),
+        data=embedded(
+            {**script_data(study, maps), **character_data(drawn), "file": f"{slug(study.manifest['model'])}-heads.csv"}
+        ),
     )
     return whole(page.lstrip())
 
 
-def _template() -> Template:
+def _template(study: Study) -> Template:
     made = environment()
     made.filters.update(
         fixed=fixed,
         plain=plain,
         readable=readable,
         slug=slug,
+        say=partial(spoken, study),
         count=lambda number: fixed(number, 0),
         percent=lambda share: f"{fixed(share * 100, 1)} %",
     )
-    made.globals.update(verdicts=VERDICTS, gradient=gradient(), finite=math.isfinite)
+    made.globals.update(verdicts=VERDICTS, gradient=gradient(), finite=math.isfinite, raster=RASTER)
     return made.from_string(asset("report.html"))

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headscope.studies.labels import of_images
+
 NOTHING = "nothing counted"
 
 
@@ -47,11 +49,17 @@ MANIFEST = {
     "Model": {
         "model": "Model",
         "model_type": "Architecture",
-        "layers": "Layers",
+        "stack": "Stack",
+        "layers": "Layers with attention",
+        "depth": "Layers in all",
         "heads": "Heads in a layer",
         "causal": "Tokens see only what came before",
+        "modality": "It reads",
         "tokenizer": "Tokenizer",
         "first_special_token": "First special token",
+        "first_token_role": "What it is for",
+        "route": "Heads seen through",
+        "verified": "Held against the output projections",
         "weight_hash": "Hash of the weights",
     },
     "Texts": {
@@ -89,7 +97,15 @@ MANIFEST = {
 """What each entry of the manifest is called; one without a name here is still shown, under its own."""
 APART = ("documents_skipped", "excerpts")
 """entries of the manifest that are shown as lists of their own"""
-YES_OR_NO = ("causal", "maps", "complete")
+OF_TEXTS = ("windows", "min_tokens", "sentences")
+"""settings that say nothing of images"""
+IMAGE_WORDS = {
+    "Texts": "Images",
+    "Tokenizer": "Image processor",
+    "Window length, tokens": "Window length, patches",
+    "Fraction of texts in the sample": "Fraction of images in the sample",
+}
+YES_OR_NO = ("causal", "verified", "maps", "complete")
 
 
 def fixed(number: float | None, decimals: int) -> str:
@@ -170,13 +186,20 @@ def visible(token: str) -> str:
 def manifest_groups(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """All of a manifest in groups of (label, text), in the order people ask."""
     known = {name for names in MANIFEST.values() for name in names}
+    if of_images(manifest):
+        manifest = {name: value for name, value in manifest.items() if name not in OF_TEXTS}
     others = {name: readable(name) for name in manifest if name not in known and name not in APART}
     groups = [*MANIFEST.items(), ("Other", others)]
     entries = [
         (title, [(label, _entry(name, manifest[name])) for name, label in names.items() if name in manifest])
         for title, names in groups
     ]
-    return [(title, rows) for title, rows in entries if rows]
+    said = IMAGE_WORDS if of_images(manifest) else {}
+    return [
+        (said.get(title, title), [(said.get(label, label), text) for label, text in rows])
+        for title, rows in entries
+        if rows
+    ]
 
 
 def _entry(name: str, value: Any) -> str:

@@ -21,6 +21,7 @@ from headscope import similarity as equations
 from headscope.corpus.bundled import paper_examples
 from headscope.errors import ModelError, ReadingError
 from headscope.model.model import Model
+from headscope.model.patches import Patches
 from headscope.readings.paper_choices import THETAS, Alternative, Outcome, Published, better, output_of, tried
 from headscope.readings.read import read
 from headscope.readings.reading import Reading
@@ -179,6 +180,8 @@ class PaperCheck:
 def check(model: Model, *, command: str = "") -> PaperCheck:
     """Recompute Fig. 9 with a model from `headscope.load`."""
     figure = figure_9()
+    if isinstance(model.tokens, Patches):
+        raise ModelError(f"{model.name}: reads images, and Fig. 9 is of a text")
     limit = model.max_length
     if limit is not None and limit < len(figure.tokens):
         raise ModelError(

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from headscope.corpus.bundled import example_document
-from headscope.corpus.documents import documents
+from headscope.corpus.documents import Document, documents
 from headscope.errors import ReadingError
 from headscope.readings.reading import SUM, Head
 
@@ -15,8 +15,9 @@ SAVED = ".nc"
 """the ending of saved readings"""
 
 
-def text_named(given: str | None) -> tuple[str, str]:
-    """A text and where it comes from: itself, a file's first document, standard input (`-`) or `example:NAME`.
+def text_named(given: str | None) -> tuple[str | Document, str]:
+    """A text and where it comes from: itself, a file's first document, standard input (`-`) or `example:NAME`; of an
+    image file, the image.
 
     >>> text_named("Two ravens met.")
     ('Two ravens met.', 'the text given')
@@ -28,7 +29,7 @@ def text_named(given: str | None) -> tuple[str, str]:
     if source != "-" and not is_file(source):
         return source, "the text given"
     for document in documents([source], limit=1):
-        return document.text, document.name
+        return document if document.is_image else document.text, document.name
     raise ReadingError(f"{'standard input' if source == '-' else source}: there is no text in it")
 
 

@@ -52,6 +52,8 @@ class Claim:
     paper: str
     criterion: str
     measure: Callable[[Study], Measured]
+    of_words: bool = False
+    """it speaks of words or sentences, which images have none of"""
 
 
 def local_attention(study: Study) -> Measured:
@@ -320,6 +322,7 @@ CLAIMS = (
         "attention is focused on “.” and “,” (Fig. 4)",
         "“.” or “,” in more than half of the texts, averaged over the last quarter of the layers",
         separators,
+        of_words=True,
     ),
     Claim(
         4,
@@ -342,6 +345,7 @@ CLAIMS = (
         "rates spread over heads more than three times their standard error, "
         f"and correlation of 6a with 6b at least {STRONG_CORRELATION}",
         repeat_heads,
+        of_words=True,
     ),
     Claim(
         7,
@@ -350,6 +354,7 @@ CLAIMS = (
         "no mean distance of 50 or more (for windows of 128; in proportion for others), "
         "or only that of the head with the layer's highest repeat rate",
         short_distances,
+        of_words=True,
     ),
     Claim(
         8,
@@ -357,6 +362,7 @@ CLAIMS = (
         "a strong preference for the same sentence, exceeding 33 % (Fig. 8)",
         "the lowest rate of the last layer is above 33 % and above chance",
         same_sentence,
+        of_words=True,
     ),
     Claim(
         9,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from headscope.errors import StudyError
 from headscope.studies.claims import CLAIMS, CannotMeasure, Claim
 from headscope.studies.result import Study
+from headscope.studies.speaking import RASTER, spoken
 
 Verdict = Literal["holds", "does not hold", "cannot be measured"]
 
@@ -66,18 +67,20 @@ def findings(study: Study) -> list[Finding]:
 def _finding(claim: Claim, study: Study) -> Finding:
     about = (claim.number, claim.claim, claim.paper)
     try:
+        if claim.of_words and study.of_images:
+            raise CannotMeasure("patches are no words, and images have no sentences")
         measured = claim.measure(study)
     except CannotMeasure as why:
-        return Finding(*about, f"not measured: {why}", "cannot be measured", claim.criterion)
+        return Finding(*about, f"not measured: {spoken(study, str(why))}", "cannot be measured", claim.criterion)
     value, error = float(measured.value), float(measured.error)
     return Finding(
         *about,
-        measured.words,
+        spoken(study, measured.words),
         "holds" if measured.holds else "does not hold",
         claim.criterion,
         value,
         None if math.isnan(error) else error,
-        measured.unit,
+        spoken(study, measured.unit),
         measured.details,
     )
 
@@ -94,8 +97,9 @@ def as_markdown(study: Study, found: Sequence[Finding]) -> str:
     lines = [
         f"# Findings: {_cell(about['model'])} on {_cell(about['corpus'])}",
         "",
-        f"{study.texts:,} texts of up to {about['length']} tokens, {study.size}, "
-        f"θ = {about['theta']}. ± is one standard error.",
+        f"{study.texts:,} {spoken(study, 'texts')} of {'' if study.of_images else 'up to '}{about['length']} "
+        f"{spoken(study, 'tokens')}, {study.size}, θ = {about['theta']}. ± is one standard error."
+        f"{' ' + RASTER if study.of_images else ''}",
         "",
     ]
     if not about["complete"]:

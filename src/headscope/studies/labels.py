@@ -7,8 +7,8 @@ added as plain variables, because arithmetic on a Dataset leaves its coordinates
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -25,10 +25,20 @@ RATES = {
     "dominant_share": ("dominant_share_sum", "texts_with_pairs"),
 }
 """Each rate is one sum over another."""
+OF_WORDS = ("repeat_rate", "repeat_rate_in_sentence", "same_sentence_rate")
+"""rates that speak of words and sentences: of images they are not measured, and NaN"""
+
+
+def of_images(attributes: Mapping[Any, Any]) -> bool:
+    """Whether a manifest says that the tokens are patches of images; older ones say nothing, and are of texts."""
+    return str(attributes.get("modality", "text")) == "image"
 
 
 def labelled(
-    tally: Tally, token_names: Callable[[list[int]], list[str]], layers: Sequence[int] | None = None
+    tally: Tally,
+    token_names: Callable[[list[int]], list[str]],
+    layers: Sequence[int] | None = None,
+    modality: str = "text",
 ) -> xr.Dataset:
     """A tally as a Dataset: sums, their blocks, and the rates. `layers` are their numbers, if not 0, 1, 2, …"""
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
@@ -46,7 +56,7 @@ def labelled(
     variables["most_attended_blocks"] = (("block", "layer", "token"), stacked)
     variables["most_attended"] = (("layer", "token"), stacked.sum(axis=0))
     numbers = range(tally.shape.layers) if layers is None else layers
-    data = xr.Dataset(variables, coords=_coordinates(tally.shape, numbers))
+    data = xr.Dataset(variables, coords=_coordinates(tally.shape, numbers), attrs={"modality": modality})
     data = data.assign_coords(
         token=np.array(token_names(tokens), dtype=object), token_id=("token", np.array(tokens, dtype=np.int64))
     )
@@ -61,6 +71,8 @@ def derived(data: xr.Dataset) -> xr.Dataset:
     new: dict[str, xr.Variable] = {}
     for name, (part, whole) in RATES.items():
         new[name] = ratio(data[part].variable, data[whole].variable)
+        if name in OF_WORDS and of_images(data.attrs):
+            new[name] = xr.full_like(new[name], np.nan)
     if "attention_received" in data:  # it belongs to all heads of a layer, and goes where only some are selected
         received = data["attention_received"].variable
         new["attention_received_share"] = ratio(received, received.sum("receiver"))

@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from headscope.errors import StudyError
-from headscope.studies.labels import RATES, derived, ratio
+from headscope.studies.labels import OF_WORDS, RATES, derived, of_images, ratio
 from headscope.tally.quantities import BY_NAME
 from headscope.types import Floats
 from headscope.writing import replacing
@@ -59,6 +59,11 @@ class Study:
         """How the study was made, as plain values."""
         attributes = {str(name): _plain(value) for name, value in self.data.attrs.items()}
         return {name: json.loads(value) if name in JSON_ATTRIBUTES else value for name, value in attributes.items()}
+
+    @property
+    def of_images(self) -> bool:
+        """Whether its texts are images, and its tokens their patches: what speaks of words is then not measured."""
+        return of_images(self.data.attrs)
 
     @property
     def texts(self) -> int:
@@ -112,7 +117,8 @@ class Study:
             n = data["tokens"].astype(np.float64)
             return ratio((data["window_tokens"] * n * (n**2 - 1) / 6).sum(), data["all_pairs"])
         part, whole = RATES[name]
-        return ratio(data[f"all_{part}"], data[f"all_{whole}"])
+        chance = ratio(data[f"all_{part}"], data[f"all_{whole}"])
+        return xr.full_like(chance, np.nan) if name in OF_WORDS and self.of_images else chance
 
     def standard_error(self, name: str) -> xr.DataArray:
         """Jackknife standard errors of a rate, over the blocks of texts."""
@@ -230,7 +236,8 @@ class Study:
     def __repr__(self) -> str:
         about = self.data.attrs
         state = "" if about.get("complete", 1) else ", incomplete"
-        return f"<Study of {about['model']}: {self.size}, {self.texts:,} texts of {about['corpus']}{state}>"
+        texts = "images" if self.of_images else "texts"
+        return f"<Study of {about['model']}: {self.size}, {self.texts:,} {texts} of {about['corpus']}{state}>"
 
     def _repr_html_(self) -> str:
         from headscope.page.card import study_card  # the page knows the study; here it only lends its looks

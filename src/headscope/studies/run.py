@@ -6,8 +6,8 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,10 +15,10 @@ import torch
 
 from headscope import manifest
 from headscope.corpus.documents import Corpus, as_corpus
-from headscope.corpus.formats import Document
 from headscope.corpus.windows import Window, batches
 from headscope.errors import HeadscopeError, Stopped, StudyError
 from headscope.model.model import Model
+from headscope.model.patches import Patches
 from headscope.studies.labels import labelled
 from headscope.studies.options import Options
 from headscope.studies.result import FORMAT, Study
@@ -48,11 +48,13 @@ class Progress:
     documents: int
     expected: int | None
     """documents in all, where that is known"""
+    unit: str = "texts"
+    """what is studied: texts, or images"""
 
 
 def study(
     model: Model,
-    documents: Corpus | str | Path | Iterable[str | Document | Mapping[str, Any]] | None = None,
+    documents: Corpus | str | Path | Iterable[Any] | None = None,
     *,
     batch_size: int | None = None,
     kernel: str = "vectorized",
@@ -62,19 +64,19 @@ def study(
 ) -> Study:
     """Study what every head of a model does with a corpus.
 
-    `documents` are strings, a source that `headscope.documents` opens, or nothing for the bundled texts; `options` are
-    those of `Settings`. A study that cannot go on raises `Stopped`, with the texts finished until then in its `study`.
+    `documents` are strings, a source that `headscope.documents` opens, or nothing for the bundled texts; for a vision
+    model, images of PIL or arrays of bytes (height, width, 3), or such a source. `options` are those of `Settings`. A
+    study that cannot go on raises `Stopped`, with the texts finished until then in its `study`.
 
     >>> import headscope
     >>> headscope.study(headscope.load(), ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
     <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
     """
-    settings = Settings(**options)
+    settings = fitted(model, Settings(**options))
     if kernel not in KERNELS:
         raise StudyError(f"unknown kernel {kernel!r}; there are: {', '.join(KERNELS)}")
     if batch_size is not None and batch_size < 1:
         raise StudyError(f"batch size is {batch_size}: at least 1")
-    check_length(model, settings)
     corpus = as_corpus(documents)
     counted = corpus.count(SMALL_CORPUS)
     small = counted is not None or (corpus.limit is not None and corpus.limit <= SMALL_CORPUS)
@@ -88,7 +90,7 @@ def study(
     total, started = Tally.zeros(shape), time.monotonic()
 
     def result(stopped_by: str = "") -> Study:
-        made = labelled(total, model.tokens.names, anatomy.numbers)
+        made = labelled(total, model.tokens.names, anatomy.numbers, model.modality)
         how = {
             "sample": fraction,
             "batch_size": size,
@@ -106,7 +108,7 @@ def study(
             model.observe(batch, tallier.see)
             total = total + tallier.end()  # a new one: an interrupt never leaves half a batch in it
             if progress is not None:
-                progress(Progress(int(total["texts"].sum()), reading.read, counted))
+                progress(Progress(int(total["texts"].sum()), reading.read, counted, f"{model.modality}s"))
     except (Exception, KeyboardInterrupt) as error:  # whatever it is, also out of memory, loses nothing
         interrupted = isinstance(error, KeyboardInterrupt)
         named = str(error) if isinstance(error, HeadscopeError) else f"{type(error).__name__}: {error}"
@@ -116,7 +118,9 @@ def study(
             raise
         raise Stopped(reason, finished, interrupted=interrupted) from error
     if not total["texts"].sum():
-        raise StudyError(f"{corpus.name}: no text to study: {reading.read} documents read{_skips(reading.skipped)}")
+        raise StudyError(
+            f"{corpus.name}: no {model.modality} to study: {reading.read} documents read{_skips(reading.skipped)}"
+        )
     return result()
 
 
@@ -135,21 +139,34 @@ class _Reading:
     def windows(self) -> Iterator[Window]:
         cut = self.settings.cut
         for document in self.corpus:
-            windows = cut(document, self.model.tokens)
+            windows = self.model.windows(document, cut)
             self.read += 1
             # The sum of all documents' hashes: the same for the same texts in any order, and it adds when studies do.
-            digest = hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            digest = hashlib.blake2b(document.content, digest_size=16).digest()
             self.content = (self.content + int.from_bytes(digest, "little")) % 2**128
             if isinstance(windows, str):
                 self.skipped[windows] += 1
                 continue
             if len(self.excerpts) < EXCERPTS:
-                self.excerpts.append({"name": document.name, "text": " ".join(document.text.split())[:EXCERPT_LENGTH]})
-            yield from map(self.model.reads, windows)
+                self.excerpts.append({"name": document.name, "text": document.excerpt[:EXCERPT_LENGTH]})
+            yield from windows
 
 
-def check_length(model: Model, settings: Settings) -> None:
-    """Refuse a window that the model has no positions for, or that holds no words."""
+def fitted(model: Model, settings: Settings) -> Settings:
+    """The settings as the model takes them; refused where it has no positions for a window, or no words fit in.
+
+    An image has the number of tokens that the model gives it, is one window, and has no sentences.
+    """
+    if isinstance(model.tokens, Patches):
+        plain, length = Settings(), model.tokens.length
+        if settings.length not in (plain.length, length):
+            raise StudyError(
+                f"length is {settings.length}, but an image has {length} tokens in {model.name}, no more and no fewer: "
+                "leave --length out"
+            )
+        if (settings.windows, settings.sentences) != (plain.windows, plain.sentences):
+            raise StudyError("an image is one window and has no sentences: leave --windows and --sentences out")
+        return replace(settings, length=length)
     limit = model.max_length
     if limit is not None and settings.length > limit:
         raise StudyError(
@@ -161,6 +178,7 @@ def check_length(model: Model, settings: Settings) -> None:
             f"length is {settings.length}, of which this model's special tokens take {model.tokens.added}: "
             "choose a larger --length"
         )
+    return settings
 
 
 def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headscope.studies.labels import RATES
+from headscope.studies.labels import OF_WORDS, RATES
 from headscope.studies.result import Study
 from headscope.types import Bools, Floats
 
@@ -113,7 +113,8 @@ def half_correlations(study: Study) -> dict[str, list[float]]:
     if len(occupied) < 2:
         return {}
     random = np.random.default_rng(0)  # the same halves every time
-    found: dict[str, list[float]] = {name: [] for name in BETWEEN_HALVES}
+    measured = [name for name in BETWEEN_HALVES if not (study.of_images and name in OF_WORDS)]
+    found: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(HALVINGS):
         shuffled = random.permutation(occupied)
         halves = shuffled[: len(shuffled) // 2], shuffled[len(shuffled) // 2 :]

@@ -15,8 +15,9 @@ from headscope.errors import ReadingError
 from headscope.page.codes import Precision, choose, layer_bytes
 from headscope.page.explorer.pieces import pieces
 from headscope.page.html import asset, embedded, environment, policy, slug, whole
-from headscope.page.words import MANIFEST, plain, visible
+from headscope.page.words import IMAGE_WORDS, MANIFEST, OF_TEXTS, plain, visible
 from headscope.readings.reading import SUM, Head, Reading
+from headscope.studies.labels import of_images
 
 SCRIPTS = ("data", "draw", "state", "maps", "overview", "text", "layers", "save", "main")
 SHORTCUTS = (
@@ -136,14 +137,16 @@ def _held(reading: Reading, kept: Precision, size: int) -> list[tuple[str, str]]
 
 def _manifest(about: dict[str, Any]) -> list[tuple[str, str]]:
     names = {name: label for group in MANIFEST.values() for name, label in group.items()}
+    said = IMAGE_WORDS if of_images(about) else {}
     rows = []
     for name in ENTRIES:
         value = about.get(name)
-        if value is None or value == "":
+        if value is None or value == "" or (said and name in OF_TEXTS):
             continue
         if name == "causal":
             value = bool(value)
         if isinstance(value, dict):
             value = ", ".join(f"{key} {inner}" for key, inner in value.items())
-        rows.append((names.get(name, name), plain(value)))
+        label = names.get(name, name)
+        rows.append((said.get(label, label), plain(value)))
     return rows

@@ -7,6 +7,7 @@ import unicodedata
 
 from headscope.page.words import visible
 from headscope.readings.reading import Reading
+from headscope.studies.labels import of_images
 
 KEPT = "\n\t"
 
@@ -55,6 +56,8 @@ def _seen(shown: str) -> str:
 def _between(reading: Reading, k: int) -> str:
     if k == 0:
         return ""
+    if of_images(reading.data.attrs) and re.fullmatch(r"r\d+c0", str(reading.data["token"].values[k])):
+        return "\n"  # the rows of an image are lines
     word = reading.data["word"].values
     return "" if word[k] == word[k - 1] else " "
 

@@ -1,0 +1,386 @@
+"""Head characters: each criterion from both sides, on studies whose sums are made by hand."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import headscope
+from headscope.errors import StudyError
+from headscope.model.model import Model
+from headscope.studies.characters import CHARACTERS, MIN_BLOCKS, NAMES, PREFERENCES, Z, characters, counts
+from headscope.studies.head_table import ordered
+from headscope.studies.result import Study
+from headscope.studies.run import study as run
+from tests.planted import ALL, EQUAL, NEAR, SAME, SHUFFLED, TEXTS, VARIED, Planted, at_odds, planted
+from tests.synthetic import random_study
+
+DOCS = Path(__file__).parent.parent / "docs" / "characters.md"
+PREFERRED = tuple(preference.name for preference in PREFERENCES)
+
+
+def only(head: Planted, **changes: Any) -> pd.Series:
+    """What one planted head is found to be."""
+    return characters(planted([head], **changes)).iloc[0]
+
+
+def called(*heads: Planted, **changes: Any) -> list[str]:
+    """What these planted heads are called."""
+    names: list[str] = characters(planted(heads, **changes))["character"].tolist()
+    return names
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def test_names_and_their_order() -> None:
+    assert NAMES == (
+        "repeat-token", "local", "within-sentence", "one-token", "long-range", "diffuse", "silent", "undecided",
+    )  # fmt: skip
+    assert "duplicate-token head" in CHARACTERS[0].about
+    for character in CHARACTERS:
+        assert character.about.endswith(".")
+        assert character.criterion.endswith(".")
+
+
+def test_each_character_is_hit() -> None:
+    table = characters(planted(*VARIED))
+    assert table["character"].tolist() == list(NAMES)
+    assert counts(table).tolist() == [1] * len(NAMES)
+    assert table["also"].tolist() == [()] * len(NAMES)
+    assert table["description"].tolist() == [
+        "repeat-token: 30 % of its pairs join equal tokens (chance 1.0 %)",
+        "local: 50 % of its pairs are at most 2 tokens apart (chance 3.9 %), on average 12 (chance 34)",
+        "within-sentence: 80 % of its pairs lie within one sentence (chance 30 %)",
+        "one-token: 70 % of a text's pairs include one token (chance 20 %)",
+        "long-range: its pairs are 50 tokens apart on average (chance 34)",
+        "diffuse: 50 % of all pairs are high, no rate is far from chance",
+        "silent: no high pairs",
+        "undecided: nearest to repeat-token, not enough: 3.0 % of its pairs join equal tokens (chance 1.0 %)",
+    ]
+
+
+def test_columns_and_numbers() -> None:
+    table = characters(planted(*VARIED))
+    rates = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share", "near_share")
+    named = ["layer", "head", "name", "character", "also", "description", "pairs", "pairs_per_text"]
+    assert set(named + [f"{name}{part}" for name in rates for part in ("", "_error", "_chance")]) <= set(table.columns)
+    assert table["name"].tolist() == [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
+    first = table.iloc[0]
+    assert (first["pairs"], first["pairs_per_text"], first["pair_share"]) == (2_000_000, 100, 2_000_000 / (20 * ALL))
+    assert first["repeat_rate"] == pytest.approx(0.3)
+    assert [first[f"{name}_chance"] for name in rates] == pytest.approx([EQUAL, SAME, 34, SHUFFLED, NEAR], rel=1e-4)
+    assert first["strength"] == pytest.approx(math.log((0.3 / 0.7) / (0.01 / 0.99)) / math.log(6))
+    assert math.isnan(table["strength"][5])
+    assert table.iloc[6][list(rates)].isna().all()
+
+
+def test_near_pairs_are_those_of_the_distances_and_their_error_is_the_jackknife() -> None:
+    study = random_study(3, texts=60)
+    table = characters(study)
+    tokens = np.repeat(study.data["tokens"].values, study.data["window_tokens"].values)
+    apart = [j - i for n in tokens for i in range(n) for j in range(i + 1, n)]
+    assert table["near_share_chance"].tolist() == pytest.approx([np.mean(np.array(apart) <= 2)] * len(table))
+    near = study.data["distance_blocks"].values[..., :2].sum(-1).reshape(20, -1)
+    pairs = study.data["pairs_blocks"].values.reshape(20, -1)
+    assert table["near_share"].tolist() == pytest.approx((near.sum(0) / pairs.sum(0)).tolist())
+    used = np.flatnonzero(study.data["texts_blocks"].values)
+    without = np.array([(near.sum(0) - near[g]) / (pairs.sum(0) - pairs[g]) for g in used])
+    expected = np.sqrt((len(used) - 1) / len(used) * ((without - without.mean(0)) ** 2).sum(0))
+    assert table["near_share_error"].tolist() == pytest.approx(expected.tolist())
+    assert table["repeat_rate_error"].tolist() == pytest.approx(study.standard_error("repeat_rate").values.ravel())
+
+
+# -- how large an effect must be ---------------------------------------------------------------------------------------
+
+EDGES = {
+    "repeat-token": ("equal", at_odds(6, EQUAL)),
+    "local": ("near", at_odds(8, NEAR)),  # and not far apart on average
+    "within-sentence": ("same", at_odds(4, SAME)),
+    "one-token": ("dominant", at_odds(3, SHUFFLED)),
+    "long-range": ("distance", 1.2 * 34),
+}
+"""what has to be how large, worked out from what chance gives"""
+
+
+def test_effects_are_large_enough_or_not() -> None:
+    close = {"near": {"distance": 12.0}}
+    above, below = (
+        [Planted(**{rate: edge * k} | close.get(rate, {})) for rate, edge in EDGES.values()] for k in (1.0001, 0.9999)
+    )
+    table = characters(planted(above, below))
+    assert table["character"].tolist() == [*EDGES, *["undecided"] * len(EDGES)]
+    assert table["strength"][: len(EDGES)].tolist() == pytest.approx([1] * len(EDGES), abs=0.01)
+
+
+def test_neighbours_are_close_on_average_too() -> None:
+    table = characters(planted([Planted(near=0.3, distance=17), Planted(near=0.3, distance=17.01)]))
+    assert table["character"].tolist() == ["local", "undecided"]
+    assert table["description"][1].startswith("undecided: nearest to local, not enough: 30 % of its pairs")
+
+
+def test_no_odds_are_infinite() -> None:
+    head = only(Planted(equal=1.0))
+    assert head["strength"] == pytest.approx(math.log(999 * 99) / math.log(6), rel=1e-6)
+
+
+# -- how certain it must be --------------------------------------------------------------------------------------------
+
+
+def test_an_effect_is_certain_enough_or_not() -> None:
+    # Shares that swing by d around their mean over 20 blocks of one size have a standard error of d / √19.
+    edge = (0.2 - EQUAL) * math.sqrt(19) / Z
+    table = characters(planted([Planted(equal=0.2, swing={"equal": edge * k}) for k in (0.999, 1.001)]))
+    (_, sure), (_, unsure) = table.iterrows()
+    assert sure["repeat_rate_error"] == pytest.approx((0.2 - EQUAL) / Z, rel=0.01)
+    assert sure["character"] == "repeat-token"
+    assert unsure["character"] == "undecided"
+    assert unsure["description"].startswith("undecided: nearest to repeat-token, not certain: 20 %")
+
+
+def test_it_takes_enough_blocks() -> None:
+    assert only(Planted(equal=0.2), blocks=MIN_BLOCKS)["character"] == "repeat-token"
+    assert only(Planted(equal=0.2), blocks=MIN_BLOCKS - 1)["character"] == "undecided"
+
+
+def test_one_block_has_no_errors_and_no_preferences() -> None:
+    table = characters(planted(*VARIED, blocks=1))
+    assert table["character"].tolist() == [*["undecided"] * 5, "diffuse", "silent", "undecided"]
+    assert table["repeat_rate_error"].isna().all()
+    assert table["also"].tolist() == [()] * 8
+
+
+def test_chance_moves_with_the_texts() -> None:
+    """Certain is the difference: texts of long sentences raise a rate and its chance alike."""
+    together = only(Planted(same=0.64, swing={"same": 0.3}), all_same_swing=0.3)
+    assert Z * together["same_sentence_rate_error"] > 0.64 - SAME
+    assert together["character"] == "within-sentence"
+    against = Planted(same=0.65, swing={"same": -0.25})
+    assert only(against)["character"] == "within-sentence"
+    assert only(against, all_same_swing=0.25)["character"] == "undecided"
+
+
+# -- heads without a preference ----------------------------------------------------------------------------------------
+
+
+def test_many_pairs_or_not() -> None:
+    assert called(Planted(pairs=ALL // 10), Planted(pairs=ALL // 10 - 1)) == ["diffuse", "undecided"]
+
+
+def test_diffuse_heads_have_no_rate_far_below_chance_either() -> None:
+    below = {
+        "equal": at_odds(1 / 6, EQUAL),
+        "near": at_odds(1 / 8, NEAR),
+        "same": at_odds(1 / 4, SAME),
+        "dominant": at_odds(1 / 3, SHUFFLED),
+        "distance": 34 / 1.2,
+    }
+    inside, outside = (
+        [Planted(pairs=ALL // 2, **{rate: edge * k}) for rate, edge in below.items()]  # type: ignore[arg-type]
+        for k in (1.01, 0.99)
+    )
+    assert called(*inside, *outside) == ["diffuse"] * 5 + ["undecided"] * 5
+
+
+def test_a_preference_comes_before_many_pairs() -> None:
+    sure = Planted(pairs=ALL // 2, equal=0.2)
+    unsure = Planted(pairs=ALL // 2, equal=0.2, swing={"equal": 0.19})  # large, and so not near chance
+    assert called(sure, unsure) == ["repeat-token", "undecided"]
+
+
+def test_too_few_pairs_to_speak_of() -> None:
+    few, enough = Planted(pairs=2 * TEXTS - 1, equal=0.5), Planted(pairs=2 * TEXTS, equal=0.5)
+    table = characters(planted([few, enough]))
+    assert table["character"].tolist() == ["silent", "repeat-token"]
+    assert table["also"][0] == ()
+    assert table["description"][0] == "silent: 2.0 high pairs a text"
+
+
+def test_nothing_above_chance() -> None:
+    head = only(Planted(equal=0.005, near=0.02, same=0.1, dominant=0.1, distance=20))
+    assert head["description"] == "undecided: no rate is above chance"
+
+
+# -- several at once ---------------------------------------------------------------------------------------------------
+
+
+def test_the_strongest_is_the_character_and_the_others_follow_in_order() -> None:
+    """Strength is in units of each one's own criterion, so a smaller odds ratio can be the stronger effect."""
+    head = only(
+        Planted(equal=at_odds(6**1.2, EQUAL), near=at_odds(8**1.1, NEAR), same=at_odds(4**1.3, SAME), distance=15)
+    )
+    assert head["character"] == "within-sentence"
+    assert head["also"] == ("repeat-token", "local")
+    other = only(
+        Planted(equal=at_odds(6**1.2, EQUAL), near=at_odds(8**1.4, NEAR), same=at_odds(4**1.3, SAME), distance=15)
+    )
+    assert (other["character"], other["also"]) == ("local", ("within-sentence", "repeat-token"))
+    assert other["strength"] == pytest.approx(1.4, abs=0.001)
+
+
+def test_what_is_not_certain_is_not_named_beside() -> None:
+    head = only(Planted(equal=0.5, same=0.65, swing={"same": 0.34}))
+    assert (head["character"], head["also"]) == ("repeat-token", ())
+
+
+# -- what cannot be measured -------------------------------------------------------------------------------------------
+
+
+def without(study: Study, *names: str) -> Study:
+    """The same study, where nothing is known of these sums: as of texts without tokens or sentences."""
+    unknown = {name: xr.full_like(study.data[name], np.nan, dtype=float) for name in names}
+    blocked = {f"{name}_blocks": xr.full_like(study.data[f"{name}_blocks"], np.nan, dtype=float) for name in names}
+    rates = {name: xr.full_like(study.data[name], np.nan) for name in ("repeat_rate", "same_sentence_rate")}
+    return Study(study.data.assign(unknown | blocked | rates))
+
+
+def test_rates_that_are_not_there_never_decide() -> None:
+    study = planted(
+        [Planted(equal=0.5, same=0.9, near=0.4, distance=12), Planted(equal=0.5), Planted(pairs=ALL // 2, same=0.9)]
+    )
+    unknown = without(study, "equal", "same", "all_equal", "all_same")
+    table = characters(unknown)
+    assert table["repeat_rate"].isna().all()
+    assert table["character"].tolist() == ["local", "undecided", "diffuse"]
+    assert table["also"].tolist() == [()] * 3
+    assert characters(study)["character"].tolist() == ["repeat-token", "repeat-token", "within-sentence"]
+
+
+def test_chance_that_leaves_no_room_never_decides() -> None:
+    study = planted([Planted(equal=0.5, same=1.0)])
+    data = study.data
+    one_sentence = data.assign(all_same=data["all_pairs"], all_same_blocks=data["all_pairs_blocks"])
+    assert characters(Study(one_sentence)).iloc[0]["also"] == ()
+    no_repeats = data.assign(all_equal=data["all_equal"] * 0, all_equal_blocks=data["all_equal_blocks"] * 0)
+    without_repeats = characters(Study(no_repeats)).iloc[0]
+    assert (without_repeats["character"], without_repeats["also"]) == ("within-sentence", ())
+    no_sample = data.assign(
+        {f"shuffled_share_{part}{end}": data[f"shuffled_share_{part}{end}"] * 0
+         for part in ("sum", "texts") for end in ("", "_blocks")}
+    )  # fmt: skip
+    found = characters(Study(no_sample)).iloc[0]
+    assert math.isnan(found["dominant_share_chance"])
+    assert (found["character"], found["also"]) == ("within-sentence", ("repeat-token",))
+
+
+def test_no_texts_at_all() -> None:
+    table = characters(planted([Planted(pairs=0)], blocks=0))
+    assert table["character"].tolist() == ["silent"]
+    assert table["pairs_per_text"].isna().all()
+
+
+# -- which heads -------------------------------------------------------------------------------------------------------
+
+
+def same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(one.reset_index(drop=True), other.reset_index(drop=True), check_dtype=False)
+
+
+def test_selected_heads_stay_what_they_are_in_any_order() -> None:
+    study = planted(*VARIED)
+    whole = characters(study)
+    same_rows(characters(study.select(heads=[3, 1])), whole[whole["head"].isin([1, 3])])
+    same_rows(characters(study.select(layers=[1, 0], heads=[2, 0])), whole[whole["head"].isin([0, 2])])
+    same_rows(characters(study.select(layers=1)), whole[whole["layer"] == 1])
+
+
+def test_layers_keep_their_numbers() -> None:
+    study = planted(*VARIED)
+    table = characters(Study(study.data.assign_coords(layer=[3, 7])))
+    assert table["name"].tolist() == [f"L{layer}H{head}" for layer in (3, 7) for head in range(4)]
+    assert table["layer"].tolist() == [3] * 4 + [7] * 4
+    assert table["character"].tolist() == list(NAMES)
+
+
+def test_causal_models_are_judged_alike() -> None:
+    same_rows(characters(planted(*VARIED, causal=1)), characters(planted(*VARIED)))
+
+
+def test_a_study_file_gives_the_same(tmp_path: Path) -> None:
+    study = planted(*VARIED)
+    same_rows(headscope.characters(headscope.open_study(study.save(tmp_path / "a.nc"))), characters(study))
+
+
+SHARES = st.floats(0, 1)
+HEADS = st.builds(
+    Planted,
+    pairs=st.sampled_from([0, 1, 1500, 5000, 100_000, ALL // 2, ALL]),
+    equal=SHARES,
+    near=st.floats(0, 0.4),
+    same=SHARES,
+    dominant=SHARES,
+    distance=st.floats(5, 50),
+    swing=st.dictionaries(st.sampled_from(["equal", "same", "dominant"]), st.floats(-0.5, 0.5), max_size=2),
+)
+
+
+@settings(max_examples=15, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(st.lists(HEADS, min_size=2, max_size=4), st.integers(1, 20), st.randoms())
+def test_every_head_has_one_character_whatever_its_place(heads: list[Planted], blocks: int, random: Any) -> None:
+    table = characters(planted(heads, blocks=blocks))
+    assert len(table) == len(heads)
+    assert set(table["character"]) <= set(NAMES)
+    assert counts(table).index.tolist() == list(NAMES)
+    assert counts(table).sum() == len(heads)
+    for head in table.itertuples():
+        assert head.character not in head.also
+        assert set(head.also) <= set(PREFERRED)
+        assert not head.also or head.character in PREFERRED
+        assert math.isnan(head.strength) == (head.character not in PREFERRED)
+        assert head.description.startswith(f"{head.character}: ")
+    order = list(range(len(heads)))
+    random.shuffle(order)
+    shuffled = characters(planted([heads[k] for k in order], blocks=blocks))
+    assert [table["description"][k] for k in order] == shuffled["description"].tolist()
+
+
+# -- real heads, and the page that explains ----------------------------------------------------------------------------
+
+
+def test_the_bundled_model_and_the_examples_of_the_docs(minilm: Model) -> None:
+    table = characters(run(minilm, headscope.documents())).set_index("name")
+    assert table.loc["L1H6", "character"] == "repeat-token"
+    assert table.loc["L1H2", "character"] in ("within-sentence", "local")
+    assert (table[table["layer"] == 5]["character"] == "diffuse").all()
+    examples = re.findall(r"^\| (L\d+H\d+) \| (.*) \| (.*)\|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(examples) == 6
+    for name, description, also in examples:
+        assert table.loc[name, "description"] == description
+        assert ", ".join(table.loc[name, "also"]) == also.strip()
+
+
+def test_heads_that_write_at_random_prefer_nothing() -> None:
+    table = characters(random_study(1, layers=3, heads=8, texts=200, length=48))
+    assert counts(table)["diffuse"] == 24
+
+
+def test_the_docs_say_the_same() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    for character in CHARACTERS:
+        assert f"| `{character.name}` | {character.about} | {character.criterion} |" in text
+    assert f"more than {Z} standard errors" in text
+    assert f"at least {MIN_BLOCKS} blocks" in text
+
+
+# -- the table in an order ---------------------------------------------------------------------------------------------
+
+
+def test_order_by_a_column() -> None:
+    table = characters(planted(*VARIED[::-1]))
+    assert ordered(table, None) is table
+    assert ordered(table, "repeat_rate")["repeat_rate"].dropna().is_monotonic_decreasing
+    assert ordered(table, "repeat_rate")["character"].tolist()[-1] == "silent"
+    assert ordered(table, "character")["character"].tolist() == list(NAMES)
+    assert ordered(ordered(table, "pairs"), "layer")["layer"].tolist() == [0] * 4 + [1] * 4
+    for unknown in ("nothing", "also", "description"):
+        with pytest.raises(StudyError, match=f"unknown column '{unknown}'; there are: layer, head, name"):
+            ordered(table, unknown)

@@ -1,0 +1,127 @@
+"""The map of head characters in the report, as text and in a browser; and the line in a notebook's card."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headscope.page.card import study_card
+from headscope.page.characters import LOOKS, character_map
+from headscope.page.colours import contrast, ink
+from headscope.page.report import report
+from headscope.studies.characters import CHARACTERS, NAMES, characters
+from headscope.studies.result import Study
+from tests.planted import VARIED, Planted, planted
+
+if TYPE_CHECKING:
+    from tests.browser import PageOpener
+
+BOTH = Planted(equal=0.4, same=0.9)
+"""a head with two characters"""
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return planted(*VARIED, [BOTH, Planted(), Planted(), Planted(pairs=0)])
+
+
+@pytest.fixture(scope="module")
+def html(study: Study) -> str:
+    return report(study, [], [])
+
+
+def test_every_character_has_a_letter_and_colours_that_can_be_read() -> None:
+    assert tuple(LOOKS) == NAMES
+    assert len({letter for letter, _, _ in LOOKS.values()}) == len(NAMES)
+    for theme in (1, 2):
+        colours = [look[theme] for look in LOOKS.values()]
+        assert len(set(colours)) == len(NAMES)
+        assert min(contrast(colour, ink(colour)) for colour in colours) >= 4.5
+
+
+def test_the_map_is_that_of_the_table(study: Study) -> None:
+    drawn = character_map(study)
+    table = characters(study)
+    assert [cell.kind.character.name for cell in drawn.cells] == table["character"].tolist()
+    assert [cell.index for cell in drawn.cells] == list(range(12))
+    assert drawn.cells[8].about.endswith("join equal tokens (chance 1.0 %); also within-sentence")
+    assert [kind.heads for kind in drawn.kinds] == [2, 1, 1, 1, 1, 1, 2, 3]
+    assert drawn.summary.startswith("2 repeat-token, 1 local, ")
+
+
+def test_cells_stand_where_the_study_has_them(study: Study) -> None:
+    """Selected heads in an order of their own, and layers with numbers of their own."""
+    chosen = Study(study.data.assign_coords(layer=[3, 7, 9])).select(heads=[3, 0])
+    drawn = character_map(chosen)
+    assert [layer for layer, _ in drawn.rows] == [3, 7, 9]
+    assert [(cell.name, cell.kind.character.name) for cell in drawn.cells[:4]] == [
+        ("L3H3", "one-token"), ("L3H0", "repeat-token"), ("L7H3", "undecided"), ("L7H0", "long-range"),
+    ]  # fmt: skip
+    assert "L7H0" in report(chosen, [], [])
+
+
+def test_the_card_counts(study: Study) -> None:
+    assert character_map(study).summary in study_card(study)
+
+
+@pytest.mark.browser
+def test_the_map_comes_first_and_says_what_each_head_is(html: str, study: Study, page_opener: PageOpener) -> None:
+    opened = page_opener(html)
+    page = opened.page
+    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "character"
+    letters = page.locator("#panel-0 td[data-i]").all_inner_texts()
+    table = characters(study)
+    assert letters == [LOOKS[name][0] for name in table["character"]]
+    page.locator("#panel-0 td[data-i='8']").focus()
+    assert page.locator("#tip > *").all_inner_texts() == [
+        "L2H0", "repeat-token: 40 % of its pairs join equal tokens (chance 1.0 %); also within-sentence",
+        "2,000,000 pairs counted",
+    ]  # fmt: skip
+    labels = page.locator("#panel-0 td[data-i]").evaluate_all("all => all.map((cell) => cell.ariaLabel)")
+    assert all(words in label for words, label in zip(table["description"], labels, strict=True))
+    legend = [tuple(text.split()) for text in page.locator(".kinds-key li").all_inner_texts()]
+    assert legend == [
+        (LOOKS[name][0], name, str(number)) for name, number in zip(NAMES, (2, 1, 1, 1, 1, 1, 2, 3), strict=True)
+    ]
+    page.locator("#panel-0 summary").click()
+    for character in CHARACTERS:
+        assert page.get_by_text(character.criterion).is_visible()
+    assert opened.errors == []
+
+
+@pytest.mark.browser
+def test_the_head_table_has_characters_to_sort_and_filter_by(html: str, study: Study, page_opener: PageOpener) -> None:
+    page = page_opener(html).page
+    table = characters(study)
+    column = page.locator("#table tbody tr:visible > :nth-child(2)")
+    assert column.all_inner_texts() == table["character"].tolist()
+    assert column.nth(4).get_attribute("title") == table["description"][4]
+    button = page.locator("#table th[data-column=character] button")
+    for order in (1, -1):
+        button.click()
+        shown = [NAMES.index(name) for name in column.all_inner_texts()]
+        assert [order * place for place in shown] == sorted(order * place for place in shown)
+    page.locator("#filter").fill("repeat, long-range")
+    assert set(column.all_inner_texts()) == {"repeat-token", "long-range"}
+    assert page.locator("#filtered").inner_text() == "3 of 12 heads"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_differ_and_letters_can_be_read(html: str, scheme: str, page_opener: PageOpener) -> None:
+    page = page_opener(html, color_scheme=scheme, viewport={"width": 390, "height": 800}).page
+    colours = page.locator("#panel-0 td[data-i]").evaluate_all(
+        "all => all.map((cell) => { const s = getComputedStyle(cell); return [s.backgroundColor, s.color]; })"
+    )
+    backgrounds = {background for background, _ in colours[:8]}
+    assert len(backgrounds) == len(NAMES)
+    for pair in colours:
+        background, letter = ("#" + "".join(f"{int(k):02x}" for k in re.findall(r"\d+", each)[:3]) for each in pair)
+        assert contrast(background, letter) >= 4.5
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator("#panel-0 td[data-i='11']").focus()  # pointing would scroll, and scrolling hides
+    box = page.locator("#tip").bounding_box()
+    assert box is not None
+    assert 0 <= box["x"] <= 390 - box["width"]
