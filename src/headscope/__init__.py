@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headscope.comparison.compare import compare
+    from headscope.comparison.result import Comparison
     from headscope.corpus.bundled import examples
     from headscope.corpus.documents import Corpus, Document, documents
     from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingError, Stopped, StudyError
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Character",
+    "Comparison",
     "Corpus",
     "CorpusError",
     "Document",
@@ -41,6 +44,7 @@ __all__ = [
     "Study",
     "StudyError",
     "characters",
+    "compare",
     "documents",
     "examples",
     "findings",
@@ -52,6 +56,8 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "headscope.comparison.compare": ("compare",),
+    "headscope.comparison.result": ("Comparison",),
     "headscope.corpus.bundled": ("examples",),
     "headscope.corpus.documents": ("Corpus", "Document", "documents"),
     "headscope.errors": ("CorpusError", "HeadscopeError", "ModelError", "ReadingError", "Stopped", "StudyError"),

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli import heads, models, options, read, results, study
+from headscope.cli import compare, heads, models, options, read, results, study
 from headscope.errors import HeadscopeError
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 for command in (
-    study.study, read.read, results.findings, heads.heads, results.figures, results.report,
+    study.study, read.read, results.findings, heads.heads, results.figures, results.report, compare.compare,
     models.models, models.anatomy, models.paper,
 ):  # fmt: skip
     app.command()(command)

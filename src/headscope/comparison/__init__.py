@@ -1,0 +1,1 @@
+"""Models side by side: what may be compared, findings, rates over depth, characters, and head by head differences."""
