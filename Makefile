@@ -41,6 +41,7 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/study.py
+	$(BIN)/python benchmarks/routes.py
 	$(BIN)/python benchmarks/explorer.py
 
 clean:

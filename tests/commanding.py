@@ -8,7 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from headscope import cli
+from headscope import cli, output
+from headscope.figures import draw
+
+
+@pytest.fixture
+def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing all eleven figures takes most of a small study's time; where they do not matter, one will do."""
+    monkeypatch.setattr(output, "draw_all", lambda study: {"11b": draw(study, "11b")})
 
 
 class Ran(SimpleNamespace):

@@ -7,9 +7,9 @@ import pytest
 import headscope
 from headscope.model.model import Model
 from tests.browser import chromium, page_opener
-from tests.commanding import headscope_command
+from tests.commanding import headscope_command, one_figure
 
-__all__ = ["chromium", "headscope_command", "minilm", "page_opener"]
+__all__ = ["chromium", "headscope_command", "minilm", "one_figure", "page_opener"]
 
 
 @pytest.fixture(scope="session")

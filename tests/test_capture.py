@@ -151,10 +151,11 @@ class TestObserving:
         assert asked == ["eager", "eager"]
         assert AttentionInterface.get_interface is theirs
 
+    @pytest.mark.parametrize("kind", ["bert", "mpnet"], ids=["registry", "products"])
     @pytest.mark.parametrize("first_out", [0, 1], ids=["overlapping", "nested"])
-    def test_two_models_at_once_see_their_own_layers(self, first_out: int) -> None:
+    def test_two_models_at_once_see_their_own_layers(self, first_out: int, kind: str) -> None:
         before = AttentionInterface.get_interface
-        networks = [tiny.network("bert"), tiny.network("bert", seed=1, num_hidden_layers=3)]
+        networks = [tiny.network(kind), tiny.network(kind, seed=1, num_hidden_layers=3)]
         alone = [seen(network) for network in networks]
         both = [tiny.Seen(), tiny.Seen()]
         contexts = [ExitStack(), ExitStack()]
@@ -168,17 +169,21 @@ class TestObserving:
             tiny.run(network, BATCH)
         contexts[1 - first_out].close()
         assert AttentionInterface.get_interface is before
+        assert not torch.overrides._get_current_function_mode_stack()
         for k, depth in enumerate((2, 3)):
             runs = 1 if k == first_out else 2
             assert both[k].layers == list(range(depth * runs))
             assert all(torch.equal(a, b) for a, b in zip(both[k].outputs, alone[k].outputs * runs, strict=True))
 
-    def test_one_model_watched_twice(self) -> None:
-        network, outer, inner = tiny.network("gpt2", attention="sdpa"), tiny.Seen(), tiny.Seen()
+    @pytest.mark.parametrize("kind", ["gpt2", "bloom"], ids=["registry", "products"])
+    def test_one_model_watched_twice(self, kind: str) -> None:
+        network, outer, inner = tiny.network(kind), tiny.Seen(), tiny.Seen()
+        if kind == "gpt2":
+            network.set_attn_implementation("sdpa")
         with watching(network, outer.sighting, batch=3), watching(network, inner.sighting, batch=3):
             tiny.run(network, BATCH)
         assert outer.layers == inner.layers == [0, 1]
-        assert network.config._attn_implementation == "sdpa"
+        assert network.config._attn_implementation == ("sdpa" if kind == "gpt2" else "eager")
 
     @pytest.mark.parametrize("kind", ["bert", "llama", "modernbert"])
     def test_a_fast_attention_gives_way_to_eager_and_comes_back(self, kind: str) -> None:
@@ -203,9 +208,10 @@ class TestObserving:
         assert all(torch.equal(a, b) for a, b in zip(watched.outputs, quiet.outputs, strict=True))
         assert {name: module.training for name, module in network.named_modules()} == before
 
+    @pytest.mark.parametrize("kind", ["bert", "mpnet"], ids=["registry", "products"])
     @pytest.mark.parametrize("shared", [False, True], ids=["two models", "one model"])
-    def test_threads_see_their_own_runs(self, shared: bool) -> None:
-        networks = [tiny.network("bert"), tiny.network("bert", seed=1)]
+    def test_threads_see_their_own_runs(self, shared: bool, kind: str) -> None:
+        networks = [tiny.network(kind), tiny.network(kind, seed=1)]
         if shared:
             networks[1] = networks[0]
         inputs = [tiny.batch(9, seed=1), tiny.batch(9, seed=2)]

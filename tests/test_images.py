@@ -500,11 +500,6 @@ def test_the_rows_of_an_image_are_lines_on_its_page(model: Model) -> None:
 # The command line, and pages
 
 
-@pytest.fixture
-def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "draw_all", lambda study: {"11b": figures.draw(study, "11b")})
-
-
 @pytest.mark.usefixtures("one_figure")
 def test_study_and_read_on_the_command_line(headscope_command: Any, folder: Path, photos: Path) -> None:
     asked = ("study", str(photos), "--model", str(folder), "--out", "out")

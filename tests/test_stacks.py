@@ -184,6 +184,7 @@ class TestStudies:
         assert sorted(set(study.table()["layer"])) == [1, 3]
         assert headscope.open_study(study.save(tmp_path / "hybrid.nc")).layers == [1, 3]
 
+    @pytest.mark.usefixtures("one_figure")
     def test_everything_made_of_a_hybrids_study_names_its_layers(self, tmp_path: Path) -> None:
         from headscope import output
 
@@ -277,6 +278,7 @@ class TestRefused:
 
 
 class TestCommands:
+    @pytest.mark.usefixtures("one_figure")
     def test_a_study_of_each_stack(self, headscope_command: Any, tmp_path: Path) -> None:
         folder = folder_of("t5", tmp_path / "t5")
         (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS), encoding="utf-8")

@@ -10,6 +10,7 @@ is computed once more from query and key.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,35 +44,63 @@ def through_products(watcher: Watcher, modules: Iterable[torch.nn.Module]) -> It
         for module in modules:
             handles.append(module.register_forward_pre_hook(enter))
             handles.append(module.register_forward_hook(leave, always_call=True))
-        with _Following(watcher, inside):
+        with _told(_Follower(watcher, inside)):
             yield
     finally:
         for handle in handles:
             handle.remove()
 
 
-class _Following(TorchFunctionMode):
-    """Follows each map from its softmax to its product."""
+# torch keeps its modes in a stack, and contexts may end in any order: one mode serves all followers of a thread.
+_thread = threading.local()
+
+
+@contextmanager
+def _told(follower: _Follower) -> Iterator[None]:
+    """Within this context the follower is told of every call of a torch function in this thread."""
+    followers: list[_Follower] = _thread.__dict__.setdefault("followers", [])
+    if not followers:
+        _thread.mode = _Telling()
+        _thread.mode.__enter__()
+    followers.append(follower)
+    try:
+        yield
+    finally:
+        followers.remove(follower)
+        if not followers:
+            _thread.mode.__exit__(None, None, None)
+
+
+class _Telling(TorchFunctionMode):
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        options = kwargs or {}
+        result = function(*args, **options)
+        if isinstance(result, Tensor):
+            for follower in tuple(_thread.followers):
+                follower.hear(getattr(function, "__name__", ""), args, options, result)
+        return result
+
+
+class _Follower:
+    """Follows each map of one network from its softmax to its product."""
 
     def __init__(self, watcher: Watcher, inside: list[torch.nn.Module]) -> None:
-        super().__init__()
         self.watcher, self.inside = watcher, inside
         self.forms: list[Tensor] = []
         """the map last seen, in every form it has taken since"""
         self.born: list[torch.nn.Module] = []
         """the modules in which its softmax was, outermost first"""
 
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        options = kwargs or {}
-        result = function(*args, **options)
-        if self.inside and not self.watcher.in_registry and isinstance(result, Tensor):
-            placed = self._follow(getattr(function, "__name__", ""), args, options, result)
-            if placed is not None:
-                self.forms.clear()
-                self.watcher.report(Sighting(self._owner(), *placed, "products"))
-        return result
+    def hear(self, name: str, args: tuple[Any, ...], options: dict[str, Any], result: Tensor) -> None:
+        """One call of a torch function."""
+        if not self.inside or self.watcher.in_registry:
+            return
+        placed = self._follow(name, args, options, result)
+        if placed is not None:
+            self.forms.clear()
+            self.watcher.report(Sighting(self._owner(), *placed, "products"))
 
     def _follow(self, name: str, args: tuple[Any, ...], options: dict[str, Any], result: Tensor) -> Placed | None:
         if name == "softmax":
