@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headscope.errors import ReadingError, StudyError
+from headscope.errors import HeadscopeError, ReadingError, StudyError
 from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, drawings, save, svg
 from headscope.page.report import Plate, report
 from headscope.readings.files import is_reading, open_reading
@@ -94,13 +94,18 @@ def write_text(path: Path, text: str) -> None:
     write_whole(path, text.encode("utf-8", "replace"), StudyError)
 
 
-def check_page(path: Path) -> None:
-    """Refuse to write a page over a file that is none of ours, before anything is computed."""
+def check_ours(path: Path, error: type[HeadscopeError]) -> None:
+    """Refuse to write a page over a file that is none of ours."""
     try:
         if path.exists() and GENERATOR not in path.open("rb").read(PEEK):
-            raise ReadingError(f"{path} is there and is no page of headscope: choose another name with --out")
-    except OSError as error:
-        raise ReadingError(f"{path}: cannot write there: {error.strerror or error}") from None
+            raise error(f"{path} is there and is no page of headscope: choose another name with --out")
+    except OSError as reason:
+        raise error(f"{path}: cannot write there: {reason.strerror or reason}") from None
+
+
+def check_page(path: Path) -> None:
+    """Refuse a place where a reading's page cannot be written, before anything is computed."""
+    check_ours(path, ReadingError)
     if not path.parent.is_dir():
         raise ReadingError(f"{path}: there is no folder {path.parent}: make it, or choose another with --out")
 

@@ -10,7 +10,7 @@ from headscope.comparison.result import Comparison
 from headscope.errors import StudyError
 from headscope.figures.comparison import draw_comparison
 from headscope.figures.files import FORMATS, save
-from headscope.output import GENERATOR, PEEK
+from headscope.output import check_ours
 from headscope.studies.result import FILE
 from headscope.writing import write_whole
 
@@ -30,7 +30,7 @@ def prepare(folder: Path, formats: Sequence[str] = FORMATS) -> None:
         raise StudyError(
             f"{folder}: cannot write there: {error.strerror or error}. Choose another with --out"
         ) from None
-    _check_page(folder / PAGE)
+    check_ours(folder / PAGE, StudyError)
 
 
 def write(made: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -50,16 +50,8 @@ def write(made: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> l
 
 def write_page(path: Path, html: str) -> Path:
     """Write a page, but never over a file that is none of ours."""
-    _check_page(path)
+    check_ours(path, StudyError)
     return write_whole(path, _bytes(html), StudyError)
-
-
-def _check_page(path: Path) -> None:
-    try:
-        if path.exists() and GENERATOR not in path.open("rb").read(PEEK):
-            raise StudyError(f"{path} is there and is no page of headscope: choose another place")
-    except OSError as error:
-        raise StudyError(f"{path}: cannot write there: {error.strerror or error}") from None
 
 
 def _bytes(text: str) -> bytes:

@@ -46,5 +46,24 @@ const base = (() => {
     setTimeout(() => URL.revokeObjectURL(address), 10000);
   }
 
-  return { root, theme, themes, element, count, download };
+  // -- paper: what is folded on the screen is printed whole -----------------------------------------------------------
+  function printing() {
+    const opened = new Set();
+    function unfold(on) {
+      if (on) {
+        for (const part of document.querySelectorAll("details:not([open])")) {
+          part.open = true;
+          opened.add(part);
+        }
+      } else {
+        for (const part of opened) part.open = false;
+        opened.clear();
+      }
+    }
+    matchMedia("print").addEventListener("change", (event) => unfold(event.matches));
+    addEventListener("beforeprint", () => unfold(true));
+    addEventListener("afterprint", () => unfold(false));
+  }
+
+  return { root, theme, themes, element, count, download, printing };
 })();

@@ -268,25 +268,6 @@
     return `${text.join("\n")}\n`;
   }
 
-  // -- paper: what is folded on the screen is printed whole -----------------------------------------------------------
-  function printing() {
-    const opened = new Set();
-    function unfold(on) {
-      if (on) {
-        for (const part of document.querySelectorAll("details:not([open])")) {
-          part.open = true;
-          opened.add(part);
-        }
-      } else {
-        for (const part of opened) part.open = false;
-        opened.clear();
-      }
-    }
-    matchMedia("print").addEventListener("change", (event) => unfold(event.matches));
-    addEventListener("beforeprint", () => unfold(true));
-    addEventListener("afterprint", () => unfold(false));
-  }
-
   document.addEventListener("DOMContentLoaded", () => {
     const data = JSON.parse(document.getElementById("data").textContent);
     const tip = hints();
@@ -294,6 +275,6 @@
     findings(tip);
     curves(data, tip);
     heads(data, tip);
-    printing();
+    base.printing();
   });
 })();
