@@ -136,6 +136,7 @@ class TestStudies:
             about = study.manifest
             assert (about["stack"], about["causal"]) == (stack, int(stack == "decoder"))
             assert study.layers == [0, 1]
+            assert f": {stack}, 2 layers × 4 heads" in repr(study)
             assert study.texts == len(TEXTS)
             assert int(study.data["pairs"].sum()) > 0
             np.testing.assert_array_equal(study.data["texts_blocks"], made["encoder"].data["texts_blocks"])
@@ -180,6 +181,7 @@ class TestStudies:
     def test_a_hybrid_keeps_the_numbers_of_its_layers(self, tmp_path: Path) -> None:
         study = headscope.study(tiny.model("jamba"), TEXTS, length=16)
         assert study.layers == [1, 3]
+        assert ": 2 layers × 4 heads" in repr(study)
         assert (study.manifest["layers"], study.manifest["depth"]) == (2, 4)
         assert sorted(set(study.table()["layer"])) == [1, 3]
         assert headscope.open_study(study.save(tmp_path / "hybrid.nc")).layers == [1, 3]
@@ -223,6 +225,7 @@ class TestReadings:
     def test_cross_attention_has_outputs_and_pairs_but_no_maps(self) -> None:
         reading = headscope.read(tiny.model("t5").on("cross"), "the cat sat. the owl met the cat.", length=30)
         assert len(reading.pairs()) > 0
+        assert "cross, 2 layers" in repr(reading)
         assert "attention" not in reading.data
         assert "L1" in reading.page()
 

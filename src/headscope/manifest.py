@@ -26,6 +26,7 @@ def of_model(model: Model) -> dict[str, Any]:
         "first_special_token": first,
         "first_token_role": role,
         "stack": model.anatomy.stack,
+        "stacks": "+".join(model.stacks),
         "causal": int(model.anatomy.causal),
         "layers": model.anatomy.layers,
         "depth": model.anatomy.depth,

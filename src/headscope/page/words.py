@@ -50,6 +50,7 @@ MANIFEST = {
         "model": "Model",
         "model_type": "Architecture",
         "stack": "Stack",
+        "stacks": "Stacks that can be watched",
         "layers": "Layers with attention",
         "depth": "Layers in all",
         "heads": "Heads in a layer",

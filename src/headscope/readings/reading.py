@@ -18,6 +18,7 @@ import xarray as xr
 
 from headscope import similarity as equations
 from headscope.errors import ReadingError
+from headscope.studies.labels import shape_in_words
 from headscope.types import Floats, Ints
 from headscope.writing import write_whole
 
@@ -72,7 +73,7 @@ class Reading:
     @property
     def size(self) -> str:
         """Layers, heads and tokens in words."""
-        return f"{len(self.layers)} layers × {len(self.heads)} heads, {len(self)} tokens"
+        return f"{shape_in_words(self.data.attrs, len(self.layers), len(self.heads))}, {len(self)} tokens"
 
     def __len__(self) -> int:
         """The number of tokens."""

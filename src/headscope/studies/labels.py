@@ -29,6 +29,12 @@ OF_WORDS = ("repeat_rate", "repeat_rate_in_sentence", "same_sentence_rate")
 """rates that speak of words and sentences: of images they are not measured, and NaN"""
 
 
+def shape_in_words(attributes: Mapping[str, Any], layers: int, heads: int) -> str:
+    """Layers and heads, and of a model with several stacks which of them it is."""
+    stack = f"{attributes['stack']}, " if "+" in str(attributes.get("stacks", "")) else ""
+    return f"{stack}{layers} layers × {heads} heads"
+
+
 def of_images(attributes: Mapping[Any, Any]) -> bool:
     """Whether a manifest says that the tokens are patches of images; older ones say nothing, and are of texts."""
     return str(attributes.get("modality", "text")) == "image"

@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from headscope.errors import StudyError
-from headscope.studies.labels import OF_WORDS, RATES, derived, of_images, ratio
+from headscope.studies.labels import OF_WORDS, RATES, derived, of_images, ratio, shape_in_words
 from headscope.tally.quantities import BY_NAME
 from headscope.types import Floats
 from headscope.writing import replacing
@@ -80,7 +80,7 @@ class Study:
     @property
     def size(self) -> str:
         """Layers and heads in words."""
-        return f"{len(self.layers)} layers × {len(self.heads)} heads"
+        return shape_in_words(self.data.attrs, len(self.layers), len(self.heads))
 
     @property
     def whole(self) -> bool:

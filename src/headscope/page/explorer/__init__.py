@@ -17,7 +17,7 @@ from headscope.page.explorer.pieces import pieces
 from headscope.page.html import asset, embedded, environment, policy, slug, whole
 from headscope.page.words import IMAGE_WORDS, MANIFEST, OF_TEXTS, plain, visible
 from headscope.readings.reading import SUM, Head, Reading
-from headscope.studies.labels import of_images
+from headscope.studies.labels import of_images, shape_in_words
 
 SCRIPTS = ("data", "draw", "state", "maps", "overview", "text", "layers", "save", "main")
 SHORTCUTS = (
@@ -51,7 +51,7 @@ def explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Hea
     template = environment().from_string(asset("explorer/page.html"))
     page = template.render(
         about=about,
-        facts=f"{len(reading.layers)} layers × {len(reading.heads)} heads · {_tokens(reading)}",
+        facts=f"{shape_in_words(reading.data.attrs, len(reading.layers), len(reading.heads))} · {_tokens(reading)}",
         layers=reading.layers,
         heads=reading.heads,
         attention=reading.has_attention,
