@@ -6,6 +6,7 @@ returned while the model ran; and the model's result is, bit for bit, what it is
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,8 +90,6 @@ def result(model: Model, made: Batch) -> torch.Tensor:
 
 
 def _caches(network: Any) -> bool:
-    import inspect
-
     return "use_cache" in inspect.signature(network.forward).parameters
 
 

@@ -186,6 +186,19 @@ class TestStudies:
         assert sorted(set(study.table()["layer"])) == [1, 3]
         assert headscope.open_study(study.save(tmp_path / "hybrid.nc")).layers == [1, 3]
 
+    @pytest.mark.parametrize("way", ["reference", "vectorized", "reading"])
+    def test_an_error_names_the_true_layer(self, way: str) -> None:
+        model = tiny.model("jamba")
+        with torch.no_grad():
+            model.network.layers[3].self_attn.v_proj.weight.fill_(float("inf"))
+        run = {
+            "reading": lambda: headscope.read(model, TEXTS[0], length=16),
+            "reference": lambda: headscope.study(model, TEXTS, length=16, kernel="reference"),
+            "vectorized": lambda: headscope.study(model, TEXTS, length=16, kernel="vectorized"),
+        }[way]
+        with pytest.raises(ModelError, match="head L3H0 are not finite"):
+            run()
+
     @pytest.mark.usefixtures("one_figure")
     def test_everything_made_of_a_hybrids_study_names_its_layers(self, tmp_path: Path) -> None:
         from headscope import output
@@ -276,8 +289,8 @@ class TestRefused:
     def test_a_model_that_wants_images(self) -> None:
         vit = AutoModel.from_config(AutoConfig.for_model("vit", hidden_size=32, num_attention_heads=4,
                                                          num_hidden_layers=1, image_size=8, patch_size=4))  # fmt: skip
-        with pytest.raises(ModelError):
-            _ = headscope.load(vit, tiny.tokenizer()).anatomy
+        with pytest.raises(ModelError, match="reads images and needs an image processor"):
+            headscope.load(vit, tiny.tokenizer())
 
 
 class TestCommands:

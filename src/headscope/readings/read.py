@@ -127,7 +127,7 @@ def _observed(model: Model, batch: Batch) -> tuple[Floats, Floats]:
     def see(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         kept = _plain(output[0])
         if not np.isfinite(kept).all():
-            raise not_finite(layer, int(np.flatnonzero(~np.isfinite(kept).all(axis=(0, 2)))[0]))
+            raise not_finite(model.anatomy.numbers[layer], int(np.flatnonzero(~np.isfinite(kept).all(axis=(0, 2)))[0]))
         outputs.append(kept)
         maps.append(_plain(attention[0]))
 

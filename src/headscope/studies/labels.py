@@ -32,7 +32,7 @@ OF_WORDS = ("repeat_rate", "repeat_rate_in_sentence", "same_sentence_rate")
 def shape_in_words(attributes: Mapping[str, Any], layers: int, heads: int) -> str:
     """Layers and heads, and of a model with several stacks which of them it is."""
     stack = f"{attributes['stack']}, " if "+" in str(attributes.get("stacks", "")) else ""
-    return f"{stack}{layers} layers × {heads} heads"
+    return f"{stack}{layers} layer{'s' * (layers != 1)} × {heads} head{'s' * (heads != 1)}"
 
 
 def of_images(attributes: Mapping[Any, Any]) -> bool:

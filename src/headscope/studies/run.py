@@ -83,7 +83,7 @@ def study(
     fraction = settings.sample if settings.sample is not None else (1.0 if small else SAMPLE_FRACTION)
     anatomy = model.anatomy
     shape = Shape(anatomy.layers, anatomy.heads, settings.length, settings.keeps_maps)
-    counting = Counting(shape, settings.theta, settings.tau, fraction, anatomy.causal)
+    counting = Counting(shape, settings.theta, settings.tau, fraction, anatomy.causal, anatomy.numbers)
     size = batch_size or max(1, min(BATCH_SIZE, BATCH_ELEMENTS // (anatomy.heads * settings.length**2)))
 
     reading = _Reading(corpus, model, settings)

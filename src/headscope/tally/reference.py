@@ -13,7 +13,7 @@ from headscope.corpus.windows import Batch, Window
 from headscope.tally.chance import pair_ranks
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS
 from headscope.tally.receivers import receivers
-from headscope.tally.tally import Counting, Tally, not_finite
+from headscope.tally.tally import Counting, Tally
 from headscope.types import Floats
 
 
@@ -65,7 +65,7 @@ class ReferenceTallier:
         """Everything about one head's similarity matrix; returns its dominant token."""
         t, block, at = self.tally, window.block, (window.block, layer, head)
         if not np.isfinite(output).all():
-            raise not_finite(layer, head)
+            raise self.counting.not_finite(layer, head)
         matrix = equations.similarity(output)
         largest = matrix.max()
         elements = equations.high(matrix, self.counting.theta)

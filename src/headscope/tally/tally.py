@@ -72,6 +72,12 @@ class Counting:
     """of the texts in the sample"""
     causal: bool = False
     """no token looks at a later one, so evenly spread attention reaches only the tokens before"""
+    numbers: tuple[int, ...] = ()
+    """the layers' numbers, if not 0, 1, 2, …: what an error calls them"""
+
+    def not_finite(self, layer: int, head: int) -> ModelError:
+        """The error for outputs of a head that are NaN or infinite; layers are counted from 0 here."""
+        return not_finite(self.numbers[layer] if self.numbers else layer, head)
 
 
 def array_shape(quantity: Quantity, shape: Shape) -> tuple[int, ...]:

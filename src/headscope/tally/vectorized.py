@@ -15,7 +15,7 @@ from headscope.similarity import NEAR
 from headscope.tally.chance import pair_ranks
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
 from headscope.tally.receivers import REST, receivers
-from headscope.tally.tally import Counting, Tally, not_finite
+from headscope.tally.tally import Counting, Tally
 
 PAIR_COUNTS = ("pairs", "equal", "same", "equal_same", "distance_sum")
 
@@ -89,7 +89,7 @@ class VectorizedTallier:
         # Where every token's product with itself is finite, so are all others (Cauchy–Schwarz).
         finite = torch.isfinite(matrix.diagonal(dim1=2, dim2=3)).all(2).all(0)
         if not bool(finite.all()):
-            raise not_finite(layer, int((~finite).nonzero()[0, 0]))
+            raise self.counting.not_finite(layer, int((~finite).nonzero()[0, 0]))
         matrix.diagonal(dim1=2, dim2=3).zero_()
         # Padding and diagonal are 0, so the largest is never below 0, and where it is 0 nothing lies above θ times it.
         largest = matrix.amax((2, 3))
