@@ -42,7 +42,8 @@ def tally(
     tallier.begin(Batch.of(windows))
     for layer, (output, attention) in enumerate(zip(outputs, maps, strict=True)):
         tallier.see(layer, output, attention)
-    return tallier.end()
+    tallier.end()
+    return tallier.total()
 
 
 def manifest(shape: Shape, **changes: Any) -> dict[str, Any]:

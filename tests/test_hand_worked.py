@@ -322,5 +322,6 @@ def test_blocks_follow_the_digest_of_the_ids():
     other = window([1, 8, 4, 7, 2])
     tallier = VectorizedTallier(Counting(SHAPE, 0.3, 0.5, 1.0))
     tallier.begin(Batch.of([WINDOW, other]))
-    texts = tallier.end()["texts"]
+    tallier.end()
+    texts = tallier.total()["texts"]
     assert {int(k) for k in np.flatnonzero(texts)} == {WINDOW.digest % BLOCKS, other.digest % BLOCKS}

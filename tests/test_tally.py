@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
 from headscope.tally.quantities import QUANTITIES, Shape
 from headscope.tally.tally import Counting, Tally
@@ -124,6 +125,20 @@ def test_without_maps_everything_else_is_the_same():
         assert set(whole.arrays) - set(bare.arrays) == {q.name for q in QUANTITIES if q.is_map}
         for name, array in bare.arrays.items():
             np.testing.assert_allclose(array, whole[name], rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("kernel", TALLIERS)
+def test_batches_add_up_and_one_that_does_not_end_counts_for_nothing(kernel: str):
+    case = Case(7, [6, 5, 9], 2, 2, 1.0, causal=False)
+    tallier = TALLIERS[kernel](case.counting)
+    for ends in (True, False, True):
+        tallier.begin(Batch.of(case.windows))
+        for layer in range(2 if ends else 1):
+            tallier.see(layer, case.outputs[layer], case.maps[layer])
+        if ends:
+            tallier.end()
+    once = case.tally("reference")
+    assert_equal(tallier.total(), once + once)
 
 
 @pytest.mark.parametrize("kernel", TALLIERS)

@@ -25,7 +25,7 @@ from headscope.studies.result import FORMAT, Study
 from headscope.studies.settings import SAMPLE_FRACTION, SMALL_CORPUS, Settings
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
-from headscope.tally.tally import Counting, Tallier, Tally
+from headscope.tally.tally import Counting, Tallier
 from headscope.tally.vectorized import VectorizedTallier
 
 EXCERPTS = 3
@@ -87,9 +87,10 @@ def study(
     size = batch_size or max(1, min(BATCH_SIZE, BATCH_ELEMENTS // (anatomy.heads * settings.length**2)))
 
     reading = _Reading(corpus, model, settings)
-    total, started = Tally.zeros(shape), time.monotonic()
+    tallier, started = KERNELS[kernel](counting, model.device), time.monotonic()
 
     def result(stopped_by: str = "") -> Study:
+        total = tallier.total()
         made = labelled(total, model.tokens.names, anatomy.numbers, model.modality)
         how = {
             "sample": fraction,
@@ -100,24 +101,25 @@ def study(
         }
         return Study(made.assign_attrs({**_manifest(model, settings, reading, stopped_by), **how}))
 
+    done = 0
     try:
-        tallier = KERNELS[kernel](counting, model.device)
         alike = not model.ignores_padding
         for batch in batches(reading.windows(), size, model.tokens.pad_id, alike=alike):
             tallier.begin(batch)
             model.observe(batch, tallier.see)
-            total = total + tallier.end()  # a new one: an interrupt never leaves half a batch in it
+            tallier.end()
+            done += len(batch)
             if progress is not None:
-                progress(Progress(int(total["texts"].sum()), reading.read, counted, f"{model.modality}s"))
+                progress(Progress(done, reading.read, counted, f"{model.modality}s"))
     except (Exception, KeyboardInterrupt) as error:  # whatever it is, also out of memory, loses nothing
         interrupted = isinstance(error, KeyboardInterrupt)
         named = str(error) if isinstance(error, HeadscopeError) else f"{type(error).__name__}: {error}"
         reason = "interrupted" if interrupted else named
-        finished = result(reason) if total["texts"].sum() else None
+        finished = result(reason) if tallier.total()["texts"].sum() else None
         if finished is None and not interrupted:
             raise
         raise Stopped(reason, finished, interrupted=interrupted) from error
-    if not total["texts"].sum():
+    if not done:
         raise StudyError(
             f"{corpus.name}: no {model.modality} to study: {reading.read} documents read{_skips(reading.skipped)}"
         )

@@ -22,6 +22,7 @@ class ReferenceTallier:
 
     def __init__(self, counting: Counting) -> None:
         self.counting = counting
+        self.ended = Tally.zeros(counting.shape)
 
     def begin(self, batch: Batch) -> None:
         self.batch = batch
@@ -39,8 +40,11 @@ class ReferenceTallier:
             self.tally["distinct_dominants"][window.block, layer, distinct] += 1
             self._count_attention(window, layer, maps)
 
-    def end(self) -> Tally:
-        return self.tally
+    def end(self) -> None:
+        self.ended = self.ended + self.tally  # a new one: an interrupt never leaves half a batch in it
+
+    def total(self) -> Tally:
+        return self.ended
 
     def _count_text(self, window: Window) -> None:
         """What belongs to the text alone: the chance levels."""

@@ -49,16 +49,19 @@ class Tally:
 
 
 class Tallier(Protocol):
-    """A way to compute the tally of a batch. The plain one is the definition; all others must give the same sums."""
+    """A way to add up batches. The plain one is the definition; all others must give the same sums."""
 
     def begin(self, batch: Batch) -> None:
-        """Get ready for the windows of a batch."""
+        """Get ready for the windows of a batch. What was seen of one that did not end counts for nothing."""
 
     def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         """Add one layer: outputs (batch, position, head, width), maps (batch, head, query, key)."""
 
-    def end(self) -> Tally:
-        """The batch's sums."""
+    def end(self) -> None:
+        """All layers of the batch were seen: now it counts."""
+
+    def total(self) -> Tally:
+        """The sums over all batches that ended. Not for changing."""
 
 
 @dataclass(frozen=True)

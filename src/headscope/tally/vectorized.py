@@ -26,6 +26,7 @@ class VectorizedTallier:
     def __init__(self, counting: Counting, device: torch.device | str = "cpu") -> None:
         self.counting = counting
         self.device = torch.device(device)
+        self.ended = Tally.zeros(counting.shape)
 
     # -- what belongs to the texts ------------------------------------------------------------------------------------
 
@@ -109,8 +110,11 @@ class VectorizedTallier:
         self._add_sample(layer, matrix, largest, pairs)
         self._add_attention(layer, attention)
 
-    def end(self) -> Tally:
-        return self.tally
+    def end(self) -> None:
+        self.ended = self.ended + self.tally  # a new one: an interrupt never leaves half a batch in it
+
+    def total(self) -> Tally:
+        return self.ended
 
     def _near_threshold(self, matrix: Tensor, largest: Tensor) -> Tensor:
         top = largest[..., None]
