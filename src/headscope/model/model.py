@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,12 +16,14 @@ from headscope.corpus.formats import Document
 from headscope.corpus.windows import Batch, Cut, Window
 from headscope.errors import ModelError
 from headscope.model.anatomy import DECODER_TOKENS, TOKENS, Anatomy, Call, Plan, examine, is_double
+from headscope.model.capture.plain import Plain, Question
 from headscope.model.capture.projections import entering
-from headscope.model.capture.sighting import Report, Route, Sighting
-from headscope.model.capture.watching import BOTH, watching
+from headscope.model.capture.sighting import Asked, Report, Route, Sighting
+from headscope.model.capture.watching import BOTH, prepared, watching
 from headscope.model.layout import unmasked
 from headscope.model.patches import Patches
 from headscope.model.tokens import ModelTokens
+from headscope.sending import send
 from headscope.types import Bools, Ints
 
 PADDING_SEEN, PADDING_SEEN_HALF = 1e-3, 5e-2
@@ -29,6 +32,11 @@ PADDING_SEEN, PADDING_SEEN_HALF = 1e-3, 5e-2
 See = Callable[[int, torch.Tensor, torch.Tensor], None]
 """Called for each layer of a stack in turn, counted from 0: heads' outputs (batch, query, head, width) and attention
 maps (batch, head, query, key)."""
+
+
+Attend = Callable[[int, Question], torch.Tensor | None]
+"""Called for a layer whose attention is plain, before it is computed: gives the heads' outputs (batch, query, head,
+width), having seen all there is to see, or None to have the model compute it and `See` called."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,8 +184,20 @@ class Model:
 
     def windows(self, document: Document, cut: Cut) -> list[Window] | str:
         """The windows of a document as the watched stack reads them, or the reason why it has none."""
-        made = self.tokens.windows(document) if isinstance(self.tokens, Patches) else cut(document, self.tokens)
-        return made if isinstance(made, str) else [self.reads(window) for window in made]
+        return next(self.windows_of([document], cut))
+
+    def windows_of(self, documents: Sequence[Document], cut: Cut) -> Iterator[list[Window] | str]:
+        """The same for many documents in turn, whose texts are tokenized in one call."""
+        made: Iterator[list[Window] | str]
+        if isinstance(self.tokens, Patches):
+            made = map(self.tokens.windows, documents)
+        elif len(documents) == 1:
+            made = iter([cut(documents[0], self.tokens)])
+        else:
+            made = cut.each(documents, self.tokens)
+        shifts = self.two_stacks and self.anatomy.stack != "encoder"  # asked once, and not for every window
+        for windows in made:
+            yield [self.reads(window) for window in windows] if shifts and isinstance(windows, list) else windows
 
     def reads(self, window: Window) -> Window:
         """A window as the watched stack reads it: a decoder behind an encoder starts with a token of its own."""
@@ -199,8 +219,11 @@ class Model:
             return self.tokens.names([self._start_id])[0], "the token its decoder starts with"
         return self.tokens.first_special() or "", self.tokens.first_role()
 
-    def observe(self, batch: Batch, see: See) -> None:
-        """Run the model over a batch of windows that it `reads`, and show every layer of the watched stack to `see`."""
+    def observe(self, batch: Batch, see: See, attend: Attend | None = None) -> None:
+        """Run the model over a batch of windows that it `reads`, and show every layer of the watched stack to `see`.
+
+        `attend` may compute the attention of a layer itself, where it is plain; that layer is then not shown.
+        """
         plan, stack = self._plan, self.anatomy.stack
         source = batch.source
         network, inputs = self.network, self._inputs_of(batch)
@@ -211,17 +234,38 @@ class Model:
             # The decoder need not run where only the encoder is watched.
             network, stacks = self.network.get_encoder(), ["encoder"]
         expected = plan.of(stacks) if self.two_stacks else list(plan.calls)
-        shown = _Shown(self.name, expected, stack, batch.ids.shape[1], see)
+        shown = _Shown(self.name, expected, stack, batch.ids.shape[1], see, attend)
+        if attend is not None:
+            real = send([batch.real], self.device)[0]
+            shown.plain = Plain(real, self._proven, padded=not batch.real.all())
         own = [call.module for call in expected if call.route == "products"]
         routes: tuple[Route, ...] = BOTH if own else ("registry",)
         late = [call.projection.module for call in expected if call.projection is not None and call.late]
         with (
-            watching(network, shown.report, batch=len(batch), routes=routes, modules=own),
+            watching(
+                network,
+                shown.report,
+                batch=len(batch),
+                routes=routes,
+                modules=own,
+                answer=None if attend is None else shown.answer,
+            ),
             entering(late, shown.arrived),
             torch.inference_mode(),
         ):
             self._run(network, inputs)
         shown.check_all()
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Several threads may `observe` within this context."""
+        with prepared(self.network), unmasked(self.network):
+            yield
+
+    @cached_property
+    def _proven(self) -> dict[int, bool]:
+        """Modules whose attention was held against the plain formula, by their id, and whether it is that."""
+        return {}
 
     def _inputs_of(self, batch: Batch) -> dict[str, Any]:
         if isinstance(self.tokens, Patches):
@@ -237,10 +281,7 @@ class Model:
                 f"{self.name}: its tokenizer gives the token id {ids.max()}, but the model knows {known} tokens: "
                 "the two do not belong together"
             )
-        return {
-            "input_ids": torch.from_numpy(ids).to(self.device),
-            "attention_mask": torch.from_numpy(real.astype(np.int64)).to(self.device),
-        }
+        return dict(zip(("input_ids", "attention_mask"), send([ids, real.astype(np.int64)], self.device), strict=True))
 
     def _decoder_inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
         return {f"decoder_{name}": given for name, given in self._inputs(ids, real).items()}
@@ -263,15 +304,32 @@ class _Shown:
     stack: str
     tokens: int
     see: See
+    attend: Attend | None = None
+    plain: Plain | None = None
     met: int = 0
     layer: int = 0
     waiting: torch.Tensor | None = None
     """the maps of a layer whose outputs have not come to their projection yet"""
 
-    def report(self, sighting: Sighting) -> None:
-        if self.met == len(self.expected) or sighting.module is not self.expected[self.met].module:
+    def answer(self, asked: Asked) -> torch.Tensor | None:
+        """The outputs of a layer whose attention is plain, computed by others."""
+        call = self._next(asked.module)
+        if self.attend is None or self.plain is None or call.stack != self.stack or call.late:
+            return None
+        question = self.plain.question(asked)
+        output = None if question is None else self.attend(self.layer, question)
+        if output is not None:
+            self.met += 1
+            self.layer += 1
+        return output
+
+    def _next(self, module: torch.nn.Module) -> Call:
+        if self.met == len(self.expected) or module is not self.expected[self.met].module:
             raise ModelError(f"{self.name}: its attention layers do not run in the order in which they ran before")
-        call = self.expected[self.met]
+        return self.expected[self.met]
+
+    def report(self, sighting: Sighting) -> None:
+        call = self._next(sighting.module)
         self.met += 1
         if call.stack != self.stack:
             return

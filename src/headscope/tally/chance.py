@@ -16,14 +16,24 @@ from headscope.corpus.windows import Window
 from headscope.types import Ints
 
 
+def pair_order(window: Window) -> Ints:
+    """All pairs i < j of the window in its random order: N(N−1)/2 rows of two places."""
+    rows, columns = np.triu_indices(len(window), k=1)
+    order = np.argsort(keys_of_pairs(np.uint64(window.digest), rows, columns), kind="stable")
+    return np.stack([rows[order], columns[order]], axis=1)
+
+
+def keys_of_pairs(digest: Any, rows: Ints, columns: Ints) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """What pairs of a window are ordered by; several digests may be given as a column."""
+    return _mixed(digest + (rows.astype(np.uint64) << np.uint64(32)) + columns.astype(np.uint64))
+
+
 def pair_ranks(window: Window) -> Ints:
     """A symmetric N×N matrix: the rank 0…N(N−1)/2−1 of each pair in the window's random order; on the diagonal N²."""
     n = len(window)
-    rows, columns = np.triu_indices(n, k=1)
-    keys = _mixed(np.uint64(window.digest) + (rows.astype(np.uint64) << np.uint64(32)) + columns.astype(np.uint64))
-    order = np.argsort(keys, kind="stable")
+    rows, columns = pair_order(window).T
     ranks = np.full((n, n), n * n, dtype=np.int64)
-    ranks[rows[order], columns[order]] = np.arange(len(rows))
+    ranks[rows, columns] = np.arange(len(rows))
     return np.minimum(ranks, ranks.T)
 
 

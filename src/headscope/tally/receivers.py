@@ -6,7 +6,7 @@ import numpy as np
 
 from headscope.corpus.windows import Window
 from headscope.tally.quantities import RECEIVERS
-from headscope.types import Ints
+from headscope.types import Floats, Ints
 
 FIRST, LAST_SPECIAL, SENTENCE_END, COMMA, ITSELF, NEIGHBOUR, REST = range(len(RECEIVERS))
 
@@ -16,15 +16,54 @@ def receivers(window: Window) -> Ints:
 
     Keys may be another window's tokens (cross-attention); itself and neighbours are then those of the same place.
     """
-    n, window = len(window), window.keys
+    n = len(window)
     apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     kinds = np.full((n, n), REST, dtype=np.int64)
     kinds[apart == 1] = NEIGHBOUR
     kinds[apart == 0] = ITSELF
-    kinds[:, window.comma] = COMMA
-    kinds[:, window.end] = SENTENCE_END
-    special = np.flatnonzero(window.special)
+    keys = key_kinds([window])
+    return np.where(keys == REST, kinds, keys)
+
+
+def key_kinds(windows: list[Window]) -> Ints:
+    """What each key of some windows, one after the other, is to every query alike; REST: a key that is a receiver only
+    by its place beside the query."""
+    keys = [window.keys for window in windows]
+    ends = np.cumsum([len(key) for key in keys])
+    starts = np.concatenate([[0], ends[:-1]])
+    kinds = np.full(ends[-1], REST, dtype=np.int64)
+    kinds[np.concatenate([key.comma for key in keys])] = COMMA
+    kinds[np.concatenate([key.end for key in keys])] = SENTENCE_END
+    special = np.flatnonzero(np.concatenate([key.special for key in keys]))
     if len(special):
-        kinds[:, special[-1]] = LAST_SPECIAL
-    kinds[:, 0] = FIRST
+        last = special[np.searchsorted(special, ends) - 1]  # where there is none before, this wraps to a later one
+        kinds[last[(last >= starts) & (last < ends)]] = LAST_SPECIAL
+    kinds[starts] = FIRST
     return kinds
+
+
+def spread(kinds: Ints, lengths: Ints, *, causal: bool) -> Floats:
+    """What each receiver would get from queries that look evenly at all tokens they reach: (text, receiver).
+
+    `kinds` (text, key) are those of `key_kinds`, whatever stands on padding.
+    """
+    places, n = np.arange(kinds.shape[1])[None, :], lengths[:, None]
+    real = places < n
+    if causal:
+        # Query i gives each of i + 1 keys the same; key j is reached by all queries from j on.
+        harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, kinds.shape[1] + 1))])
+        share = harmonic[lengths][:, None] - harmonic[places]
+        own, beside = 1.0 / (places + 1), np.where(places + 1 < n, 1.0 / (places + 2), 0.0)
+    else:
+        share = np.ones(kinds.shape)
+        own = 1.0 / n + 0.0 * places
+        beside = ((places > 0) * 1.0 + (places + 1 < n)) / n
+    plain = real & (kinds == REST)
+    sums = np.zeros((len(kinds), len(RECEIVERS)))
+    # Below 0 by rounding alone.
+    left = np.where(real, np.maximum(share - np.where(plain, own + beside, 0.0), 0.0), 0.0)
+    for kind in range(len(RECEIVERS)):
+        sums[:, kind] = (left * (kinds == kind)).sum(1)
+    sums[:, ITSELF] += (own * plain).sum(1)
+    sums[:, NEIGHBOUR] += (beside * plain).sum(1)
+    return sums

@@ -19,7 +19,7 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 from headscope.errors import ModelError
-from headscope.model.capture.sighting import Sighting, Watcher
+from headscope.model.capture.sighting import Asked, Sighting, Watcher
 
 # The patch below is shared by all watchers and lifted with the last of them, so that contexts may end in any order.
 _active: list[Watcher] = []
@@ -49,6 +49,10 @@ def _watched(get_interface: Callable[..., Callable[..., Any]]) -> Callable[..., 
 
         def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             watchers = [watcher for watcher in tuple(_active) if watcher.concerns(module)]
+            if len(watchers) == 1 and watchers[0].answer is not None and len(args) == 4:
+                output = watchers[0].answer(Asked(module, *args, kwargs, function))
+                if output is not None:
+                    return output, None
             for watcher in watchers:
                 watcher.in_registry += 1
             try:

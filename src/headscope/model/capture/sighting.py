@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -24,8 +24,34 @@ class Sighting:
     route: Route
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a module asks an attention function of the registry for."""
+
+    module: torch.nn.Module
+    query: torch.Tensor
+    """(batch, head, query, width)"""
+    key: torch.Tensor
+    """(batch, key head, key, width); where heads are grouped, there are fewer of these"""
+    value: torch.Tensor
+    mask: torch.Tensor | None
+    options: dict[str, Any]
+    function: Callable[..., Any]
+    """the model's own"""
+
+    def own(self, texts: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Outputs (batch, query, head, width) and maps of the first texts, as the model's own function gives them."""
+        mask = None if self.mask is None else self.mask[:texts]
+        made = self.function(
+            self.module, self.query[:texts], self.key[:texts], self.value[:texts], mask, **self.options
+        )
+        return made[0], made[1]
+
+
 Report = Callable[[Sighting], None]
 """Called for each attention computation, in the order in which they happen."""
+Answer = Callable[[Asked], torch.Tensor | None]
+"""May give the outputs in the place of the model's own function, which then is not called and not reported."""
 
 
 @dataclass(eq=False)
@@ -37,6 +63,7 @@ class Watcher:
     """texts in what the network is run on"""
     modules: frozenset[int]
     thread: int = field(default_factory=threading.get_ident)
+    answer: Answer | None = None
     in_registry: int = 0
     """how deep we are in functions of the registry, whose softmax is not to be seen twice"""
 

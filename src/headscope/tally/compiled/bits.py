@@ -1,0 +1,55 @@
+"""High elements as bits: 64 to a word. Counting them, and going from one to the next, are single instructions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba.extending import intrinsic
+
+from headscope.tally.compiled.compiling import compiled
+
+WORD = 64
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def ones(typing_context: Any, word: Any) -> Any:
+    """How many bits of a word are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return numba.types.uint64(numba.types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def first_one(typing_context: Any, word: Any) -> Any:
+    """The place of the lowest bit that is set."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], context.get_constant(numba.types.boolean, 1))
+
+    return numba.types.uint64(numba.types.uint64), generate
+
+
+@compiled()
+def equals(values: Any, n: int, bits: Any) -> None:
+    """Set bit j of row i where i < j < n and values i and j are equal."""
+    bits[:] = 0
+    for i in range(n):
+        for j in range(i + 1, n):
+            if values[i] == values[j]:
+                bits[i, j // WORD] |= numba.uint64(1) << numba.uint64(j % WORD)
+
+
+@compiled()
+def packed(eights: Any) -> Any:
+    """64 bytes that are 0 or 1, given as eight words, as the bits of one word.
+
+    The product moves the lowest bit of each byte to a place of its own in the top byte, and no two meet.
+    """
+    word = np.uint64(0)
+    for k in range(8):
+        word |= ((eights[k] * np.uint64(0x0102040810204080)) >> np.uint64(56)) << np.uint64(8 * k)
+    return word

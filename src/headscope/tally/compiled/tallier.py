@@ -1,0 +1,191 @@
+"""The tallier of the compiled loops."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from headscope.corpus.windows import BLOCKS, Batch
+from headscope.model.capture.plain import Question
+from headscope.tally.compiled.attention import add_heads, see_attention
+from headscope.tally.compiled.pairs import see_pairs
+from headscope.tally.compiled.texts import Texts
+from headscope.tally.quantities import QUANTITIES
+from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
+from headscope.tally.tally import Counting, Tally
+
+CACHED = 1 << 19
+"""elements of similarities or maps at a time, 2 MB: what is computed of them is then still in the cache"""
+OF_PAIRS = tuple(q.name for q in QUANTITIES if q.dims[:2] == ("layer", "head") and not q.name.startswith("attention"))
+"""the quantities that `see_pairs` fills"""
+Sums = namedtuple("Sums", [*OF_PAIRS, "similarity"])  # type: ignore[misc]
+make_sums: Any = Sums
+
+
+class CompiledTallier:
+    """One head of one text at a time, in one thread; several threads may have a tallier each."""
+
+    def __init__(self, counting: Counting, device: torch.device | str = "cpu") -> None:
+        if torch.device(device).type != "cpu":
+            raise ValueError(f"compiled loops run on the CPU, not on {device}")
+        self.counting = counting
+        self.ended = Tally.zeros(counting.shape)
+        self.tally = Tally.zeros(counting.shape)
+        self.clean = True
+        self.shown = 0
+
+    def begin(self, batch: Batch) -> None:
+        if not self.clean:
+            self.tally = Tally.zeros(self.counting.shape)
+        self.clean = False
+        self.ids = batch.ids
+        self.texts = Texts.of(batch, self.counting.fraction)
+        self.texts.add_to(self.tally, causal=self.counting.causal)
+
+    def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+        self.shown += 1
+        seen = _Layer(self, layer)
+        for part in seen.parts():
+            seen.add(part, _wide(output[part]).transpose(1, 2), _wide(attention[part]).contiguous())
+        seen.finish()
+
+    def attend(self, layer: int, question: Question) -> torch.Tensor | None:
+        """Some texts at a time, so that no map is ever written to memory."""
+        if question.query.dtype not in (torch.float32, torch.float64):
+            return None
+        seen = _Layer(self, layer)
+        count, heads, n, _ = question.query.shape
+        output = question.query.new_empty((count, n, heads, question.value.shape[3]))
+        maps = question.query.new_empty((seen.step, heads, n, n))
+        written = question.query.new_empty((seen.step, heads, n, question.value.shape[3]))
+        for part in seen.parts():
+            texts = range(part.start, part.stop)
+            # One text at a time: its heads are views into what the model made, and nothing has to be copied.
+            for text, scores, made in zip(texts, maps, written, strict=False):
+                query, key, value = question.query[text], question.key[text], question.value[text]
+                if question.group > 1:
+                    key, value = (each.repeat_interleave(question.group, 0) for each in (key, value))
+                torch.baddbmm(scores, query, key.transpose(1, 2), beta=0, alpha=question.scaling, out=scores)
+                if question.mask is not None:
+                    scores.add_(question.mask[text])
+                torch.softmax(scores, -1, out=scores)
+                torch.bmm(scores, value, out=made)
+                output[text] = made.transpose(0, 1)
+            seen.add(part, written[: len(texts)], maps[: len(texts)])
+        seen.finish()
+        return output
+
+    def end(self) -> None:
+        self.ended.take(self.tally)
+        self.clean = True
+
+    def total(self) -> Tally:
+        """Only what is above the diagonal was counted: the other half of symmetric maps is the same."""
+        total = Tally(self.ended.shape, dict(self.ended.arrays), self.ended.most_attended)
+        if total.shape.maps:
+            for name in ("location", "similarity"):
+                total.arrays[name] = total[name] + total[name].swapaxes(-1, -2)
+        return total
+
+
+class _Layer:
+    """One layer of a batch, added some texts at a time."""
+
+    def __init__(self, tallier: CompiledTallier, layer: int) -> None:
+        self.layer, self.counting, self.tally = layer, tallier.counting, tallier.tally
+        self.texts, self.ids = tallier.texts, tallier.ids
+        shape, tally = self.counting.shape, self.tally
+        count, n = self.ids.shape
+        self.step = min(count, max(1, CACHED // (shape.heads * n * n)))
+        sampled = int(self.texts.sampled.sum()) if shape.maps else 0
+        self.summed = np.zeros((shape.heads, shape.length, shape.length) if sampled else (1, 1, 1))
+        self.head_sums = np.zeros((sampled, n, n))
+        self.chosen = np.cumsum(self.texts.sampled) - 1
+        places = tally["location"][layer] if shape.maps else np.zeros((shape.heads, 0, 0), np.int64)
+        self.sums = make_sums(
+            *(places if name == "location" else tally[name][:, layer] for name in OF_PAIRS), self.summed
+        )
+        self.maps = tally["attention"][layer] if shape.maps else np.zeros((shape.heads, 0, 0))
+        self.dominants = np.full((count, shape.heads), -1)
+        self.columns, self.beside = np.zeros((count, shape.heads, n)), np.zeros((count, shape.heads, 3, n))
+
+    def parts(self) -> Iterator[slice]:
+        count = len(self.ids)
+        for start in range(0, count, self.step):
+            yield slice(start, min(start + self.step, count))
+
+    def add(self, part: slice, written: torch.Tensor, maps: torch.Tensor) -> None:
+        """Add outputs (text, head, place, width) and maps (text, head, query, key) of some texts."""
+        texts, shape, start = self.texts, self.counting.shape, part.start
+        count, heads, n, _ = written.shape
+        half = -(-n // 2)
+        upper, lower = (written.new_empty((count, heads, rows, k)) for rows, k in ((half, n), (n - half, n - half)))
+        for made, above, below in zip(written, upper, lower, strict=True):
+            torch.bmm(made[:, :half], made.transpose(1, 2), out=above)
+            torch.bmm(made[:, half:], made[:, half:].transpose(1, 2), out=below)
+        self._check_finite((upper, lower), texts.lengths[part])
+        halves, theta = (upper.numpy(), lower.numpy()), self.counting.theta
+        see_pairs(*halves, start, texts, theta, shape.maps, self.sums, self.dominants)
+        attention = maps.numpy()
+        offsets = self.tally["attention_offset"][:, self.layer]
+        see_attention(attention, start, texts, offsets, self.maps, self.columns, self.beside)
+        if shape.maps:
+            for text in np.flatnonzero(texts.sampled[part]):
+                place = self.chosen[start + text]
+                add_heads(attention[text], texts.lengths[start + text], self.head_sums[place])
+
+    def finish(self) -> None:
+        """Add what all heads of the layer have to be known for."""
+        shape, texts = self.counting.shape, self.texts
+        self._add_distinct()
+        self._add_received()
+        if not (shape.maps and texts.sampled.any()):
+            return
+        self.tally["similarity"][self.layer] += self.summed.sum(0)
+        received, n = self.columns[texts.sampled].sum(1), self.ids.shape[1]
+        lines = received > self.counting.tau * received.max(1, keepdims=True)
+        without = (self.head_sums * ~lines[:, None, :]).sum(0)
+        self.tally["attention_without_lines"][self.layer, :n, :n] += without
+        np.fill_diagonal(without, 0.0)
+        self.tally["attention_without_lines_and_diagonal"][self.layer, :n, :n] += without
+
+    def _check_finite(self, halves: tuple[torch.Tensor, torch.Tensor], lengths: Any) -> None:
+        """Where every token's product with itself is finite, so are all others (Cauchy–Schwarz)."""
+        squares = torch.cat([half.diagonal(dim1=2, dim2=3) for half in halves], 2)
+        if bool(squares.isfinite().all()):
+            return
+        for text, n in enumerate(lengths.tolist()):  # what stands on padding does not matter
+            broken = ~squares[text, :, :n].isfinite().all(1)
+            if bool(broken.any()):
+                raise self.counting.not_finite(self.layer, int(broken.nonzero()[0, 0]))
+
+    def _add_distinct(self) -> None:
+        chosen = np.take_along_axis(self.ids, self.dominants.clip(0), 1)
+        tokens = np.sort(np.where(self.dominants < 0, -1, chosen), axis=1)
+        new = np.ones_like(tokens, dtype=bool)
+        new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
+        counts = self.tally["distinct_dominants"][:, self.layer]
+        np.add.at(counts, (self.texts.blocks, (new & (tokens >= 0)).sum(1)), 1)
+
+    def _add_received(self) -> None:
+        texts, received, near = self.texts, self.columns.sum(1), self.beside.sum(1)
+        plain = texts.kinds == REST
+        itself, neighbour = near[:, 1] * plain, (near[:, 0] + near[:, 2]) * plain
+        sums = self.tally["attention_received"][:, self.layer]
+        rest = np.maximum(received - itself - neighbour, 0.0)  # below 0 by rounding alone
+        np.add.at(sums, (texts.blocks[:, None], texts.kinds), rest)
+        np.add.at(sums[:, ITSELF], texts.blocks, itself.sum(1))
+        np.add.at(sums[:, NEIGHBOUR], texts.blocks, neighbour.sum(1))
+        most = np.take_along_axis(texts.keys, received.argmax(1)[:, None], 1)[:, 0]
+        for token, block in zip(most.tolist(), texts.blocks.tolist(), strict=True):
+            counts = np.zeros((BLOCKS, self.counting.shape.layers), dtype=np.int64)
+            counts[block, self.layer] = 1
+            self.tally.attend(token, counts)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

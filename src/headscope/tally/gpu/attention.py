@@ -1,0 +1,222 @@
+"""Kernels of attention: the outputs of plain attention, and what the maps of many texts add up to.
+
+Scores are in powers of two: `scaling` is the model's times log₂e, and `normals` hold log₂ of each row's sum. A program
+adds up the maps of one head over the texts of one part, in its registers: no map of a single text is ever written.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows_of(start, places, stride, wide, n, WIDTH: tl.constexpr):
+    """Some rows of a matrix, 0 from row n on."""
+    return tl.load(
+        start + places[:, None] * stride + wide[None, :], (places[:, None] < n) & (wide[None, :] < WIDTH), 0.0
+    )
+
+
+@triton.jit
+def attend_short(
+    query, key, value, output, normals, lengths, order, parts, scaling,
+    qb, qh, qn, kb, kh, kn, vb, vh, vn, heads,
+    sums, received,
+    N, GROUP: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What `attend` and `add_maps` do, at once, for windows whose keys fit into one tile: some rows of one head, for
+    all texts of one part."""
+    part, head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    rows, keys = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, KEYS)
+    wide, narrow = tl.arange(0, D), tl.arange(0, DV)
+    own = head // GROUP
+    added = tl.zeros((ROWS, KEYS), tl.float32)
+    for at in range(tl.load(parts + part), tl.load(parts + part + 1)):
+        text = tl.load(order + at).to(tl.int64)
+        n = tl.load(lengths + text)
+        q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH)
+        k = rows_of(key + text * kb + own * kh, keys, kn, wide, n, WIDTH)
+        v = rows_of(value + text * vb + own * vh, keys, vn, narrow, n, VALUE_WIDTH)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scaling
+        if CAUSAL:
+            scores = tl.where((keys[None, :] < n) & (keys[None, :] <= rows[:, None]), scores, float("-inf"))
+        elif n < KEYS:
+            scores = tl.where(keys[None, :] < n, scores, float("-inf"))
+        most = tl.max(scores, 1)
+        share = tl.exp2(scores - most[:, None])
+        total = tl.sum(share, 1)
+        share = share * (1.0 / total)[:, None]
+        written = tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
+        place = output + ((text * N + rows[:, None]) * heads + head) * VALUE_WIDTH + narrow[None, :]
+        tl.store(place, written.to(output.dtype.element_ty), (rows[:, None] < N) & (narrow[None, :] < VALUE_WIDTH))
+        tl.store(normals + (text * heads + head) * N + rows, most + tl.log2(total), rows < N)
+        if n < (tile + 1) * ROWS:
+            share = tl.where(rows[:, None] < n, share, 0.0)
+        added += share
+        tl.atomic_add(received + text * N + keys, tl.sum(share, 0).to(tl.float64), keys < n)
+    place = sums + ((part * heads + head).to(tl.int64) * N + rows[:, None]) * N + keys[None, :]
+    tl.store(place, added, (rows[:, None] < N) & (keys[None, :] < N))
+
+
+@triton.jit
+def attend(
+    query, key, value, output, normals, lengths, scaling,
+    qb, qh, qn, kb, kh, kn, vb, vh, vn, heads,
+    N, GROUP: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """softmax(Q·Kᵀ)·V for some rows of one head of one text: outputs (text, place, head, width) and normals."""
+    tile, head, text = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    n = tl.load(lengths + text)
+    rows = tile * ROWS + tl.arange(0, ROWS)
+    wide, narrow = tl.arange(0, D), tl.arange(0, DV)
+    q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH)
+    most = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    summed = tl.zeros((ROWS, DV), tl.float32)
+    own = head // GROUP
+    last = n
+    if CAUSAL:
+        last = tl.minimum(n, (tile + 1) * ROWS)
+    for start in range(0, last, KEYS):
+        keys = start + tl.arange(0, KEYS)
+        k = rows_of(key + text * kb + own * kh, keys, kn, wide, n, WIDTH)
+        allowed = keys[None, :] < n
+        if CAUSAL:
+            allowed = allowed & (keys[None, :] <= rows[:, None])
+        scores = tl.where(allowed, tl.dot(q, tl.trans(k), input_precision=PRECISION) * scaling, float("-inf"))
+        higher = tl.maximum(most, tl.max(scores, 1))
+        share = tl.exp2(scores - higher[:, None])
+        kept = tl.exp2(most - higher)
+        v = rows_of(value + text * vb + own * vh, keys, vn, narrow, n, VALUE_WIDTH)
+        total = total * kept + tl.sum(share, 1)
+        summed = summed * kept[:, None] + tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
+        most = higher
+    place = output + ((text * N + rows[:, None]) * heads + head) * VALUE_WIDTH + narrow[None, :]
+    written = summed / total[:, None]
+    tl.store(place, written.to(output.dtype.element_ty), (rows[:, None] < N) & (narrow[None, :] < VALUE_WIDTH))
+    tl.store(normals + (text * heads + head) * N + rows, most + tl.log2(total), rows < N)
+
+
+@triton.jit
+def add_maps(
+    query, key, normals, maps, lengths, order, parts, scaling,
+    qb, qh, qn, kb, kh, kn, heads,
+    sums, received,
+    N, TILES, GROUP: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, GIVEN: tl.constexpr,
+):  # fmt: skip
+    """Add up the maps of one head over the texts of one part, a tile of them: sums (part, head, query, key).
+
+    They are computed again from queries, keys and normals; or, `GIVEN`, are there already, (text, head, query, key).
+    """
+    part, head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    row, column = tile // TILES * ROWS, tile % TILES * KEYS
+    rows, keys = row + tl.arange(0, ROWS), column + tl.arange(0, KEYS)
+    wide = tl.arange(0, D)
+    apart = rows[:, None] - keys[None, :]
+    added = tl.zeros((ROWS, KEYS), tl.float32)
+    for at in range(tl.load(parts + part), tl.load(parts + part + 1)):
+        text = tl.load(order + at).to(tl.int64)
+        n = tl.load(lengths + text)
+        valid = (rows[:, None] < n) & (keys[None, :] < n)
+        if GIVEN:
+            given = maps + ((text * heads + head) * N + rows[:, None]) * N + keys[None, :]
+            share = tl.load(given, valid, 0.0).to(tl.float32)
+        else:
+            q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH)
+            k = rows_of(key + text * kb + head // GROUP * kh, keys, kn, wide, n, WIDTH)
+            normal = tl.load(normals + (text * heads + head) * N + rows, rows < n, 0.0)
+            share = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scaling - normal[:, None])
+            if CAUSAL:
+                share = tl.where(valid & (apart >= 0), share, 0.0)
+            elif (row + ROWS > n) | (column + KEYS > n):
+                share = tl.where(valid, share, 0.0)
+        added += share
+        tl.atomic_add(received + text * N + keys, tl.sum(share, 0).to(tl.float64), keys < n)
+    place = sums + ((part * heads + head).to(tl.int64) * N + rows[:, None]) * N + keys[None, :]
+    tl.store(place, added, (rows[:, None] < N) & (keys[None, :] < N))
+
+
+@triton.jit
+def look_beside(
+    query, key, normals, maps, lengths, marked, beside, scaling,
+    qb, qh, qn, kb, kh, kn, heads,
+    N, GROUP: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
+    GIVEN: tl.constexpr,
+):  # fmt: skip
+    """What the marked keys of a text get from themselves and from their neighbours, added over heads: (text, 2).
+
+    `marked` (text, place) are the places of such keys, −1 after the last of them.
+    """
+    head, text = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    n = tl.load(lengths + text)
+    wide = tl.arange(0, D)
+    start = 0
+    more = True
+    while more:
+        at = start + tl.arange(0, KEYS)
+        keys = tl.load(marked + text * N + at, at < N, -1)
+        k = tl.load(
+            key + text * kb + head // GROUP * kh + keys[:, None] * kn + wide[None, :],
+            (keys[:, None] >= 0) & (wide[None, :] < WIDTH), 0.0,
+        ).to(tl.float32)  # fmt: skip
+        neighbour = tl.zeros((KEYS,), tl.float32)
+        itself = tl.zeros((KEYS,), tl.float32)
+        for step in tl.static_range(-1, 2):
+            rows = keys + step
+            there = (keys >= 0) & (rows >= 0) & (rows < n)
+            if GIVEN:
+                share = tl.load(maps + ((text * heads + head) * N + rows) * N + keys, there, 0.0).to(tl.float32)
+            else:
+                if CAUSAL:
+                    there = there & (rows >= keys)
+                q = tl.load(
+                    query + text * qb + head * qh + rows[:, None] * qn + wide[None, :],
+                    there[:, None] & (wide[None, :] < WIDTH), 0.0,
+                ).to(tl.float32)  # fmt: skip
+                normal = tl.load(normals + (text * heads + head) * N + rows, there, 0.0)
+                share = tl.where(there, tl.exp2(tl.sum(q * k, 1) * scaling - normal), 0.0)
+            if step == 0:
+                itself += share
+            else:
+                neighbour += share
+        tl.atomic_add(beside + text * 2, tl.sum(itself).to(tl.float64))
+        tl.atomic_add(beside + text * 2 + 1, tl.sum(neighbour).to(tl.float64))
+        start += KEYS
+        more = (tl.min(keys) >= 0) & (start < N)
+
+
+@triton.jit
+def add_diagonals(sums, part_blocks, diagonals, heads, stride, N, ROWS: tl.constexpr, OFFSETS: tl.constexpr):
+    """Add the sums over the diagonals of maps (part, head, N, N) to the part's block: (block, head, 2N − 1), by
+    column − row from −(N−1) on."""
+    part, head = tl.program_id(0), tl.program_id(1)
+    offsets = tl.program_id(2) * OFFSETS + tl.arange(0, OFFSETS)
+    start = sums + (part * heads + head).to(tl.int64) * N * N
+    added = tl.zeros((OFFSETS,), diagonals.dtype.element_ty)
+    for first in range(0, N, ROWS):
+        rows = first + tl.arange(0, ROWS)
+        keys = rows[:, None] + offsets[None, :] - (N - 1)
+        inside = (rows[:, None] < N) & (keys >= 0) & (keys < N)
+        values = tl.load(start + rows[:, None] * N + keys, inside, 0)
+        added += tl.sum(values.to(diagonals.dtype.element_ty), 0)
+    place = diagonals + tl.load(part_blocks + part) * stride + head * (2 * N - 1) + offsets
+    tl.atomic_add(place, added, offsets < 2 * N - 1)
+
+
+@triton.jit
+def fold(sums, folded, parts, COUNT, SIZE: tl.constexpr):
+    """Add up over parts: (part, COUNT) to (COUNT), in the wide type of the latter."""
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    added = tl.zeros((SIZE,), folded.dtype.element_ty)
+    for part in range(0, parts):
+        added += tl.load(sums + part * COUNT + at, at < COUNT, 0).to(folded.dtype.element_ty)
+    tl.store(folded + at, added, at < COUNT)
+
+
+def power_of_two(count: int, least: int) -> int:
+    """The next power of two, at least `least`."""
+    return max(least, 1 << (int(count) - 1).bit_length())

@@ -1,0 +1,296 @@
+"""The tallier of the Triton kernels.
+
+Kernels fill arrays of one batch, layer by layer; when it ends, its sums are added up on the device. The host looks at a
+batch's results only when the next one has been queued, so that the device never waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscope.corpus.windows import BLOCKS, Batch
+from headscope.model.capture.plain import Question
+from headscope.sending import Fetched
+from headscope.similarity import NEAR
+from headscope.tally.gpu.attention import add_diagonals, add_maps, attend, attend_short, fold, look_beside, power_of_two
+from headscope.tally.gpu.pairs import add_places, find_dominants, find_high, find_largest
+from headscope.tally.gpu.sums import Sums
+from headscope.tally.gpu.texts import Texts
+from headscope.tally.tally import Counting, Tally
+
+LARGEST = 1024
+"""tokens: pair ends are kept in half precision, which holds integers up to 2,048"""
+SHORT = 128
+"""Up to so many keys are computed at once."""
+ROWS = 64
+WIDEST = 256
+"""a head's width"""
+
+
+class GpuTallier:
+    """All texts and heads of a batch together, on a GPU."""
+
+    def __init__(self, counting: Counting, device: torch.device | str = "cuda", *, tf32: bool = False) -> None:
+        self.counting, self.device = counting, torch.device(device)
+        self.precision = "tf32" if tf32 else "ieee"
+        self.sums = Sums(counting, self.device)
+        self.stream = _stream(self.device)
+        self.free: torch.cuda.Event | None = None
+        self.waiting: Held | None = None
+        self.shown = 0
+
+    def begin(self, batch: Batch) -> None:
+        texts = Texts.of(batch, self.counting.fraction, self.device, causal=self.counting.causal)
+        self.held = Held(texts, self.counting)
+
+    def see(self, layer: int, output: Tensor, attention: Tensor) -> None:
+        self.shown += 1
+        written = output.float() if output.dtype == torch.float64 else output
+        with self._beside_the_model(written, attention):
+            self._add_pairs(layer, written.contiguous())
+            self._add_maps(layer, None, attention.contiguous(), attention.shape[1])
+            self._fold_maps(layer)
+            if len(self.held.texts.chosen):
+                self.held.summed_maps[layer] = attention[self.held.texts.chosen].float().sum(1)
+
+    def attend(self, layer: int, question: Question) -> Tensor | None:
+        """Compute the outputs, and the maps only as they are added up."""
+        query, key, value = (_rows(each) for each in (question.query, question.key, question.value))
+        if query.dtype == torch.float64 or max(query.shape[3], value.shape[3]) > WIDEST:
+            return None
+        held, texts, (count, heads, n, width) = self.held, self.held.texts, query.shape
+        output = query.new_empty((count, n, heads, value.shape[3]))
+        asked = Question(query, key, value, question.mask, question.scaling, question.causal)
+        strides = (*query.stride()[:3], *key.stride()[:3], *value.stride()[:3])
+        sizes = (question.group, width, value.shape[3], power_of_two(width, 16), power_of_two(value.shape[3], 16))
+        scaling = question.scaling * math.log2(math.e)
+        how: dict[str, Any] = {"CAUSAL": question.causal, "PRECISION": self.precision}
+        short = n <= SHORT
+        if short:
+            rows, warps = (128, 8) if query.dtype == torch.float32 and n > 64 else (min(64, power_of_two(n, 16)), 4)
+            self._wait_for_maps()
+            attend_short[(len(texts.part_blocks), heads, -(-n // rows))](
+                query, key, value, output, held.normals, texts.lengths, texts.order, texts.parts, scaling, *strides,
+                heads, held.maps, held.received[layer], n, *sizes, ROWS=rows, KEYS=power_of_two(n, 16),
+                num_warps=warps, num_stages=2, **how,
+            )  # fmt: skip
+        else:
+            rows, stages = (128, 2) if query.dtype == torch.float32 else (64, 3)
+            attend[(-(-n // rows), heads, count)](
+                query, key, value, output, held.normals, texts.lengths, scaling, *strides, heads, n, *sizes,
+                ROWS=rows, KEYS=64, num_warps=4, num_stages=stages, **how,
+            )  # fmt: skip
+        with self._beside_the_model(query, key, value, output):
+            if not short:
+                self._add_maps(layer, asked, held.normals, heads)
+            self._look_beside(layer, asked, held.normals, heads)
+            self._fold_maps(layer)
+            self._add_pairs(layer, output)
+            if len(texts.chosen):
+                held.summed_maps[layer] = _summed_maps(asked, texts.chosen)
+        return output
+
+    def end(self) -> None:
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
+        self.held.finish()
+        self.settle()
+        self.waiting = self.held
+
+    @property
+    def lag(self) -> int:
+        """How many batches have ended and do not count yet."""
+        return int(self.waiting is not None)
+
+    def settle(self) -> None:
+        """Count the batch that is waiting, unless some head of it wrote what is no number."""
+        held, self.waiting = self.waiting, None
+        if held is None:
+            return
+        tokens, broken, blocks = held.arrived()
+        if broken.any():
+            raise self.counting.not_finite(*np.argwhere(broken)[0].tolist())
+        self.sums.add(held, tokens, blocks)
+
+    def total(self) -> Tally:
+        self.settle()
+        return self.sums.tally()
+
+    @contextmanager
+    def _beside_the_model(self, *given: Tensor) -> Iterator[None]:
+        """Within this context kernels run in a stream of their own, while the model goes on with the next layer."""
+        if self.stream is None:
+            yield
+            return
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+        for tensor in given:
+            tensor.record_stream(self.stream)
+        self.free = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self.free.record(self.stream)
+
+    def _wait_for_maps(self) -> None:
+        """Maps and normals of the layer before must have been added before they are written again."""
+        if self.free is not None:
+            torch.cuda.current_stream().wait_event(self.free)
+
+    def _add_pairs(self, layer: int, output: Tensor) -> None:
+        held, texts = self.held, self.held.texts
+        count, n, heads, width = output.shape
+        held.keep(layer, output)
+        tiles, columns = texts.tiles, texts.tile
+        rows = min(ROWS, columns)
+        sizes = {"WIDTH": width, "D": power_of_two(width, 16), "ROWS": rows, "COLUMNS": columns}
+        grid = (-(-n // rows) * tiles, heads, count)
+        held.ends.zero_()
+        # Products of half-precision numbers are exact; those of single precision need three of TF32.
+        precision = "tf32x3" if output.dtype == torch.float32 else "ieee"
+        largest = held.largest[layer]
+        find_largest[grid](output, texts.lengths, largest, heads, n, tiles, **sizes, PRECISION=precision)
+        find_high[grid](
+            output, texts.lengths, texts.equal, texts.same, largest, held.bits, held.ends, held.counts[layer],
+            heads, n, texts.words, tiles, **sizes, THETA=self.counting.theta, NEAR=NEAR, PRECISION=precision,
+        )  # fmt: skip
+        find_dominants[(count,)](
+            texts.ids, texts.lengths, held.ends, held.most[layer], held.where[layer], heads, n,
+            H=power_of_two(heads, 16), TILE=texts.tile, TILES=texts.tiles,
+        )  # fmt: skip
+        rows = 16
+        add_places[(len(texts.part_blocks), heads, -(-n // rows))](
+            held.bits, texts.order, texts.parts, held.places, heads, n, texts.words,
+            ROWS=rows, COLUMNS=power_of_two(n, 32),
+        )  # fmt: skip
+        self._fold(held.places, held.place_diagonals[:, layer], held.location, layer)
+
+    def _add_maps(self, layer: int, question: Question | None, given: Tensor, heads: int) -> None:
+        """Add maps that are computed again, `given` their normals; or maps that are given."""
+        held, texts, n = self.held, self.held.texts, self.held.texts.length
+        query, key, strides, group, width, scaling, causal = _asked(question, given)
+        wide = question is not None and query.dtype == torch.float32
+        rows, keys = min(ROWS, power_of_two(n, 16)), min(128 if wide else 64, power_of_two(n, 16))
+        tiles = -(-n // keys)
+        add_maps[(len(texts.part_blocks), heads, -(-n // rows) * tiles)](
+            query, key, given, given, texts.lengths, texts.order, texts.parts, scaling, *strides, heads,
+            held.maps, held.received[layer], n, tiles, group, width, power_of_two(width, 16), ROWS=rows, KEYS=keys,
+            CAUSAL=causal, PRECISION=self.precision, GIVEN=question is None, num_warps=4, num_stages=2,
+        )  # fmt: skip
+        if question is None:
+            self._look_beside(layer, None, given, heads)
+
+    def _look_beside(self, layer: int, question: Question | None, given: Tensor, heads: int) -> None:
+        held, texts, n = self.held, self.held.texts, self.held.texts.length
+        query, key, strides, group, width, scaling, causal = _asked(question, given)
+        look_beside[(heads, texts.count)](
+            query, key, given, given, texts.lengths, texts.marked, held.beside[layer], scaling, *strides, heads,
+            n, group, width, power_of_two(width, 16), KEYS=16, CAUSAL=causal, GIVEN=question is None, num_warps=2,
+        )  # fmt: skip
+
+    def _fold_maps(self, layer: int) -> None:
+        self._fold(self.held.maps, self.held.map_diagonals[:, layer], self.held.attention, layer)
+
+    def _fold(self, maps: Tensor, diagonals: Tensor, kept: Tensor | None, layer: int) -> None:
+        """Add maps (part, head, i, j) by diagonal to their blocks, and over parts."""
+        parts, heads, n, _ = maps.shape
+        wide = 64
+        add_diagonals[(parts, heads, -(-(2 * n - 1) // wide))](
+            maps, self.held.texts.part_blocks, diagonals, heads, diagonals.stride(0), n, ROWS=32, OFFSETS=wide
+        )
+        if kept is not None:
+            count, size = heads * n * n, 1024
+            fold[(-(-count // size),)](maps, kept[layer], parts, count, SIZE=size)
+
+
+class Held:
+    """The arrays of one batch."""
+
+    def __init__(self, texts: Texts, counting: Counting) -> None:
+        shape, device = counting.shape, texts.lengths.device
+        layers, heads, count, n = shape.layers, shape.heads, texts.count, texts.length
+        parts, chosen = len(texts.part_blocks), len(texts.chosen)
+        self.texts, self.counting = texts, counting
+
+        def made(*sizes: int, dtype: torch.dtype = torch.int32, zero: bool = False) -> Tensor:
+            return (torch.zeros if zero else torch.empty)(sizes, dtype=dtype, device=device)
+
+        # of one layer, used again by the next
+        self.bits = made(count, heads, n, texts.words)
+        self.ends = made(count, heads, n)
+        self.normals = made(count, heads, n, dtype=torch.float32)
+        self.places, self.maps = made(parts, heads, n, n), made(parts, heads, n, n, dtype=torch.float32)
+        # of all layers
+        self.counts = made(layers, count, heads, 2, dtype=torch.int64, zero=True)
+        self.largest = made(layers, count, heads, dtype=torch.float32, zero=True)
+        self.most, self.where = made(layers, count, heads), made(layers, count, heads)
+        self.received = made(layers, count, n, dtype=torch.float64, zero=True)
+        self.beside = made(layers, count, 2, dtype=torch.float64, zero=True)
+        self.place_diagonals = made(BLOCKS, layers, heads, 2 * n - 1, dtype=torch.int64, zero=True)
+        self.map_diagonals = made(BLOCKS, layers, heads, 2 * n - 1, dtype=torch.float64, zero=True)
+        self.location = made(layers, heads, n, n, dtype=torch.int64) if shape.maps else None
+        self.attention = made(layers, heads, n, n, dtype=torch.float64) if shape.maps else None
+        # of the sample
+        self.kept: Tensor | None = None
+        self.summed_maps = made(layers, chosen, n, n, dtype=torch.float32)
+
+    def keep(self, layer: int, output: Tensor) -> None:
+        chosen = self.texts.chosen
+        if not len(chosen):
+            return
+        if self.kept is None:
+            layers = self.counting.shape.layers
+            self.kept = output.new_empty((layers, len(chosen), *output.shape[1:]))
+        self.kept[layer] = output[chosen]
+
+    def numbers(self) -> tuple[Tensor, ...]:
+        """Twice the numbers of pairs, of those of equal tokens, of one sentence, of both, and near the threshold, of
+        each layer, text and head."""
+        first, second = self.counts.unbind(-1)
+        low, half = (1 << 21) - 1, (1 << 32) - 1
+        return first & low, (first >> 21) & low, second & half, second >> 32, first >> 42
+
+    def finish(self) -> None:
+        """All layers were seen. What the host wants to know is on its way to it."""
+        columns = self.received.argmax(2)
+        tokens = self.texts.keys.expand(len(columns), -1, -1).gather(2, columns[..., None])[..., 0]
+        flags = ~self.largest.isfinite().all(1)
+        self.host = Fetched([tokens, flags, self.texts.blocks])
+
+    def arrived(self) -> tuple[Any, Any, Any]:
+        """The most attended token ids (layer, text), heads whose outputs are no numbers (layer, head), and the texts'
+        blocks."""
+        tokens, broken, blocks = self.host.arrays()
+        return tokens, broken, blocks
+
+
+def _summed_maps(question: Question, chosen: Tensor) -> Tensor:
+    """The maps of some texts, summed over heads."""
+    key = question.key[chosen].repeat_interleave(question.group, 1)
+    scores = question.query[chosen] @ key.transpose(2, 3) * question.scaling
+    if question.mask is not None:
+        scores = scores + question.mask[chosen]
+    return scores.softmax(-1, dtype=torch.float32).sum(1)
+
+
+def _stream(device: torch.device) -> Any:
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+
+def _asked(question: Question | None, given: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...], int, int, float, bool]:
+    """What kernels want to know of a question; of maps that are given there is nothing to know."""
+    if question is None:
+        return given, given, (0,) * 6, 1, 16, 1.0, False
+    strides = (*question.query.stride()[:3], *question.key.stride()[:3])
+    scaling = question.scaling * math.log2(math.e)
+    return question.query, question.key, strides, question.group, question.query.shape[3], scaling, question.causal
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """With the width contiguous, as the kernels read it."""
+    return tensor if tensor.stride(3) == 1 else tensor.contiguous()

@@ -1,0 +1,148 @@
+"""What belongs to the texts of a batch, on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscope.corpus.windows import BLOCKS, Batch
+from headscope.sending import send
+from headscope.tally.chance import keys_of_pairs
+from headscope.tally.gpu.pairs import relate
+from headscope.tally.receivers import REST, key_kinds, spread
+from headscope.types import Bools, Ints
+
+PART = 32
+"""Maps are added up over at most so many texts of one block by one program; more programs keep a GPU busier."""
+TILE = 128
+"""similarities are computed in tiles of at most so many rows and columns"""
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """One entry for each text of a batch."""
+
+    count: int
+    length: int
+    """of the longest"""
+    lengths: Tensor
+    ids: Tensor
+    """(text, place)"""
+    keys: Tensor
+    """(text, key): token ids that attention looks at"""
+    kinds: Tensor
+    """(text, key): what each key is to every query alike"""
+    marked: Tensor
+    """(text, place): the places of keys that are receivers by what they are, then −1"""
+    blocks: Tensor
+    equal: Tensor
+    """(text, i, word): bit j says that tokens i and j are equal"""
+    same: Tensor
+    """(text, i, word): bit j says that tokens i and j lie in one sentence"""
+    order: Tensor
+    """the texts, ordered by block"""
+    parts: Tensor
+    """edges of parts of that order, each within one block"""
+    part_blocks: Tensor
+    spread: Tensor
+    """(text, receiver)"""
+    chosen: Tensor
+    """the texts in the sample"""
+    chance: Tensor
+    """(chosen, count): of so many random pairs, how many include the token that the most include"""
+
+    @property
+    def tile(self) -> int:
+        return min(TILE, max(32, 1 << (self.length - 1).bit_length()))
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.length // self.tile)
+
+    @property
+    def words(self) -> int:
+        return self.tile * self.tiles // 32
+
+    @classmethod
+    def of(cls, batch: Batch, fraction: float, device: torch.device, *, causal: bool) -> Texts:
+        windows, (count, length) = batch.windows, batch.ids.shape
+        lengths = np.array([len(window) for window in windows])
+        kinds, sentences, keys = (np.zeros((count, length), np.int64) for _ in range(3))
+        kinds[batch.real] = key_kinds(windows)
+        sentences[batch.real] = np.concatenate([window.sentence for window in windows])
+        keys[batch.real] = np.concatenate([window.keys.ids for window in windows])
+        blocks = np.array([window.block for window in windows])
+        chosen = np.flatnonzero([window.sampled(fraction) for window in windows])
+        order, edges, part_blocks = _parts(blocks)
+        random = _random_keys(batch, chosen, lengths)
+        narrow = (batch.ids, sentences, _marked(kinds, batch.real), lengths, order, edges)
+        wide = (batch.ids, kinds, keys, blocks, part_blocks, chosen, random)
+        there = send(
+            [array.astype(np.int32) for array in narrow]
+            + [array.astype(np.int64) for array in wide]
+            + [spread(kinds, lengths, causal=causal)],
+            device,
+        )
+        ids32, sentences32, marked, held, order32, edges32, ids, kinds64, keys64, blocks64, parts64, chosen64 = there[
+            :12
+        ]
+        tile = min(TILE, max(32, 1 << (length - 1).bit_length()))
+        tiles = -(-length // tile)
+        equal, same = (torch.empty((count, length, tile * tiles // 32), dtype=torch.int32, device=device) for _ in "ab")
+        for values, bits in ((ids32, equal), (sentences32, same)):
+            relate[(count, tiles, tiles)](values, held, bits, length, tile * tiles // 32, TILE=tile)
+        return cls(
+            count, length, held, ids, keys64, kinds64, marked, blocks64, equal, same,
+            order32, edges32, parts64, there[13], chosen64, _chance(there[12], ids[chosen64]),
+        )  # fmt: skip
+
+
+def _marked(kinds: Ints, real: Bools) -> Ints:
+    places = np.where(real & (kinds != REST), np.arange(kinds.shape[1]), kinds.shape[1])
+    places.sort(axis=1)
+    return np.where(places < kinds.shape[1], places, -1)
+
+
+def _parts(blocks: Ints) -> tuple[Ints, Ints, Ints]:
+    """The texts ordered by block, where that order is cut into parts, and the block of each part.
+
+    >>> order, edges, part_blocks = _parts(np.array([7, 3, 7]))
+    >>> order.tolist(), edges.tolist(), part_blocks.tolist()
+    ([1, 0, 2], [0, 1, 3], [3, 7])
+    """
+    order = np.argsort(blocks, kind="stable")
+    edges, held = [0], []
+    for block, size in enumerate(np.bincount(blocks, minlength=BLOCKS).tolist()):
+        for start in range(0, size, PART):
+            edges.append(edges[-1] + min(PART, size - start))
+            held.append(block)
+    return order, np.array(edges), np.array(held)
+
+
+def _random_keys(batch: Batch, chosen: Ints, lengths: Ints) -> Ints:
+    """What the pairs of the sampled texts are ordered by (chosen, pair), as signed numbers of the same order.
+
+    Pairs with padding come last, where no count of pairs reaches.
+    """
+    rows, columns = np.triu_indices(batch.ids.shape[1], k=1)
+    digests = np.array([batch.windows[k].digest for k in chosen], np.uint64)[:, None]
+    keys = (keys_of_pairs(digests, rows, columns) ^ np.uint64(1 << 63)).view(np.int64)
+    keys[columns[None, :] >= lengths[chosen][:, None]] = np.iinfo(np.int64).max
+    return keys
+
+
+def _chance(keys: Tensor, ids: Tensor) -> Tensor:
+    """As the loops of `compiled.texts`, but for all texts at once: how often each token is met, pair after pair."""
+    chosen, n = ids.shape
+    if not chosen:
+        return torch.zeros((0, 1), dtype=torch.int32, device=ids.device)
+    order = torch.argsort(keys, dim=1, stable=True)
+    firsts = (ids[:, :, None] == ids[:, None, :]).to(torch.int8).argmax(2)
+    met = torch.zeros((chosen, n, order.shape[1] + 1), dtype=torch.int32, device=ids.device)
+    for side in torch.triu_indices(n, n, 1, device=ids.device):
+        # Set, not added: a pair of equal tokens includes its token once.
+        met[:, :, 1:].scatter_(1, firsts.gather(1, side[order])[:, None], 1)
+    return met.cumsum_(2, dtype=torch.int32).amax(1)

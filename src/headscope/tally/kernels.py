@@ -1,0 +1,98 @@
+"""The ways to add up, by name, and which of them to take."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from headscope.errors import StudyError
+from headscope.tally.reference import ReferenceTallier
+from headscope.tally.tally import Counting, Tallier
+from headscope.tally.vectorized import VectorizedTallier
+
+AUTO = "auto"
+KERNELS = {
+    "triton": "on NVIDIA GPUs",
+    "compiled": "on CPUs",
+    "vectorized": "anywhere torch runs",
+    "reference": "the definition in plain loops, slow",
+}
+"""the fastest first"""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kernel that was chosen, and why not another, where that has to be said."""
+
+    name: str
+    note: str
+    make: Callable[[], Tallier]
+    threads: int = 1
+    """how many talliers may share the texts of a batch, each in a thread of its own"""
+
+
+def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = False) -> Choice:
+    """The kernel of that name; `auto`: the fastest that can do this, and what kept a faster one from it."""
+    if name == AUTO:
+        tried = [kernel for kernel in ("triton", "compiled") if KERNELS[kernel] == _place(device)]
+        for kernel in tried:
+            reason = _reason_against(kernel, counting, device)
+            if not reason:
+                return choose(kernel, counting, device, tf32=tf32)
+            return Choice("vectorized", f"not {kernel}: {reason}", lambda: VectorizedTallier(counting, device))
+        return Choice("vectorized", "", lambda: VectorizedTallier(counting, device))
+    if name not in KERNELS:
+        raise StudyError(f"unknown kernel {name!r}; there are: {', '.join((AUTO, *KERNELS))}")
+    reason = _reason_against(name, counting, device)
+    if reason:
+        raise StudyError(f"the kernel {name} cannot do this: {reason}")
+    if name == "triton":
+        from headscope.tally.gpu.tallier import GpuTallier
+
+        return Choice(name, "", lambda: GpuTallier(counting, device, tf32=tf32))
+    if name == "compiled":
+        from headscope.tally.compiled.tallier import CompiledTallier
+
+        return Choice(name, "", lambda: CompiledTallier(counting, device), threads=torch.get_num_threads())
+    if name == "vectorized":
+        return Choice(name, "", lambda: VectorizedTallier(counting, device))
+    return Choice(name, "", lambda: ReferenceTallier(counting))
+
+
+def _place(device: torch.device) -> str:
+    return {"cuda": KERNELS["triton"], "cpu": KERNELS["compiled"]}.get(device.type, "")
+
+
+def _reason_against(name: str, counting: Counting, device: torch.device) -> str:
+    """Why a kernel cannot do this here; empty if it can."""
+    if name not in ("triton", "compiled"):
+        return ""
+    if KERNELS[name] != _place(device):
+        return f"it works {KERNELS[name]}, and the model is on {device.type}"
+    package = "triton" if name == "triton" else "numba"
+    if importlib.util.find_spec(package) is None:
+        return f"{package} is not installed"
+    if name == "compiled":
+        return ""
+    from headscope.tally.gpu.tallier import LARGEST
+
+    if counting.shape.length > LARGEST:
+        return f"windows of {counting.shape.length} tokens are longer than the {LARGEST} it can do"
+    return _broken_compiler(device)
+
+
+def _broken_compiler(device: torch.device) -> str:
+    """Triton wants a C compiler for what starts its kernels: a first small one shows whether it gets along."""
+    from headscope.tally.gpu.pairs import relate
+
+    values = torch.zeros((1, 2), dtype=torch.int32, device=device)
+    bits = torch.zeros((1, 2, 1), dtype=torch.int32, device=device)
+    try:
+        relate[(1, 1, 1)](values, values[0, 1:] + 2, bits, 2, 1, TILE=32)
+        return "" if bits.flatten().tolist() == [2, 1] else "its first kernel counted wrong"
+    except Exception as error:  # whatever it is, there are other ways
+        first = next(iter(str(error).splitlines()), "")
+        return f"it cannot compile here ({type(error).__name__}: {first[:120]})"
