@@ -24,7 +24,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install -q -c constraints.txt -e '.[datasets]' pytest pytest-xdist hypothesis ruff mypy pandas-stubs playwright
+	$(PIP) install -q -c constraints.txt -e '.[datasets]' pytest pytest-xdist hypothesis ruff mypy pandas-stubs playwright \
+		"triton; sys_platform == 'linux'"
 	touch $@
 
 demo: $(VENV)/.installed
@@ -40,7 +41,9 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python benchmarks/study.py
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/speed.py --growth
+	$(BIN)/python benchmarks/numeric_types.py
 	$(BIN)/python benchmarks/routes.py
 	$(BIN)/python benchmarks/explorer.py
 

@@ -11,12 +11,13 @@ import torch
 from headscope.corpus.windows import Batch, Window
 from headscope.studies.labels import labelled
 from headscope.studies.result import Study
+from headscope.tally.compiled.tallier import CompiledTallier
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import Counting, Tally
 from headscope.tally.vectorized import VectorizedTallier
 
-TALLIERS = {"reference": ReferenceTallier, "vectorized": VectorizedTallier}
+TALLIERS = {"reference": ReferenceTallier, "vectorized": VectorizedTallier, "compiled": CompiledTallier}
 CLS, SEP, STOP, COMMA = 1, 2, 4, 5
 
 

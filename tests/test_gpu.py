@@ -9,10 +9,18 @@ import torch
 import headscope
 from headscope.corpus.bundled import openings
 from headscope.corpus.windows import Batch
+from headscope.model.capture.plain import Question
+from headscope.tally.quantities import Shape
+from headscope.tally.reference import ReferenceTallier
+from headscope.tally.tally import Counting
 from headscope.tally.vectorized import VectorizedTallier
 from tests import tiny
+from tests.asking import question, windows_of
 from tests.comparing import assert_same_sums
 from tests.test_tally import Case, assert_equal
+
+if torch.cuda.is_available():
+    from headscope.tally.gpu.tallier import GpuTallier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -45,8 +53,9 @@ def test_every_route_and_stack_sees_the_same_on_a_gpu(kind: str):
             np.testing.assert_allclose(other, one, atol=2e-4 * np.abs(one).max())
 
 
+@pytest.mark.parametrize("kernel", ["triton", "vectorized"])
 @pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_a_study_on_a_gpu_equals_one_on_the_cpu(kind: str):
+def test_a_study_on_a_gpu_equals_one_on_the_cpu(kind: str, kernel: str):
     texts = [document.text.lower()[: 60 + 9 * k] for k, document in zip(range(40), openings(), strict=False)]
     size = {"hidden_size": 384, "num_attention_heads": 12, "num_hidden_layers": 4, "max_position_embeddings": 128}
     grouped = {"num_key_value_heads": 4, "head_dim": 32} if kind == "llama" else {}
@@ -56,10 +65,42 @@ def test_a_study_on_a_gpu_equals_one_on_the_cpu(kind: str):
         for weight in network.parameters():
             weight.mul_(0.2 if weight.ndim > 1 else 1)
     on_cpu = headscope.study(headscope.load(network, tiny.tokenizer()), texts, batch_size=7)
-    on_gpu = headscope.study(headscope.load(network.cuda(), tiny.tokenizer()), texts, batch_size=16)
+    there = headscope.load(network.cuda(), tiny.tokenizer())
+    on_gpu = headscope.study(there, texts, batch_size=16, kernel=kernel, tf32=False)
     assert on_gpu.manifest["device"].startswith("cuda")
+    assert (on_gpu.manifest["kernel"], on_gpu.manifest["kernel_note"], on_gpu.manifest["tf32"]) == (kernel, "", 0)
     explained = assert_same_sums(on_cpu, on_gpu)
     print(f"{kind}: {int(on_gpu.data['pairs'].sum()):,} pairs, {explained} counts differ, all near a threshold")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("first", [3, 35, 67, 99])
+def test_every_window_length_is_counted_as_in_plain_loops(first: int, dtype: torch.dtype):
+    """What the compiled kernels write is what they count: their outputs go to the plain loops."""
+    for n in range(first, first + 32):
+        random = np.random.default_rng(n)
+        batch = Batch.of(windows_of(random, [n, max(2, n // 2), n]))
+        counting = Counting(Shape(1, 2, n), 0.3, 0.3, 0.0)
+        one, other = GpuTallier(counting), ReferenceTallier(counting)
+        asked = question(random, batch, 2, width=16, dtype=dtype, causal=bool(n % 2))
+        moved = [None if t is None else t.cuda() for t in (asked.query, asked.key, asked.value, asked.mask)]
+        for tallier in (one, other):
+            tallier.begin(batch)
+        written = one.attend(0, Question(*moved, asked.scaling, asked.causal))
+        other.see(0, written.cpu(), torch.zeros(3, 2, n, n))
+        for tallier in (one, other):
+            tallier.end()
+        near = int(other.total()["near_threshold"].sum())
+        for name in ("pairs", "equal", "same", "equal_same", "distance", "location", "dominant_share_texts"):
+            apart = np.abs(one.total()[name] - other.total()[name]).sum()
+            assert apart <= 2 * near, f"{name} at {n} tokens: {apart} differ, {near} are near the threshold"
+
+
+def test_tf32_is_said_and_as_before_afterwards():
+    model = headscope.load(tiny.network("bert").cuda(), tiny.tokenizer())
+    before = torch.get_float32_matmul_precision()
+    assert headscope.study(model, ["the cat sat on a mat."], length=16).manifest["tf32"] == 1
+    assert torch.get_float32_matmul_precision() == before
 
 
 def test_a_reading_is_the_same_on_the_gpu():

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 import headscope
-from headscope.corpus.windows import Batch, Window, batches
+from headscope.corpus.windows import Batch, Window, grouped
 from headscope.errors import ModelError
 from headscope.model.capture import registry
 from headscope.model.capture.sighting import Sighting
@@ -80,9 +80,9 @@ class TestWindow:
 
     def test_batches_of_one_length_each(self) -> None:
         made = [Window.plain(np.arange(length)) for length in (3, 3, 3, 2, 2, 3)]
-        assert [len(batch) for batch in batches(made, 2, alike=True)] == [2, 1, 2, 1]
-        assert all(batch.real.all() for batch in batches(made, 2, alike=True))
-        assert [len(batch) for batch in batches(made, 2)] == [2, 2, 2]
+        assert [len(batch) for batch in grouped(made, 2, alike=True)] == [2, 2, 2]
+        assert all(Batch.of(group).real.all() for group in grouped(made, 2, alike=True))
+        assert [len(batch) for batch in grouped(made, 2)] == [2, 2, 2]
 
 
 class TestTally:

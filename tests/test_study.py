@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+from collections.abc import Iterable
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -31,6 +34,11 @@ def texts() -> list[str]:
 @pytest.fixture(scope="module")
 def study(minilm: Model, texts: list[str]) -> Study:
     return headscope.study(minilm, texts, batch_size=7)
+
+
+def hash_of(texts: Iterable[str]) -> str:
+    digests = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    return f"{sum(int.from_bytes(digest, 'little') for digest in digests) % 2**128:032x}"
 
 
 @pytest.mark.parametrize("batch_size", [1, 32])
@@ -264,7 +272,7 @@ def test_long_windows_keep_no_maps_unless_asked(minilm: Model, texts: list[str])
         ({"windows": "some"}, "choose one of first, all"),
         ({"sentences": "lines"}, "choose one of tokens, text"),
         ({"min_tokens": 0}, "min_tokens is 0"),
-        ({"kernel": "fast"}, "there are: vectorized, reference"),
+        ({"kernel": "fast"}, "there are: auto, triton, compiled, vectorized, reference"),
         ({"batch_size": 0}, "batch size is 0"),
     ],
 )
@@ -303,25 +311,31 @@ def test_an_interrupt_loses_nothing(minilm: Model, texts: list[str]):
     with pytest.raises(headscope.Stopped) as caught:
         headscope.study(minilm, texts, batch_size=2, progress=interrupt)
     assert caught.value.interrupted
-    assert caught.value.study is not None
-    assert caught.value.study.texts == 4
-    assert_same_sums(caught.value.study, headscope.study(minilm, texts[:4], batch_size=2))
+    stopped = caught.value.study
+    assert stopped is not None
+    assert stopped.texts == stopped.manifest["documents_read"] == 4
+    # Texts of like length go first, so these are not the first four; the hash of the documents says which they are.
+    studied = [four for four in combinations(texts[:6], 4) if hash_of(four) == stopped.manifest["corpus_hash"]]
+    assert len(studied) == 1
+    assert_same_sums(stopped, headscope.study(minilm, studied[0], batch_size=2))
 
 
 def test_running_out_of_memory_loses_nothing(minilm: Model, texts: list[str], monkeypatch: pytest.MonkeyPatch):
     observe, calls = Model.observe, []
 
-    def exhausted(self: Model, batch, see) -> None:
-        calls.append(batch)
-        if len(calls) == 3:
+    def exhausted(self: Model, batch, see, attend=None) -> None:
+        calls.append(len(batch))
+        if len(calls) >= 3:
             raise MemoryError("no room for the maps")
         observe(self, batch, see)
 
     monkeypatch.setattr(Model, "observe", exhausted)
-    with pytest.raises(headscope.Stopped, match="MemoryError: no room for the maps") as caught:
-        headscope.study(minilm, texts, batch_size=2)
+    message = r"one text of \d+ tokens at a time \(MemoryError: no room for the maps\): choose a shorter --length"
+    with pytest.raises(headscope.Stopped, match=message) as caught:
+        headscope.study(minilm, texts, batch_size=2, kernel="vectorized")
+    assert calls == [2, 2, 2, 1]
     assert caught.value.study is not None
-    assert caught.value.study.texts == 4
+    assert caught.value.study.texts == caught.value.study.manifest["documents_read"] == 4
 
 
 def test_an_error_before_any_text_is_raised_as_it_is(minilm: Model):

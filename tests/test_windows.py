@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from headscope.corpus import sentences
 from headscope.corpus.bundled import openings
 from headscope.corpus.formats import Document
-from headscope.corpus.windows import BLOCKS, Batch, Cut, Window, batches
+from headscope.corpus.windows import BLOCKS, Batch, Cut, Window, grouped
 from headscope.errors import CorpusError, ModelError
 from headscope.model.model import Model
 from headscope.model.tokens import ModelTokens
@@ -408,20 +408,51 @@ def test_batches_are_padded_on_the_right():
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [3]), (4, [3, 1]), (6, [3, 3])])
 def test_batches_of_a_size(count: int, sizes: list[int]):
     windows = [window_of([k]) for k in range(count)]
-    made = list(batches(iter(windows), 3))
+    made = list(grouped(iter(windows), 3))
     assert [len(batch) for batch in made] == sizes
-    assert [window for batch in made for window in batch.windows] == windows
+    assert [window for batch in made for window in batch] == windows
 
 
-def test_an_error_comes_after_the_windows_before_it():
+@given(st.lists(st.integers(1, 9), max_size=200), st.integers(1, 7), st.booleans())
+@settings(deadline=None, derandomize=True)
+def test_windows_of_like_length_stand_together(lengths: list[int], size: int, alike: bool):
+    windows = [window_of([k] * length) for k, length in enumerate(lengths)]
+    made = list(grouped(iter(windows), size, alike=alike))
+    places = [[int(window.ids[0]) for window in batch] for batch in made]
+    assert sorted(k for batch in places for k in batch) == list(range(len(lengths)))
+    assert all(batch == sorted(batch) and len(batch) <= size for batch in places)
+    assert places == [[int(w.ids[0]) for w in batch] for batch in grouped(list(windows), size, alike=alike)]
+    if alike:
+        assert all(len({len(window) for window in batch}) == 1 for batch in made)
+    else:
+        assert [len(batch) for batch in made].count(size) == len(lengths) // size
+    # Nothing is given out before what came a look-ahead earlier.
+    given_out = [k for batch in places for k in batch]
+    assert all(k - place < 8 * size for place, k in enumerate(given_out))
+
+
+def test_batches_come_in_the_order_of_their_first_windows():
+    assert list(grouped(["aa", "aa", "bbbb", "b", "bb", "bbb"], 2)) == [["aa", "aa"], ["bbbb", "bbb"], ["b", "bb"]]
+
+
+def test_little_is_padded_and_the_first_batch_comes_at_once():
+    taken = 0
+
     def windows() -> Iterator[Window]:
-        yield from [window_of([1]), window_of([2]), window_of([3])]
-        raise CorpusError("broken here")
+        nonlocal taken
+        for k in range(1000):
+            taken += 1
+            yield window_of([1] * (1 + 37 * k % 100))
 
-    made = batches(windows(), 2)
-    assert [len(next(made)), len(next(made))] == [2, 1]
-    with pytest.raises(CorpusError, match="broken here"):
-        next(made)
+    made = grouped(windows(), 10)
+    next(made)
+    assert taken == 10
+    sorted_out = [Batch.of(group) for group in made]
+    plain = [Batch.of(window_of([1] * (1 + 37 * k % 100)) for k in range(n, n + 10)) for n in range(0, 1000, 10)]
+    padded, unsorted = (
+        1 - sum(b.real.sum() for b in all_) / sum(b.real.size for b in all_) for all_ in (sorted_out, plain)
+    )
+    assert padded < 0.15 < 0.3 < unsorted
 
 
 def test_marks_of_word_starts_and_ends_do_not_hide_a_full_stop():

@@ -54,8 +54,15 @@ def study(
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     kernel: Annotated[
-        str, typer.Option(help="vectorized, or reference: the definition in plain loops, slow.")
-    ] = "vectorized",
+        str,
+        typer.Option(
+            help="How sums are computed: auto, triton (NVIDIA GPUs), compiled (CPUs), vectorized, or reference: the "
+            "definition in plain loops, slow. All give the same counts."
+        ),
+    ] = "auto",
+    tf32: Annotated[
+        bool, typer.Option("--tf32/--no-tf32", help="On a GPU, multiply float32 numbers in TF32: faster, less exact.")
+    ] = True,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another study in the output folder.")] = False,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
@@ -97,7 +104,16 @@ def study(
         )  # fmt: skip
         output.prepare(out, expected=_identity(loaded, fitted(loaded, settings), corpus), overwrite=overwrite)
         with terminal.metering(quiet=quiet or as_json) as meter:
-            made = run(loaded, corpus, batch_size=batch_size, kernel=kernel, progress=meter, command=command, **asked)
+            made = run(
+                loaded,
+                corpus,
+                batch_size=batch_size,
+                kernel=kernel,
+                tf32=tf32,
+                progress=meter,
+                command=command,
+                **asked,
+            )
     except Stopped as stopped:
         _save_unfinished(stopped, out)
         raise typer.Exit(options.INTERRUPTED if stopped.interrupted else options.FAILED) from None

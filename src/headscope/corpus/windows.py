@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from itertools import groupby, islice
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
 from headscope.corpus import sentences
 from headscope.corpus.formats import Document
-from headscope.errors import CorpusError, HeadscopeError
+from headscope.errors import CorpusError
 from headscope.types import Bools, Floats, Ints
 
 BLOCKS = 20
 """Texts are split over this many blocks, for jackknife standard errors."""
 
+LOOK_AHEAD, LOOK_AHEAD_MOST = 8, 4096
+"""Batches, and items in all, among which those of like length are looked for."""
+
 WindowMode = Literal["first", "all"]
 SentenceMode = Literal["tokens", "text"]
+Item = TypeVar("Item", bound=Sized)
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """One window as a tokenizer makes it: token ids, which of them are special, where each stands in the text."""
+    """One window as a tokenizer makes it: token ids, which of them are special, end a sentence (`.`, `!`, `?`) or are
+    commas, and where each stands in the text."""
 
     ids: Ints
     special: Bools
+    end: Bools
+    comma: Bools
     starts: Ints | None
     ends: Ints | None = None
     words: Ints | None = None
     """number of the word each token belongs to; a special token is a word of its own"""
+
+    @property
+    def plain(self) -> int:
+        """How many of its tokens are not special."""
+        return len(self.special) - int(np.count_nonzero(self.special))
 
 
 class Tokens(Protocol):
@@ -39,7 +52,10 @@ class Tokens(Protocol):
 
     def encode(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> list[Encoding]: ...
 
-    def texts(self, ids: Ints) -> list[str]: ...
+    def encode_all(
+        self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool
+    ) -> list[list[Encoding]] | None:
+        """The same for many texts at once; None where they have to be taken one by one."""
 
 
 @dataclass(frozen=True)
@@ -136,27 +152,42 @@ class Cut:
             )
         except CorpusError as error:
             raise CorpusError(f"{document.name}: {error}") from None
-        if all(encoding.special.all() for encoding in encodings):
+        return self._windows(document, encodings)
+
+    def each(self, documents: Sequence[Document], tokens: Tokens) -> Iterator[list[Window] | str]:
+        """The same for many documents in turn, whose texts are tokenized in one call.
+
+        Where that call fails, they are taken one by one: only so it comes out which of them is to blame, and those
+        before it are cut.
+        """
+        texts = [document.text for document in documents if not document.is_image and document.text.strip()]
+        encoded = tokens.encode_all(
+            texts, self.length, all_windows=self.windows == "all", offsets=self.sentences == "text"
+        )
+        following = iter(encoded or ())
+        for document in documents:
+            if encoded is None or document.is_image or not document.text.strip():
+                yield self(document, tokens)
+            else:
+                yield self._windows(document, next(following))
+
+    def _windows(self, document: Document, encodings: list[Encoding]) -> list[Window] | str:
+        if not any(encoding.plain for encoding in encodings):
             return "only special tokens"
-        if self.windows == "all":
-            last = encodings[-1]
-            if (~last.special).sum() < self.length / 2:
-                encodings = encodings[:-1]
-        encodings = [encoding for encoding in encodings if (~encoding.special).sum() >= self.min_tokens]
+        if self.windows == "all" and encodings[-1].plain < self.length / 2:
+            encodings = encodings[:-1]
+        encodings = [encoding for encoding in encodings if encoding.plain >= self.min_tokens]
         if not encodings:
             return "too short"
         starts = None
         if self.sentences == "text":
             positions = encodings[-1].starts
             starts = sentences.starts(document.text, None if positions is None else int(positions.max()))
-        return [self._window(encoding, tokens, starts) for encoding in encodings]
+        return [self._window(encoding, starts) for encoding in encodings]
 
-    def _window(self, encoding: Encoding, tokens: Tokens, sentence_starts: Ints | None) -> Window:
-        texts = tokens.texts(encoding.ids)
-        end = np.array([text in sentences.SENTENCE_ENDS for text in texts], dtype=bool)
-        comma = np.array([text == "," for text in texts], dtype=bool)
+    def _window(self, encoding: Encoding, sentence_starts: Ints | None) -> Window:
         if sentence_starts is None:
-            sentence = sentences.by_tokens(end)
+            sentence = sentences.by_tokens(encoding.end)
         else:
             if encoding.starts is None:
                 raise CorpusError(
@@ -164,7 +195,7 @@ class Cut:
                     "needs: use --sentences tokens"
                 )
             sentence = sentences.by_text(sentence_starts, encoding.starts, encoding.special)
-        return Window(ids=encoding.ids, special=encoding.special, sentence=sentence, end=end, comma=comma)
+        return Window(encoding.ids, encoding.special, sentence, encoding.end, encoding.comma)
 
 
 @dataclass(frozen=True)
@@ -201,25 +232,26 @@ class Batch:
         return len(self.windows)
 
 
-def batches(windows: Iterable[Window], size: int, pad_id: int = 0, *, alike: bool = False) -> Iterator[Batch]:
-    """Consecutive windows in batches of `size`. If the windows break off in an error, those before it come first.
+def grouped(items: Iterable[Item], size: int, *, alike: bool = False) -> Iterator[list[Item]]:
+    """Windows, or what has the length of one, in groups of at most `size` and of like length: little is padded.
 
-    `alike`: none is padded; a batch ends where a window of another length comes.
+    Each group is chosen among the next few only, so that nothing waits long for its turn: at first among as many as
+    make one batch, so that the model can start at once, then among twice as many, and so on up to 8 batches. Groups
+    come in the order of their first items. What is in which depends on the items and their order alone, and where all
+    have one length, they stay in their order.
+
+    `alike`: nothing is padded at all; a group holds items of one length.
+
+    >>> list(grouped(["one", "word", "and", "four", "by", "two"], 2))
+    [['one', 'word'], ['and', 'by'], ['four', 'two']]
     """
-    waiting: list[Window] = []
-    broken: HeadscopeError | None = None
-    try:
-        for window in windows:
-            if alike and waiting and len(waiting[0]) != len(window):
-                yield Batch.of(waiting, pad_id)
-                waiting = []
-            waiting.append(window)
-            if len(waiting) == size:
-                yield Batch.of(waiting, pad_id)
-                waiting = []
-    except HeadscopeError as error:
-        broken = error
-    if waiting:
-        yield Batch.of(waiting, pad_id)
-    if broken is not None:
-        raise broken
+    source, most = iter(items), max(1, min(LOOK_AHEAD, LOOK_AHEAD_MOST // size))
+    batches = 1
+    while waiting := list(islice(source, batches * size)):
+        lengths = [len(item) for item in waiting]
+        order = sorted(range(len(waiting)), key=lengths.__getitem__)
+        runs = [list(run) for _, run in groupby(order, key=lengths.__getitem__)] if alike else [order]
+        groups = [sorted(run[k : k + size]) for run in runs for k in range(0, len(run), size)]
+        for group in sorted(groups):
+            yield [waiting[k] for k in group]
+        batches = min(2 * batches, most)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import copy
 import re
+import threading
+from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 
+from headscope.corpus.sentences import SENTENCE_ENDS
 from headscope.corpus.windows import Encoding
 from headscope.errors import CorpusError, ModelError
 from headscope.model import words
+from headscope.model.openings import opening
+from headscope.model.openings import suffice as openings_suffice
 from headscope.types import Bools, Ints
 
 ROLES = {
@@ -25,6 +31,11 @@ ROLES = {
 """What tokenizers use special tokens for, by the names transformers has for it."""
 LANGUAGE = r"[a-z]{2,3}_[A-Za-z]{2,4}|__[a-z]{2,3}__|>>\w+<<"
 """Language codes as mBART, NLLB, M2M100 and Marian write them: `en_XX`, `eng_Latn`, `__en__`, `>>fra<<`."""
+
+KNOWN, END, COMMA = 1, 2, 4
+"""What is noted of a token id, in bits."""
+_TURNS = threading.RLock()
+"""How long a text may be is a state of a tokenizer and not of a call: two threads would cut each other's texts."""
 
 
 class ModelTokens:
@@ -40,6 +51,10 @@ class ModelTokens:
         self._special = {int(k) for k in tokenizer.all_special_ids} - ({tokenizer.unk_token_id} - roles)
         self._set_apart = {int(k) for k in tokenizer.all_special_ids}  # the unknown token among them
         self._texts: dict[int, str] = {}
+        # Tables over token ids: a look into one takes a microsecond a window, a loop over its tokens many.
+        self._is_special = np.zeros(max(self._special, default=0) + 2, dtype=bool)  # the last stands for all beyond
+        self._is_special[sorted(self._special)] = True
+        self._marks = np.zeros(0, dtype=np.uint8)
 
     @property
     def name(self) -> str:
@@ -77,7 +92,8 @@ class ModelTokens:
         return "the language code" if coded else "a special token"
 
     def _first_special_id(self) -> int | None:
-        ids = self.tokenizer("a").input_ids
+        with _TURNS:
+            ids = self.tokenizer("a").input_ids
         return int(ids[0]) if ids and ids[0] in self._special else None
 
     def encode(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> list[Encoding]:
@@ -87,13 +103,14 @@ class ModelTokens:
                 f"{self.name} is a slow tokenizer, which cannot cut a text into all its windows: use --windows first"
             )
         try:
-            made = self.tokenizer(
-                text,
-                truncation=True,
-                max_length=length,
-                return_overflowing_tokens=all_windows,
-                return_offsets_mapping=offsets and fast,
-            )
+            with _TURNS:
+                made = self.tokenizer(
+                    text,
+                    truncation=True,
+                    max_length=length,
+                    return_overflowing_tokens=all_windows,
+                    return_offsets_mapping=offsets and fast,
+                )
         except Exception as error:  # a tokenizer may break on a text in ways of its own
             raise CorpusError(
                 f"the tokenizer {self.name} cannot read this text: {type(error).__name__}: {error}"
@@ -108,30 +125,92 @@ class ModelTokens:
             self._encoding(text, ids, None if starts is None else starts[k], numbers[k]) for k, ids in enumerate(rows)
         ]
 
+    def encode_all(
+        self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool
+    ) -> list[list[Encoding]] | None:
+        """Many texts in one call, which a fast tokenizer spreads over all cores; words are not numbered here.
+
+        None where they have to be taken one by one: by a slow tokenizer, or because one of them breaks this one.
+        """
+        if not self.tokenizer.is_fast:
+            return None
+        try:
+            if all_windows or not self._openings_suffice:
+                return self._encoded(texts, length, all_windows=all_windows, offsets=offsets)
+            openings = [opening(text, length) for text in texts]
+            encodings = self._encoded(openings, length, all_windows=False, offsets=offsets)
+            short = [
+                k
+                for k, (text, held) in enumerate(zip(texts, openings, strict=True))
+                if len(held) < len(text) and len(encodings[k][0].ids) < length
+            ]
+            whole = self._encoded([texts[k] for k in short], length, all_windows=False, offsets=offsets)
+            for k, made in zip(short, whole, strict=True):
+                encodings[k] = made
+            return encodings
+        except Exception:  # as in `encode`
+            return None
+
+    @cached_property
+    def _openings_suffice(self) -> bool:
+        return openings_suffice(self.tokenizer.backend_tokenizer)
+
+    def _encoded(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> list[list[Encoding]]:
+        if not texts:
+            return []
+        with _TURNS:
+            made = self.tokenizer(
+                list(texts),
+                truncation=True,
+                max_length=length,
+                return_overflowing_tokens=all_windows,
+                return_offsets_mapping=offsets,
+                # Nobody looks at these, and every list of a window's length costs microseconds.
+                return_attention_mask=False,
+                return_token_type_ids=False,
+            )
+        rows, spans = made["input_ids"], made.get("offset_mapping")
+        sources = made["overflow_to_sample_mapping"] if all_windows else range(len(texts))
+        # All windows in one row, to be looked up at once; each is then a part of it.
+        edges = [0, *accumulate(map(len, rows))]
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=edges[-1])
+        special, end, comma = self._specials(ids), *self._marks_of(ids)
+        encodings: list[list[Encoding]] = [[] for _ in texts]
+        for k, (source, a, b) in enumerate(zip(sources, edges[:-1], edges[1:], strict=True)):
+            starts = None if spans is None else _starts(texts[source], spans[k])
+            encodings[source].append(Encoding(ids[a:b], special[a:b], end[a:b], comma[a:b], starts))
+        return encodings
+
+    def _specials(self, ids: Ints) -> Bools:
+        return self._is_special[np.minimum(ids, len(self._is_special) - 1)]
+
     def _encoding(
         self, text: str, ids: list[int], spans: list[tuple[int, int]] | None, numbers: list[int | None] | None
     ) -> Encoding:
-        special = np.array([k in self._special for k in ids], dtype=bool)
         held = np.asarray(ids, dtype=np.int64)
+        special, end, comma = self._specials(held), *self._marks_of(held)
         if spans is None or numbers is None:
-            return Encoding(ids=held, special=special, starts=None)
+            return Encoding(held, special, end, comma, starts=None)
         return Encoding(
             ids=held,
             special=special,
-            starts=np.array([_word_start(text, *span) for span in spans], dtype=np.int64),
+            end=end,
+            comma=comma,
+            starts=_starts(text, spans),
             ends=np.array([end for _, end in spans], dtype=np.int64),
             words=words.by_text(text, spans, numbers, special),
         )
 
     def _placed(self, text: str, ids: list[int]) -> Encoding:
         """A slow tokenizer does not say where its tokens stand, but bytes and characters stand one after another."""
-        special = np.array([k in self._special for k in ids], dtype=bool)
+        special = self._specials(np.asarray(ids, dtype=np.int64))
         places = words.places(text, self._written(ids), special, self._alphabet)
         return self._encoding(text, ids, places, None if places is None else [0] * len(ids))
 
     def count(self, text: str) -> int:
         """How many tokens the whole text has, special ones included."""
-        return len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
+        with _TURNS:
+            return len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
     def word_numbers(self, ids: Ints, special: Bools) -> Ints:
         """The word each token belongs to, from the vocabulary's marks alone, for tokenizers that know no positions."""
@@ -171,6 +250,17 @@ class ModelTokens:
             self._texts[k] = bare if any("\ud800" <= character <= "\udfff" for character in text) else text
         return [self._texts[int(k)] for k in ids]
 
+    def _marks_of(self, ids: Ints) -> tuple[Bools, Bools]:
+        """Which tokens are `.`, `!` or `?`, and which are commas."""
+        if ids.size and ids.max() >= len(self._marks):
+            self._marks = np.concatenate([self._marks, np.zeros(int(ids.max()) + 1 - len(self._marks), dtype=np.uint8)])
+        if not self._marks[ids].all():
+            new = np.unique(ids)
+            for k, text in zip(new, self.texts(new), strict=True):
+                self._marks[k] = KNOWN | (END if text in SENTENCE_ENDS else 0) | (COMMA if text == "," else 0)
+        found = self._marks[ids]
+        return (found & END).astype(bool), (found & COMMA).astype(bool)
+
     def _written(self, ids: list[int]) -> list[str]:
         named: list[str | None] = self.tokenizer.convert_ids_to_tokens(ids)
         return ["" if name is None else str(name) for name in named]
@@ -197,6 +287,10 @@ def _makes_bytes(step: Any) -> bool:
         return "ByteLevel(" in repr(step)
     except Exception:  # one that is written in Python cannot be shown; such split words
         return False
+
+
+def _starts(text: str, spans: Sequence[tuple[int, int]]) -> Ints:
+    return np.array([_word_start(text, *span) for span in spans], dtype=np.int64)
 
 
 def _word_start(text: str, start: int, end: int) -> int:

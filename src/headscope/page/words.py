@@ -79,8 +79,11 @@ MANIFEST = {
         "sample": "Fraction of texts in the sample",
         "maps": "N×N maps kept",
         "dtype": "Numeric type",
+        "tf32": "Products in TF32",
         "kernel": "Kernel",
+        "kernel_note": "Why this kernel",
         "batch_size": "Batch size",
+        "batch_size_note": "Why this size",
     },
     "Run": {
         "complete": "Complete",
@@ -96,8 +99,8 @@ MANIFEST = {
     },
 }
 """What each entry of the manifest is called; one without a name here is still shown, under its own."""
-APART = ("documents_skipped", "excerpts")
-"""entries of the manifest that are shown as lists of their own"""
+APART = ("documents_skipped", "excerpts", "timing")
+"""entries of the manifest that are shown as lists of their own, or not at all"""
 OF_TEXTS = ("windows", "min_tokens", "sentences")
 """settings that say nothing of images"""
 IMAGE_WORDS = {

@@ -20,7 +20,7 @@ from headscope.writing import replacing
 
 FORMAT = 1
 FILE = "study.nc"
-JSON_ATTRIBUTES = ("documents_skipped", "excerpts", "versions")
+JSON_ATTRIBUTES = ("documents_skipped", "excerpts", "timing", "versions")
 SETTINGS = (
     "model",
     "weight_hash",
@@ -286,6 +286,9 @@ def _merged_attributes(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str
     for reason, count in theirs["documents_skipped"].items():
         skipped[reason] = skipped.get(reason, 0) + count
     merged = dict(mine)
+    if "timing" in mine and "timing" in theirs:  # studies of earlier versions have none
+        spent = [*mine["timing"].items(), *theirs["timing"].items()]
+        merged["timing"] = {name: round(sum(taken for each, taken in spent if each == name), 3) for name, _ in spent}
     merged.update(
         corpus=f"{mine['corpus']} + {theirs['corpus']}",
         corpus_hash=f"{(int(mine['corpus_hash'], 16) + int(theirs['corpus_hash'], 16)) % 2**128:032x}",

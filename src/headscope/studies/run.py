@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Sized
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-import torch
-
 from headscope import manifest
 from headscope.corpus.documents import Corpus, as_corpus
-from headscope.corpus.windows import Window, batches
+from headscope.corpus.windows import Batch
 from headscope.errors import HeadscopeError, Stopped, StudyError
 from headscope.model.model import Model
 from headscope.model.patches import Patches
+from headscope.studies.crew import Crew
 from headscope.studies.labels import labelled
+from headscope.studies.memory import Room
 from headscope.studies.options import Options
+from headscope.studies.precision import multiplying, uses_tf32
 from headscope.studies.result import FORMAT, Study
 from headscope.studies.settings import SAMPLE_FRACTION, SMALL_CORPUS, Settings
+from headscope.studies.texts import Account, Load, Texts
+from headscope.studies.undisturbed import undisturbed
+from headscope.tally.kernels import AUTO, choose
 from headscope.tally.quantities import Shape
-from headscope.tally.reference import ReferenceTallier
-from headscope.tally.tally import Counting, Tallier
-from headscope.tally.vectorized import VectorizedTallier
+from headscope.tally.tally import Counting
 
-EXCERPTS = 3
-EXCERPT_LENGTH = 160
-BATCH_SIZE = 32
-BATCH_ELEMENTS = 8_000_000
-"""N×N elements over all heads that a batch of the default size may hold at once"""
-
-KERNELS: dict[str, Callable[[Counting, torch.device], Tallier]] = {
-    "vectorized": VectorizedTallier,
-    "reference": lambda counting, device: ReferenceTallier(counting),
-}
+OWN_MAPS = "attention computed by the model itself"
+"""what the manifest says where a kernel could not do that"""
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,7 @@ class Progress:
 
     texts: int
     documents: int
+    """those that the texts come from, and those between them that have none; not what was read ahead"""
     expected: int | None
     """documents in all, where that is known"""
     unit: str = "texts"
@@ -57,7 +52,8 @@ def study(
     documents: Corpus | str | Path | Iterable[Any] | None = None,
     *,
     batch_size: int | None = None,
-    kernel: str = "vectorized",
+    kernel: str = AUTO,
+    tf32: bool = True,
     progress: Callable[[Progress], None] | None = None,
     command: str = "",
     **options: Unpack[Options],
@@ -68,13 +64,14 @@ def study(
     model, images of PIL or arrays of bytes (height, width, 3), or such a source. `options` are those of `Settings`. A
     study that cannot go on raises `Stopped`, with the texts finished until then in its `study`.
 
+    `kernel` is the way sums are computed, one of `headscope.tally.kernels.KERNELS`; all give the same counts. `tf32`
+    lets GPUs that can do so multiply single-precision numbers in TF32, as the manifest then says.
+
     >>> import headscope
     >>> headscope.study(headscope.load(), ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
     <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
     """
-    settings = fitted(model, Settings(**options))
-    if kernel not in KERNELS:
-        raise StudyError(f"unknown kernel {kernel!r}; there are: {', '.join(KERNELS)}")
+    clock, settings = _Clock(), fitted(model, Settings(**options))
     if batch_size is not None and batch_size < 1:
         raise StudyError(f"batch size is {batch_size}: at least 1")
     corpus = as_corpus(documents)
@@ -84,74 +81,96 @@ def study(
     anatomy = model.anatomy
     shape = Shape(anatomy.layers, anatomy.heads, settings.length, settings.keeps_maps)
     counting = Counting(shape, settings.theta, settings.tau, fraction, anatomy.causal, anatomy.numbers)
-    size = batch_size or max(1, min(BATCH_SIZE, BATCH_ELEMENTS // (anatomy.heads * settings.length**2)))
-
-    reading = _Reading(corpus, model, settings)
-    tallier, started = KERNELS[kernel](counting, model.device), time.monotonic()
+    tf32 = tf32 and uses_tf32(model)
+    chosen, started = choose(kernel, counting, model.device, tf32=tf32), time.monotonic()
+    crew = Crew(chosen)
+    room = Room.of(model, settings.length, batch_size)
+    texts = Texts(corpus, model, settings.cut, room.size)
 
     def result(stopped_by: str = "") -> Study:
-        total = tallier.total()
-        made = labelled(total, model.tokens.names, anatomy.numbers, model.modality)
+        made = labelled(crew.total(), model.tokens.names, anatomy.numbers, model.modality)
+        clock.lap("finishing")
         how = {
             "sample": fraction,
-            "batch_size": size,
-            "kernel": kernel,
+            "batch_size": room.size,
+            "batch_size_note": room.note,
+            "kernel": chosen.name,
+            "kernel_note": chosen.note or (OWN_MAPS if crew.shown() and hasattr(crew.talliers[0], "attend") else ""),
+            "tf32": int(tf32),
             "command": command,
             "duration_seconds": time.monotonic() - started,
+            "timing": json.dumps(clock.rounded()),
         }
-        return Study(made.assign_attrs({**_manifest(model, settings, reading, stopped_by), **how}))
+        return Study(made.assign_attrs({**_manifest(model, settings, corpus, texts.account, stopped_by), **how}))
 
-    done = 0
+    def attempt(batch: Batch) -> None:
+        crew.observe(model, batch)
+
+    done, ended = 0, deque[Load]()
+
+    def account(lag: int) -> None:
+        """Say of the batches that count by now that they do."""
+        nonlocal done
+        while len(ended) > lag:
+            part = ended.popleft()
+            texts.count(part)
+            done += len(part.batch)
+
+    clock.lap("opening")
     try:
-        alike = not model.ignores_padding
-        for batch in batches(reading.windows(), size, model.tokens.pad_id, alike=alike):
-            tallier.begin(batch)
-            model.observe(batch, tallier.see)
-            tallier.end()
-            done += len(batch)
-            if progress is not None:
-                progress(Progress(done, reading.read, counted, f"{model.modality}s"))
+        with multiplying(tf32), texts.loads(ahead=_anywhere(documents)) as loads:
+            for load in loads:
+                clock.lap("waiting_for_texts")
+                for part in room.tried(load, attempt):
+                    with undisturbed():  # the sums, and what is said of them, change together
+                        crew.end()
+                        ended.append(part)
+                        account(crew.lag)
+                    if progress is not None and done:
+                        progress(Progress(done, texts.account.read, counted, f"{model.modality}s"))
+                clock.lap("model_and_sums")
+            with undisturbed():
+                crew.settle()
+                account(0)
+            clock.lap("model_and_sums")
     except (Exception, KeyboardInterrupt) as error:  # whatever it is, also out of memory, loses nothing
         interrupted = isinstance(error, KeyboardInterrupt)
         named = str(error) if isinstance(error, HeadscopeError) else f"{type(error).__name__}: {error}"
         reason = "interrupted" if interrupted else named
-        finished = result(reason) if tallier.total()["texts"].sum() else None
+        with suppress(HeadscopeError):  # what ended counts, unless it is what is broken
+            crew.settle()
+            account(0)
+        finished = result(reason) if done else None
         if finished is None and not interrupted:
             raise
         raise Stopped(reason, finished, interrupted=interrupted) from error
     if not done:
-        raise StudyError(
-            f"{corpus.name}: no {model.modality} to study: {reading.read} documents read{_skips(reading.skipped)}"
-        )
+        read, skipped = texts.account.read, texts.account.skipped
+        skips = "".join(f", {count} {reason}" for reason, count in sorted(skipped.items()))
+        raise StudyError(f"{corpus.name}: no {model.modality} to study: {read} documents read{skips}")
     return result()
 
 
 @dataclass
-class _Reading:
-    """The documents of a corpus as windows, and what was met on the way."""
+class _Clock:
+    """Where the time goes, in seconds."""
 
-    corpus: Corpus
-    model: Model
-    settings: Settings
-    read: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    content: int = 0
-    excerpts: list[dict[str, str]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    last: float = field(default_factory=time.monotonic)
 
-    def windows(self) -> Iterator[Window]:
-        cut = self.settings.cut
-        for document in self.corpus:
-            windows = self.model.windows(document, cut)
-            self.read += 1
-            # The sum of all documents' hashes: the same for the same texts in any order, and it adds when studies do.
-            digest = hashlib.blake2b(document.content, digest_size=16).digest()
-            self.content = (self.content + int.from_bytes(digest, "little")) % 2**128
-            if isinstance(windows, str):
-                self.skipped[windows] += 1
-                continue
-            if len(self.excerpts) < EXCERPTS:
-                self.excerpts.append({"name": document.name, "text": document.excerpt[:EXCERPT_LENGTH]})
-            yield from windows
+    def lap(self, name: str) -> None:
+        """All since the last lap was this."""
+        now = time.monotonic()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
+        self.last = now
+
+    def rounded(self) -> dict[str, float]:
+        return {name: round(taken, 3) for name, taken in self.seconds.items()}
+
+
+def _anywhere(documents: Any) -> bool:
+    """Whether documents may be read in another thread: what a generator of Python does may be bound to this one."""
+    return documents is None or isinstance(documents, (Corpus, str, Path, Sized))
 
 
 def fitted(model: Model, settings: Settings) -> Settings:
@@ -183,7 +202,7 @@ def fitted(model: Model, settings: Settings) -> Settings:
     return settings
 
 
-def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: str) -> dict[str, Any]:
+def _manifest(model: Model, settings: Settings, corpus: Corpus, account: Account, stopped_by: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **manifest.of_model(model),
@@ -194,17 +213,13 @@ def _manifest(model: Model, settings: Settings, reading: _Reading, stopped_by: s
         "theta": settings.theta,
         "tau": settings.tau,
         "maps": int(settings.keeps_maps),
-        "corpus": reading.corpus.name,
-        "limit": reading.corpus.limit or "none",
-        "corpus_hash": f"{reading.content:032x}",
-        "documents_read": reading.read,
-        "documents_skipped": json.dumps(dict(sorted(reading.skipped.items()))),
-        "excerpts": json.dumps(reading.excerpts, ensure_ascii=False),
+        "corpus": corpus.name,
+        "limit": corpus.limit or "none",
+        "corpus_hash": f"{account.content:032x}",
+        "documents_read": account.read,
+        "documents_skipped": json.dumps(dict(sorted(account.skipped.items()))),
+        "excerpts": json.dumps([text for _, text in sorted(account.excerpts.items())], ensure_ascii=False),
         "complete": int(not stopped_by),
         "stopped_by": stopped_by,
         **manifest.of_run(),
     }
-
-
-def _skips(skipped: Counter[str]) -> str:
-    return "".join(f", {count} {reason}" for reason, count in sorted(skipped.items()))

@@ -1,0 +1,126 @@
+"""How many texts a model is given at once: as many as there is room for, and fewer where that was too many."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from headscope.corpus.windows import Batch
+from headscope.errors import StudyError
+from headscope.model.model import Model
+from headscope.studies.texts import Load
+
+BATCH_SIZE = 32
+"""On a CPU more texts at once are no faster."""
+BATCH_SIZE_GPU = 512
+"""Nor are more on the largest GPU."""
+BATCH_ELEMENTS = 8_000_000
+"""N×N elements over all heads that a batch of the default size may hold at once on a CPU"""
+BYTES_ELEMENT = 64
+"""Bytes for each element of a head's N×N matrices: scores, maps, similarities, and what is counted of them. These and
+the next are on the safe side; one layer is there at a time."""
+BYTES_UNIT = 16
+"""Bytes for each number of a token in the widest place of a layer: it, what it is made of, what is made of it."""
+SHARE = 0.5
+"""of the free memory is planned for; the rest is for what does not grow with the batch, and for gaps in memory"""
+REFUSED = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
+"""How torch's errors say it, where they have no class of their own: on CPUs, in cuBLAS, on Apple's devices."""
+
+
+@dataclass
+class Room:
+    """How many texts are tried at once."""
+
+    size: int
+    planned: int
+    """before it was halved, if it was"""
+
+    @classmethod
+    def of(cls, model: Model, length: int, asked: int | None = None) -> Room:
+        size = asked or _found(model, length)
+        return cls(size, size)
+
+    @property
+    def note(self) -> str:
+        return f"halved from {self.planned} after running out of memory" if self.size < self.planned else ""
+
+    def tried(self, load: Load, attempt: Callable[[Batch], None]) -> Iterator[Load]:
+        """The parts of a load in turn, each after the attempt on it went well: where there was no room, with halves."""
+        waiting = deque(load.parts(self.size))
+        while waiting:
+            part = waiting.popleft()
+            refused = _refusal(part.batch, attempt)
+            if not refused:
+                yield part
+                continue
+            if len(part.batch) == 1:
+                raise StudyError(
+                    f"out of memory with one text of {part.batch.ids.shape[1]} tokens at a time ({refused}): choose a "
+                    "shorter --length, --dtype bfloat16, or --device cpu"
+                )
+            self.size = max(1, len(part.batch) // 2)
+            smaller = [half for each in (part, *waiting) for half in each.parts(self.size)]
+            waiting = deque(smaller)
+
+
+def _refusal(batch: Batch, attempt: Callable[[Batch], None]) -> str:
+    """What an attempt says that runs out of memory; empty if it went well."""
+    try:
+        attempt(batch)
+        return ""
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        refused = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    # Only now is the error gone, and with it all that its frames held.
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return refused
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether there was not enough memory, of whatever device."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in REFUSED)
+
+
+def _found(model: Model, length: int) -> int:
+    heads = model.anatomy.heads
+    if model.device.type != "cuda":
+        return max(1, min(BATCH_SIZE, BATCH_ELEMENTS // (heads * length**2)))
+    free, _ = torch.cuda.mem_get_info(model.device)
+    # What torch keeps for later is free as well.
+    free += torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)
+    return fitting(free, heads, length, _widest(model))
+
+
+def fitting(free: int, heads: int, length: int, widest: int) -> int:
+    """The largest power of two of texts for which so many bytes are enough.
+
+    >>> fitting(16 * 2**30, heads=12, length=128, widest=3072), fitting(8 * 2**30, heads=16, length=512, widest=4096)
+    (256, 8)
+    """
+    one = BYTES_ELEMENT * heads * length**2 + BYTES_UNIT * length * widest
+    texts = max(1, min(BATCH_SIZE_GPU, int(free * SHARE) // one))
+    return 1 << (texts.bit_length() - 1)
+
+
+def _widest(model: Model) -> int:
+    """The most numbers that a layer makes of one token; of a model that predicts words, one for each word."""
+    tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    return max(
+        (
+            max(weight.shape)
+            for module in model.network.modules()
+            if not isinstance(module, tables)
+            for weight in module.parameters(recurse=False)
+            if weight.ndim == 2
+        ),
+        default=1,
+    )

@@ -1,0 +1,290 @@
+"""The fast ways to add up against the plain one: attention of their own, every window length, padding, and the choice.
+
+The kernels for GPUs run here in Triton's interpreter, on the CPU; on a GPU, tests/test_gpu.py runs them compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headscope
+from headscope.corpus.windows import Batch
+from headscope.errors import ModelError, StudyError
+from headscope.model.capture.plain import Question, attend
+from headscope.model.model import Model
+from headscope.studies.crew import Crew
+from headscope.tally import kernels
+from headscope.tally.compiled.tallier import CompiledTallier
+from headscope.tally.kernels import Choice, choose
+from headscope.tally.quantities import Shape
+from headscope.tally.reference import ReferenceTallier
+from headscope.tally.tally import Counting, Tallier, Tally
+from tests import tiny
+from tests.asking import differences, question, windows_of
+from tests.comparing import assert_same_sums
+
+HAS_TRITON = kernels.importlib.util.find_spec("triton") is not None
+LENGTHS = range(3, 131)
+
+
+def gpu_tallier(counting: Counting) -> Tallier:
+    pytest.importorskip("triton")
+    from headscope.tally.gpu.tallier import GpuTallier
+
+    return GpuTallier(counting, "cuda" if torch.cuda.is_available() else "cpu")
+
+
+WAYS = {"compiled": CompiledTallier, "triton": gpu_tallier}
+# Sums over texts are in double precision; within one text a GPU's are in single.
+TOLERANCES = {"compiled": {"rtol": 2e-6, "atol": 2e-6}, "triton": {"rtol": 2e-5, "atol": 2e-5}}
+
+
+def there(asked: Question, device: torch.device) -> Question:
+    moved = [None if t is None else t.to(device) for t in (asked.query, asked.key, asked.value, asked.mask)]
+    return Question(*moved, asked.scaling, asked.causal)  # type: ignore[arg-type]
+
+
+def both(way: str, lengths: list[int], heads: int, layers: int = 1, seed: int = 0, **how: Any) -> tuple[Tally, Tally]:
+    """The tally of a kernel that computes attention itself, and the plain one of what it is to compute."""
+    random = np.random.default_rng(seed)
+    batch = Batch.of(windows_of(random, lengths))
+    counting = Counting(Shape(layers, heads, max(lengths) + 1), 0.3, 0.3, 0.5, how.get("causal", False))
+    one, other = WAYS[way](counting), ReferenceTallier(counting)
+    device = getattr(one, "device", torch.device("cpu"))
+    one.begin(batch)
+    other.begin(batch)
+    real = torch.from_numpy(batch.real)
+    for layer in range(layers):
+        asked = question(random, batch, heads, **how)
+        output, maps = attend(asked)
+        made = one.attend(layer, there(asked, device)).cpu()
+        np.testing.assert_allclose(made[real], output[real], atol=2e-6)
+        # What the kernel wrote is what its pairs are counted of.
+        other.see(layer, made, maps)
+    one.end()
+    other.end()
+    return one.total(), other.total()
+
+
+def assert_equal_but_near(one: Tally, other: Tally, way: str) -> None:
+    """Counts are the same, but for elements so near to a bound that the order of a sum decides."""
+    apart = differences(one, other, **TOLERANCES[way])
+    unsure = int(other["near_threshold"].sum()), int(other["near_bin_edge"].sum())
+    for name, count in apart.items():
+        allowed = unsure[1] if name in ("value_histogram", "near_bin_edge") else unsure[0]
+        assert count <= 2 * allowed, f"{name}: {count} differ, {unsure} are near a bound"
+
+
+@pytest.mark.parametrize("first", LENGTHS[::16])
+def test_compiled_counts_what_plain_loops_count_at_every_length(first: int):
+    for n in range(first, min(first + 16, LENGTHS.stop)):
+        assert_equal_but_near(*both("compiled", [n, max(2, n // 2), n], heads=1, seed=n), "compiled")
+
+
+@pytest.mark.parametrize("n", [3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 130])
+def test_triton_counts_what_plain_loops_count(n: int):
+    assert_equal_but_near(*both("triton", [n, max(2, n // 2)], heads=1, seed=n), "triton")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=5, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    lengths=st.lists(st.integers(2, 11), min_size=1, max_size=6),
+    keys=st.integers(1, 2),
+    group=st.integers(1, 3),
+    width=st.integers(1, 7),
+    value_width=st.integers(1, 7),
+    causal=st.booleans(),
+)
+def test_any_attention_is_counted(way: str, keys: int, group: int, **how: Any):
+    one, other = both(way, how.pop("lengths"), keys * group, layers=2, group=group, **how)
+    assert_equal_but_near(one, other, way)
+    assert one.most_attended.keys() == other.most_attended.keys()
+
+
+def test_triton_sees_maps_that_are_given():
+    random = np.random.default_rng(3)
+    batch = Batch.of(windows_of(random, [40, 33, 9]))
+    counting = Counting(Shape(1, 2, 41), 0.3, 0.3, 1.0)
+    one, other = gpu_tallier(counting), ReferenceTallier(counting)
+    output, maps = attend(question(random, batch, 2))
+    for tallier in (one, other):
+        device = getattr(tallier, "device", torch.device("cpu"))
+        tallier.begin(batch)
+        tallier.see(0, output.to(device), maps.to(device))
+        tallier.end()
+    assert one.shown == 1
+    assert_equal_but_near(one.total(), other.total(), "triton")
+
+
+def test_triton_counts_no_batch_in_which_a_head_writes_no_numbers():
+    random = np.random.default_rng(3)
+    batch = Batch.of(windows_of(random, [9, 5]))
+    tallier = gpu_tallier(Counting(Shape(2, 2, 9), 0.3, 0.3, 1.0))
+
+    def run(broken: bool) -> None:
+        tallier.begin(batch)
+        for layer in range(2):
+            asked = there(question(random, batch, 2), tallier.device)
+            if broken and layer == 1:
+                asked.value[1, 1, 2] = float("nan")
+            tallier.attend(layer, asked)
+        tallier.end()
+
+    run(False)
+    run(True)
+    assert tallier.lag == 1  # nobody has looked at it yet
+    with pytest.raises(ModelError, match="L1H1"):
+        run(False)
+    assert tallier.total()["texts"].sum() == 2
+
+
+class TestChoice:
+    counting = Counting(Shape(2, 2, 128), 0.3, 0.3, 0.0)
+    cpu = torch.device("cpu")
+
+    def test_the_fastest_that_can_do_it(self):
+        assert choose("auto", self.counting, self.cpu).name == "compiled"
+        assert choose("auto", self.counting, torch.device("meta")).name == "vectorized"
+
+    def test_without_numba_the_next_way_is_taken_and_said(self, monkeypatch: pytest.MonkeyPatch):
+        found = kernels.importlib.util.find_spec
+        monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: None if name == "numba" else found(name))
+        chosen = choose("auto", self.counting, self.cpu)
+        assert (chosen.name, chosen.note) == ("vectorized", "not compiled: numba is not installed")
+        with pytest.raises(StudyError, match="numba is not installed"):
+            choose("compiled", self.counting, self.cpu)
+
+    def test_one_that_cannot_do_it_says_why(self):
+        with pytest.raises(StudyError, match="works on NVIDIA GPUs, and the model is on cpu"):
+            choose("triton", self.counting, self.cpu)
+        with pytest.raises(StudyError, match="there are: auto, triton, compiled, vectorized, reference"):
+            choose("quick", self.counting, self.cpu)
+
+    @pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+    def test_triton_is_tried_before_it_is_trusted(self, monkeypatch: pytest.MonkeyPatch):
+        from headscope.tally.gpu import pairs
+
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        assert kernels._broken_compiler(device) == ""
+        monkeypatch.setattr(pairs, "relate", None)
+        assert "it cannot compile here (TypeError" in kernels._broken_compiler(device)
+
+
+class TestPlain:
+    """Which attention a kernel may compute in the model's place."""
+
+    @pytest.mark.parametrize("kind", ["bert", "llama", "gpt2", "gemma2", "bloom", "t5", "mpnet", "gpt_oss"])
+    def test_a_study_is_the_same_whoever_computes_attention(self, kind: str):
+        model = headscope.load(tiny.network(kind), tiny.tokenizer())
+        texts = ["the cat sat on a mat. the cat left, and the mat stayed.", "a mat is on the cat.", "the cat, a mat."]
+        made = {k: headscope.study(model, texts, length=24, kernel=k) for k in ("compiled", "vectorized")}
+        assert_same_sums(made["compiled"], made["vectorized"])
+        plain = kind in ("bert", "llama", "gpt2")
+        assert made["compiled"].manifest["kernel_note"] == ("" if plain else "attention computed by the model itself")
+
+    def test_a_mask_of_another_kind_is_left_to_the_model(self):
+        model = headscope.load(tiny.network("bert"), tiny.tokenizer())
+        batch = tiny.batch(7, 4)
+        asked: list[Question] = []
+
+        def ask(mask: Any) -> int:
+            asked.clear()
+            hooks = [
+                module.register_forward_pre_hook(mask, with_kwargs=True)
+                for name, module in model.network.named_modules()
+                if name.endswith("attention.self")
+            ]
+            seen: list[int] = []
+            model.observe(batch, lambda layer, *_: seen.append(layer), lambda layer, q: asked.append(q))
+            for hook in hooks:
+                hook.remove()
+            assert seen == list(range(model.anatomy.layers))
+            return len(asked)
+
+        def changed(change: Any) -> Any:
+            def hook(module: Any, args: Any, kwargs: Any) -> Any:
+                found = [k for k in kwargs if "mask" in k and kwargs[k] is not None]
+                if found:
+                    return args, {**kwargs, **{k: change(kwargs[k].clone()) for k in found}}
+                return tuple(change(a.clone()) if torch.is_tensor(a) and a.ndim == 4 else a for a in args), kwargs
+
+            return hook
+
+        def tilted(mask: torch.Tensor) -> torch.Tensor:
+            mask[..., 1, 0] -= 0.5
+            return mask
+
+        def banded(mask: torch.Tensor) -> torch.Tensor:
+            mask[..., 0, 3] = torch.finfo(mask.dtype).min
+            return mask
+
+        layers = model.anatomy.layers
+        assert ask(changed(lambda mask: mask)) == layers
+        assert ask(changed(tilted)) == 0
+        assert ask(changed(banded)) == 0
+
+    def test_a_model_that_does_something_of_its_own_is_found_out(self, monkeypatch: pytest.MonkeyPatch):
+        from transformers.models.bert import modeling_bert
+
+        own = modeling_bert.eager_attention_forward
+
+        def scaled(module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float, **how: Any) -> Any:
+            return own(module, query, key, value, mask, scaling * 1.5, **how)
+
+        monkeypatch.setattr(modeling_bert, "eager_attention_forward", scaled)
+        model = headscope.load(tiny.network("bert"), tiny.tokenizer())
+        asked: list[int] = []
+        model.observe(tiny.batch(7, 4), lambda *_: None, lambda layer, q: asked.append(layer))
+        assert asked == []
+
+
+class TestCrew:
+    """Threads that share the texts of a batch."""
+
+    @staticmethod
+    def counting(model: Model) -> Counting:
+        return Counting(Shape(model.anatomy.layers, model.anatomy.heads, 24), 0.3, 0.3, 0.5, model.anatomy.causal)
+
+    @pytest.mark.parametrize("kind", ["bert", "mpnet"])
+    def test_the_sums_do_not_depend_on_how_many_share(self, kind: str):
+        network = tiny.network(kind).train()  # as someone may leave it
+        model = headscope.load(network, tiny.tokenizer())
+        batch, sums = tiny.batch(*range(3, 20)), []
+        for threads in (1, 3):
+            crew = Crew(Choice("compiled", "", lambda: CompiledTallier(self.counting(model)), threads))
+            for _ in range(2):
+                crew.observe(model, batch)
+                crew.end()
+            sums.append(crew.total())
+        assert len(crew.busy) == 3
+        assert network.training
+        assert not differences(sums[0], sums[1], rtol=1e-4, atol=1e-5)
+        assert sums[0]["texts"].sum() == 2 * len(batch)
+
+    def test_an_error_in_any_thread_is_raised_and_the_others_end_first(self):
+        model = headscope.load(tiny.network("bert"), tiny.tokenizer())
+        running: list[str] = []
+
+        class Breaking(CompiledTallier):
+            def attend(self, layer: int, question: Question) -> torch.Tensor | None:
+                running.append(threading.current_thread().name)
+                if threading.current_thread() is not threading.main_thread():
+                    raise ModelError("broken in a thread")
+                return super().attend(layer, question)
+
+        crew = Crew(Choice("compiled", "", lambda: Breaking(self.counting(model)), 2))
+        before = torch.get_num_threads()
+        with pytest.raises(ModelError, match="broken in a thread"):
+            crew.observe(model, tiny.batch(*range(3, 15)))
+        assert len(set(running)) == 2
+        assert torch.get_num_threads() == before
+        assert crew.total()["texts"].sum() == 0
