@@ -1,0 +1,177 @@
+"""The benchmarks run, compute what they say, and the tables in the docs are what they write."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headscope
+from headscope.corpus.windows import Cut
+from headscope.studies.findings import Finding
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import job as paper_job  # noqa: E402
+import numeric_types  # noqa: E402
+import speed  # noqa: E402
+from measuring import lens, notebook, rounds, setup, speed_tables, tables, type_tables, ways  # noqa: E402
+
+TINY = ["--shape", "2x2x32", "--length", "24", "--texts", "4"]
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+
+
+def tiny(**changes: Any) -> argparse.Namespace:
+    options = speed.parser().parse_args([*TINY, "--batch", "2"])
+    return argparse.Namespace(**{**vars(options), **changes})
+
+
+def test_speed_measures_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    speed.main([*TINY, "--batch", "2", "--rounds", "1", "--no-memory", "--json", str(tmp_path / "made.json")])
+    made = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))
+    assert made["kind"] == "speed"
+    assert (made["about"]["layers"], made["about"]["heads"], made["about"]["texts"]) == (2, 2, 4)
+    held = {way["key"]: way for way in made["ways"]}
+    assert {"bare", "eager", "vectorized-0", "vectorized-0.05", "vectorized-1", "notebook", "lens"} <= set(held)
+    for way in made["ways"]:
+        assert "absent" in way or min(way["ms"], way["texts_per_second"], way["ratio"]) > 0
+    shown = capsys.readouterr().out
+    assert all(way["name"] in shown for way in made["ways"])
+
+
+def test_an_unknown_way_names_those_there_are():
+    with pytest.raises(SystemExit, match=r"no way nonsense; there are: .*notebook"):
+        speed.chosen(tiny(ways="nonsense"))
+
+
+def test_ratios_are_to_the_bare_passes_around():
+    turns = rounds.Turns(taken=[3.0, 2.0], before=[1.0, 1.0], after=[2.0, 1.0])
+    assert turns.ratios == [2.0, 2.0]
+    made = turns.summary()
+    assert (made["ratio"], made["ms"], made["unsteady_rounds"]) == (2.0, 2500.0, 1)
+
+
+def test_the_bare_pass_stands_around_every_way():
+    said: list[str] = []
+    runners = {name: rounds.Runner(lambda name=name: said.append(name), 1, 2) for name in ("one", "other")}
+    bare = rounds.Runner(lambda: said.append("bare"), 1, 2)
+    device = setup.model_of(tiny()).device
+    turns, bares = rounds.take_turns(bare, runners, device)
+    assert said[3:8] == ["bare", "one", "bare", "other", "bare"]
+    assert turns["other"].before == [bares[1], bares[4]]
+
+
+def test_the_notebook_counts_what_a_study_counts():
+    options = tiny(ragged=True)
+    model = setup.model_of(options)
+    texts = list(setup.texts_of(options, 2))
+    study = headscope.study(model, texts, length=24)
+    job = ways.job_of(argparse.Namespace(**{**vars(options), "texts": 2}), model)
+    assert len({len(window) for window in job.batches[0].windows}) == 2  # one of them is padded
+    sums = notebook.add_up(model, job.batches, 24).arrays
+    assert sums["pairs"].sum() > 100
+    for name, array in sums.items():
+        np.testing.assert_allclose(array, study.data[name].values, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.skipif(not lens.is_installed(), reason="TransformerLens is not installed")
+@pytest.mark.parametrize("everything", [True, False])
+def test_transformer_lens_gives_what_headscope_sees(everything: bool):
+    options = tiny(ragged=True)
+    model = setup.model_of(options)
+    job = ways.job_of(options, model)
+    ours, theirs = (ways.crew_of(job, "vectorized", 0.0) for _ in range(2))
+    for batch in job.batches:
+        ours.observe(model, batch)
+        ours.end()
+    lens.runner(model, job.batches, theirs.talliers[0], everything=everything)()
+    for name, array in ours.total().arrays.items():
+        np.testing.assert_allclose(theirs.total()[name], array, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_random_windows_are_like_texts(ragged: bool):
+    options = tiny(ragged=ragged, length=128)
+    model = setup.model_of(options)
+    windows = setup.windows_of(model, options, 20)
+    lengths = {len(window) for window in windows}
+    assert (len(lengths) > 5) if ragged else (lengths == {128})
+    assert all(window.special[[0, -1]].all() and window.special.sum() == 2 for window in windows)
+    sentences = np.mean([window.sentence[-1] / len(window) for window in windows])
+    assert 1 / 40 < sentences < 1 / 8
+    assert len({window.digest for window in windows}) == 20
+
+
+def test_numeric_types_compare_with_float32(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(headscope, "findings", lambda study: [], raising=False)  # they take seconds
+    numeric_types.main([*TINY, "--read", "2", "--json", str(tmp_path / "made.json")])
+    made = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))
+    assert set(made["types"]) == {"bfloat16", "float16"}
+    for held in made["types"].values():
+        assert len(held["quantities"]) == len(numeric_types.QUANTITIES)
+        assert 0 <= held["pairs"]["share"] < 1
+        assert 0 <= held["most_attended"] <= 1
+    coarse, fine = (made["types"][name]["pairs"]["share"] for name in ("bfloat16", "float16"))
+    assert coarse > fine
+    assert "same-sentence rate" in capsys.readouterr().out
+
+
+def test_verdicts_that_change_are_told_with_their_numbers():
+    before, after = (Finding(8, "", "", "", verdict, "", 0.34, 0.01, "%") for verdict in ("holds", "does not hold"))
+    assert numeric_types.changed_verdicts([before], [before]) == []
+    (told,) = numeric_types.changed_verdicts([before], [after])
+    assert told == {"number": 8, "before": "holds, 34.0 ± 1.0 %", "after": "does not hold, 34.0 ± 1.0 %"}
+
+
+def test_float32_does_not_differ_from_itself():
+    (study, pairs), (again, same) = (numeric_types.studied("float32", tiny(read=2)) for _ in range(2))
+    assert all(numeric_types.change(each, study, again)["largest"] == 0 for each in numeric_types.QUANTITIES)
+    assert numeric_types.pairs_changed(pairs, same, study)["share"] == 0
+    assert numeric_types.most_attended(study, again) == numeric_types.strongest_offset(study, again) == 1
+
+
+def test_the_jobs_texts_fill_their_windows(tmp_path: Path):
+    sentences = paper_job.sentences_of(None)
+    words = paper_job.common_words(sentences)
+    paper_job.write_texts(tmp_path / "texts.jsonl", sentences, 5, 128)
+    paper_job.write_model(tmp_path / "model", "1x2x32", words, 128)
+    model = headscope.load(tmp_path / "model")
+    documents = list(headscope.documents(str(tmp_path / "texts.jsonl")))
+    assert len({document.text for document in documents}) == 5
+    windows = [window for document in documents for window in model.windows(document, Cut())]
+    assert [len(window) for window in windows] == [128] * 5
+    unknown = model.tokens.tokenizer.unk_token_id
+    assert np.mean([np.mean(window.ids == unknown) for window in windows]) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("page", "sections", "kinds"),
+    [
+        ("speed.md", speed_tables.SECTIONS, {"speed", "growth", "job"}),
+        ("numeric-types.md", type_tables.SECTIONS, {"types"}),
+    ],
+)
+def test_the_tables_in_the_docs_are_written_from_the_results(page: str, sections: dict[str, Any], kinds: set[str]):
+    written = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    results = tables.read_all(RESULTS)
+    assert {result["kind"] for result in results} & kinds
+    made = tables.written(written, sections, results)
+    assert made == written, f"write docs/{page} anew: it says itself how"
+    assert tables.written(made, sections, results) == made
+
+
+def test_a_way_that_is_not_there_says_so_and_has_no_numbers():
+    about = {"processor": "CPU", "load": 0, "date": "2026-01-01", "versions": {}}
+    about |= {"model": "m", "layers": 1, "heads": 1, "length": 8, "ragged": False, "batch": 1, "device": "cpu"}
+    absent = {"key": "lens", "name": "lens", "texts": 1, "absent": "not installed: pip install it"}
+    made = speed_tables.speed_table({"about": {**about, "dtype": "float32"}, "ways": [absent]}, markdown=True)
+    assert "| lens |         – |" in made
+    assert "- lens: not installed: pip install it." in made
