@@ -102,11 +102,11 @@ def done(options: argparse.Namespace) -> dict[str, Any]:
 
         import headscope
         import headscope.studies.run
-    if options.tf32 is not None:
-        torch.set_float32_matmul_precision("high" if options.tf32 else "highest")
     with clock.of("loading the model"):
         model = headscope.load(options.model, device=options.device, dtype=options.dtype)
-    chosen = {"kernel": options.kernel} if options.kernel else {}
+    chosen: dict[str, Any] = {"kernel": options.kernel} if options.kernel else {}
+    if options.tf32 is not None:
+        chosen["tf32"] = options.tf32
     with clock.of("study"):
         study = headscope.study(model, options.inside, length=options.length, batch_size=options.batch, **chosen)
     whole = clock.seconds.pop("study")
@@ -119,8 +119,9 @@ def done(options: argparse.Namespace) -> dict[str, Any]:
         words.append(f"{NO_NETCDF}.")
     clock.seconds["all"] = time.perf_counter() - started
     words.insert(0, f"{study.texts / whole:,.0f} windows a second in the study of {whole:.1f} s.")
-    rounded = model.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
     kept = {name: study.manifest[name] for name in ("kernel", "batch_size", "sample")}
+    rounded = bool(study.manifest["tf32"])
+    torch.set_float32_matmul_precision("high" if rounded else "highest")  # the model alone, likewise
     words.append(alone(options, model, study.texts, int(kept["batch_size"])))
     return {"seconds": clock.seconds, "words": words, "windows": study.texts, "tf32": rounded, **kept}
 

@@ -101,7 +101,7 @@ def studied(kind: str, options: argparse.Namespace) -> tuple[Any, list[np.ndarra
     print(f"studying in {kind} …", file=sys.stderr, flush=True)
     texts = list(setup.texts_of(options, options.texts))
     with model_in(kind, options) as model:
-        study = headscope.study(model, texts, length=options.length, sample=1.0)
+        study = headscope.study(model, texts, length=options.length, sample=1.0, tf32=kind == "tf32")
         readings = [headscope.read(model, text, length=options.length) for text in texts[: options.read]]
     return study, [high_pairs(reading.similarity.values) for reading in readings]
 

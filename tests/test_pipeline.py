@@ -454,7 +454,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(small: Model, monkeypat
 
 
 def test_the_batch_size_is_a_power_of_two_within_bounds(small: Model):
-    assert fitting(10**15, 12, 128, 3072) == 512
+    assert fitting(10**15, 12, 128, 3072) == 1024
     assert fitting(1, 12, 128, 3072) == 1
     sizes = [fitting(free * 2**30, 16, 512, 4096) for free in (4, 8, 16, 32, 64, 128)]
     assert sizes == sorted(sizes)

@@ -39,7 +39,13 @@ def study_way(options: argparse.Namespace, kernel: str) -> dict[str, float]:
     few.texts = options.batch
     job = job_of(few, model)
     alone, device = bare(job), model.device
-    made = {"batch_size": options.batch, "length": options.length, "sample": SAMPLE, "kernel": kernel}
+    made = {
+        "batch_size": options.batch,
+        "length": options.length,
+        "sample": SAMPLE,
+        "kernel": kernel,
+        "tf32": options.tf32,
+    }
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         file.writelines(json.dumps({"text": text}) + "\n" for text in texts_of(options, options.texts))
         file.flush()

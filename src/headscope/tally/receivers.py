@@ -62,8 +62,8 @@ def spread(kinds: Ints, lengths: Ints, *, causal: bool) -> Floats:
     sums = np.zeros((len(kinds), len(RECEIVERS)))
     # Below 0 by rounding alone.
     left = np.where(real, np.maximum(share - np.where(plain, own + beside, 0.0), 0.0), 0.0)
-    for kind in range(len(RECEIVERS)):
-        sums[:, kind] = (left * (kinds == kind)).sum(1)
+    at = np.arange(len(kinds))[:, None] * len(RECEIVERS) + kinds
+    sums += np.bincount(at.ravel(), left.ravel(), sums.size).reshape(sums.shape)
     sums[:, ITSELF] += (own * plain).sum(1)
     sums[:, NEIGHBOUR] += (beside * plain).sum(1)
     return sums
