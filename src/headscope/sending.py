@@ -30,8 +30,9 @@ def send(arrays: list[Array], device: torch.device) -> list[Tensor]:
     here, there = _memory(size), torch.empty(size, dtype=torch.uint8, device=device)
     for start, array in zip(starts, arrays, strict=True):
         here[start : start + array.nbytes].numpy()[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    there.copy_(here[:size], non_blocking=True)
-    _give_back(here, _now())
+    with torch.cuda.device(device):
+        there.copy_(here[:size], non_blocking=True)
+        _give_back(here, _now())
     return [
         there[start : start + array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
         for start, array in zip(starts, arrays, strict=True)

@@ -144,6 +144,8 @@ def study(
         if finished is None and not interrupted:
             raise
         raise Stopped(reason, finished, interrupted=interrupted) from error
+    finally:
+        crew.close()
     if not done:
         read, skipped = texts.account.read, texts.account.skipped
         skips = "".join(f", {count} {reason}" for reason, count in sorted(skipped.items()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -91,7 +92,8 @@ def _broken_compiler(device: torch.device) -> str:
     values = torch.zeros((1, 2), dtype=torch.int32, device=device)
     bits = torch.zeros((1, 2, 1), dtype=torch.int32, device=device)
     try:
-        relate[(1, 1, 1)](values, values[0, 1:] + 2, bits, 2, 1, TILE=32)
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            relate[(1, 1, 1)](values, values[0, 1:] + 2, bits, 2, 1, TILE=32)
         return "" if bits.flatten().tolist() == [2, 1] else "its first kernel counted wrong"
     except Exception as error:  # whatever it is, there are other ways
         first = next(iter(str(error).splitlines()), "")

@@ -6,10 +6,11 @@ batch's results only when the next one has been queued, so that the device never
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ from headscope.tally.gpu.sums import Sums
 from headscope.tally.gpu.texts import Texts
 from headscope.tally.tally import Counting, Tally
 
+T = TypeVar("T")
+
 LARGEST = 1024
 """tokens: pair ends are kept in half precision, which holds integers up to 2,048"""
 SHORT = 128
@@ -32,6 +35,17 @@ SHORT = 128
 ROWS = 64
 WIDEST = 256
 """a head's width"""
+
+
+def _there(method: Callable[..., T]) -> Callable[..., T]:
+    """Kernels start on the device that is current, which need not be the tallier's."""
+
+    @functools.wraps(method)
+    def on_device(self: GpuTallier, *args: Any) -> T:
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
+            return method(self, *args)
+
+    return on_device
 
 
 class GpuTallier:
@@ -46,10 +60,14 @@ class GpuTallier:
         self.waiting: Held | None = None
         self.shown = 0
 
+    @_there
     def begin(self, batch: Batch) -> None:
+        if self.stream is not None:  # what is left of a batch that did not end must not write into this one
+            torch.cuda.current_stream().wait_stream(self.stream)
         texts = Texts.of(batch, self.counting.fraction, self.device, causal=self.counting.causal)
         self.held = Held(texts, self.counting)
 
+    @_there
     def see(self, layer: int, output: Tensor, attention: Tensor) -> None:
         self.shown += 1
         written = output.float() if output.dtype == torch.float64 else output
@@ -60,6 +78,7 @@ class GpuTallier:
             if len(self.held.texts.chosen):
                 self.held.summed_maps[layer] = attention[self.held.texts.chosen].float().sum(1)
 
+    @_there
     def attend(self, layer: int, question: Question) -> Tensor | None:
         """Compute the outputs, and the maps only as they are added up."""
         query, key, value = (_rows(each) for each in (question.query, question.key, question.value))
@@ -73,9 +92,9 @@ class GpuTallier:
         scaling = question.scaling * math.log2(math.e)
         how: dict[str, Any] = {"CAUSAL": question.causal, "PRECISION": self.precision}
         short = n <= SHORT
+        self._wait_for_layer_before()
         if short:
             rows, warps = (128, 8) if query.dtype == torch.float32 and n > 64 else (min(64, power_of_two(n, 16)), 4)
-            self._wait_for_maps()
             attend_short[(len(texts.part_blocks), heads, -(-n // rows))](
                 query, key, value, output, held.normals, texts.lengths, texts.order, texts.parts, scaling, *strides,
                 heads, held.maps, held.received[layer], n, *sizes, ROWS=rows, KEYS=power_of_two(n, 16),
@@ -97,6 +116,7 @@ class GpuTallier:
                 held.summed_maps[layer] = _summed_maps(asked, texts.chosen)
         return output
 
+    @_there
     def end(self) -> None:
         if self.stream is not None:
             torch.cuda.current_stream().wait_stream(self.stream)
@@ -109,6 +129,7 @@ class GpuTallier:
         """How many batches have ended and do not count yet."""
         return int(self.waiting is not None)
 
+    @_there
     def settle(self) -> None:
         """Count the batch that is waiting, unless some head of it wrote what is no number."""
         held, self.waiting = self.waiting, None
@@ -137,8 +158,8 @@ class GpuTallier:
         self.free = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self.free.record(self.stream)
 
-    def _wait_for_maps(self) -> None:
-        """Maps and normals of the layer before must have been added before they are written again."""
+    def _wait_for_layer_before(self) -> None:
+        """Its maps and normals must have been added before they are written again."""
         if self.free is not None:
             torch.cuda.current_stream().wait_event(self.free)
 
