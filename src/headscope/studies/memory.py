@@ -14,12 +14,12 @@ from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.studies.texts import Load
 
-BATCH_SIZE = 32
-"""On a CPU more texts at once are no faster."""
+BATCH_SIZE, CORES = 8, 4
+"""Texts for each core of a CPU, which has at least so many; more at once are no faster."""
 BATCH_SIZE_GPU = 1024
 """On the largest GPU fewer leave it waiting for the host, and more gain nothing."""
-BATCH_ELEMENTS = 8_000_000
-"""N×N elements over all heads that a batch of the default size may hold at once on a CPU"""
+BATCH_ELEMENTS = 2_000_000
+"""N×N elements over all heads that a batch of the default size may hold for each core"""
 BYTES_ELEMENT = 64
 """Bytes for each element of a head's N×N matrices: scores, maps, similarities, and what is counted of them. These and
 the next are on the safe side; one layer is there at a time."""
@@ -93,7 +93,8 @@ def ran_out(error: BaseException) -> bool:
 def _found(model: Model, length: int) -> int:
     heads = model.anatomy.heads
     if model.device.type != "cuda":
-        return max(1, min(BATCH_SIZE, BATCH_ELEMENTS // (heads * length**2)))
+        cores = max(CORES, torch.get_num_threads())
+        return max(1, min(BATCH_SIZE * cores, BATCH_ELEMENTS * cores // (heads * length**2)))
     free, _ = torch.cuda.mem_get_info(model.device)
     # What torch keeps for later is free as well.
     free += torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)

@@ -58,7 +58,12 @@ class Tally:
 
 
 class Tallier(Protocol):
-    """A way to add up batches. The plain one is the definition; all others must give the same sums."""
+    """A way to add up batches. The plain one is the definition; all others must give the same sums.
+
+    One that can compute plain attention itself has `attend` too (`model.Attend`), and counts in `shown` the layers that
+    were shown to it instead. One whose batches count only some time after their end says of how many that is true in
+    `lag`, and has `settle` to have them count.
+    """
 
     def begin(self, batch: Batch) -> None:
         """Get ready for the windows of a batch. What was seen of one that did not end counts for nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,13 +11,11 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS
 from headscope.similarity import NEAR
 from headscope.tally.gpu.attention import power_of_two
+from headscope.tally.gpu.held import Held
 from headscope.tally.gpu.sample import see_values
 from headscope.tally.quantities import QUANTITIES, RATE_BINS, VALUE_BINS, Quantity
 from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
 from headscope.tally.tally import Counting, Tally, array_shape
-
-if TYPE_CHECKING:
-    from headscope.tally.gpu.tallier import Held
 
 ATTENDED = 1 << 18
 """Most attended tokens are counted together when so many are waiting."""

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headscope.corpus.windows import BLOCKS, Batch
+from headscope.corpus.windows import Batch
 from headscope.model.capture.plain import Question
-from headscope.sending import Fetched
 from headscope.similarity import NEAR
 from headscope.tally.gpu.attention import add_diagonals, add_maps, attend, attend_short, fold, look_beside, power_of_two
+from headscope.tally.gpu.held import Held
 from headscope.tally.gpu.pairs import add_places, find_dominants, find_high, find_largest
 from headscope.tally.gpu.sums import Sums
 from headscope.tally.gpu.texts import Texts
@@ -227,67 +227,6 @@ class GpuTallier:
         if kept is not None:
             count, size = heads * n * n, 1024
             fold[(-(-count // size),)](maps, kept[layer], parts, count, SIZE=size)
-
-
-class Held:
-    """The arrays of one batch."""
-
-    def __init__(self, texts: Texts, counting: Counting) -> None:
-        shape, device = counting.shape, texts.lengths.device
-        layers, heads, count, n = shape.layers, shape.heads, texts.count, texts.length
-        parts, chosen = len(texts.part_blocks), len(texts.chosen)
-        self.texts, self.counting = texts, counting
-
-        def made(*sizes: int, dtype: torch.dtype = torch.int32, zero: bool = False) -> Tensor:
-            return (torch.zeros if zero else torch.empty)(sizes, dtype=dtype, device=device)
-
-        # of one layer, used again by the next
-        self.bits = made(count, heads, n, texts.words)
-        self.ends = made(count, heads, n)
-        self.normals = made(count, heads, n, dtype=torch.float32)
-        self.places, self.maps = made(parts, heads, n, n), made(parts, heads, n, n, dtype=torch.float32)
-        # of all layers
-        self.counts = made(layers, count, heads, 2, dtype=torch.int64, zero=True)
-        self.largest = made(layers, count, heads, dtype=torch.float32, zero=True)
-        self.most, self.where = made(layers, count, heads), made(layers, count, heads)
-        self.received = made(layers, count, n, dtype=torch.float64, zero=True)
-        self.beside = made(layers, count, 2, dtype=torch.float64, zero=True)
-        self.place_diagonals = made(BLOCKS, layers, heads, 2 * n - 1, dtype=torch.int64, zero=True)
-        self.map_diagonals = made(BLOCKS, layers, heads, 2 * n - 1, dtype=torch.float64, zero=True)
-        self.location = made(layers, heads, n, n, dtype=torch.int64) if shape.maps else None
-        self.attention = made(layers, heads, n, n, dtype=torch.float64) if shape.maps else None
-        # of the sample
-        self.kept: Tensor | None = None
-        self.summed_maps = made(layers, chosen, n, n, dtype=torch.float32)
-
-    def keep(self, layer: int, output: Tensor) -> None:
-        chosen = self.texts.chosen
-        if not len(chosen):
-            return
-        if self.kept is None:
-            layers = self.counting.shape.layers
-            self.kept = output.new_empty((layers, len(chosen), *output.shape[1:]))
-        self.kept[layer] = output[chosen]
-
-    def numbers(self) -> tuple[Tensor, ...]:
-        """Twice the numbers of pairs, of those of equal tokens, of one sentence, of both, and near the threshold, of
-        each layer, text and head."""
-        first, second = self.counts.unbind(-1)
-        low, half = (1 << 21) - 1, (1 << 32) - 1
-        return first & low, (first >> 21) & low, second & half, second >> 32, first >> 42
-
-    def finish(self) -> None:
-        """All layers were seen. What the host wants to know is on its way to it."""
-        columns = self.received.argmax(2)
-        tokens = self.texts.keys.expand(len(columns), -1, -1).gather(2, columns[..., None])[..., 0]
-        flags = ~self.largest.isfinite().all(1)
-        self.host = Fetched([tokens, flags, self.texts.blocks])
-
-    def arrived(self) -> tuple[Any, Any, Any]:
-        """The most attended token ids (layer, text), heads whose outputs are no numbers (layer, head), and the texts'
-        blocks."""
-        tokens, broken, blocks = self.host.arrays()
-        return tokens, broken, blocks
 
 
 def _summed_maps(question: Question, chosen: Tensor) -> Tensor:
