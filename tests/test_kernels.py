@@ -125,6 +125,24 @@ def test_triton_sees_maps_that_are_given():
     assert_equal_but_near(one.total(), other.total(), "triton")
 
 
+def test_random_pairs_are_drawn_some_texts_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("triton")
+    from headscope.tally.gpu import texts
+
+    monkeypatch.setattr(texts, "AT_ONCE", 1)
+    random = np.random.default_rng(3)
+    batch = Batch.of(windows_of(random, [12, 9, 5]))
+    counting = Counting(Shape(1, 2, 12), 0.3, 0.3, 1.0)
+    one, other = gpu_tallier(counting), ReferenceTallier(counting)
+    output, maps = attend(question(random, batch, 2))
+    for tallier in (one, other):
+        device = getattr(tallier, "device", torch.device("cpu"))
+        tallier.begin(batch)
+        tallier.see(0, output.to(device), maps.to(device))
+        tallier.end()
+    assert_equal_but_near(one.total(), other.total(), "triton")
+
+
 def test_triton_counts_no_batch_in_which_a_head_writes_no_numbers():
     random = np.random.default_rng(3)
     batch = Batch.of(windows_of(random, [9, 5]))

@@ -17,6 +17,8 @@ from headscope.types import Bools, Ints
 
 PART = 32
 """Maps are added up over at most so many texts of one block by one program; more programs keep a GPU busier."""
+AT_ONCE = 1 << 27
+"""numbers of pairs drawn at random that are held at once: half a gigabyte"""
 TILE = 128
 """similarities are computed in tiles of at most so many rows and columns"""
 
@@ -56,7 +58,7 @@ class Texts:
 
     @property
     def tile(self) -> int:
-        return min(TILE, max(32, 1 << (self.length - 1).bit_length()))
+        return _tile(self.length)
 
     @property
     def tiles(self) -> int:
@@ -80,24 +82,23 @@ class Texts:
         random = _random_keys(batch, chosen, lengths)
         narrow = (batch.ids, sentences, _marked(kinds, batch.real), lengths, order, edges)
         wide = (batch.ids, kinds, keys, blocks, part_blocks, chosen, random)
-        there = send(
-            [array.astype(np.int32) for array in narrow]
-            + [array.astype(np.int64) for array in wide]
-            + [spread(kinds, lengths, causal=causal)],
-            device,
-        )
-        ids32, sentences32, marked, held, order32, edges32, ids, kinds64, keys64, blocks64, parts64, chosen64 = there[
-            :12
-        ]
-        tile = min(TILE, max(32, 1 << (length - 1).bit_length()))
+        arrays = [array.astype(np.int32) for array in narrow] + [array.astype(np.int64) for array in wide]
+        sent = iter(send([*arrays, spread(kinds, lengths, causal=causal)], device))
+        numbers, in_sentences, marked, reals, ordered, cut = (next(sent) for _ in narrow)
+        ids, kinds_there, keys_there, blocks_there, of_parts, picked, drawn = (next(sent) for _ in wide)
+        tile = _tile(length)
         tiles = -(-length // tile)
         equal, same = (torch.empty((count, length, tile * tiles // 32), dtype=torch.int32, device=device) for _ in "ab")
-        for values, bits in ((ids32, equal), (sentences32, same)):
-            relate[(count, tiles, tiles)](values, held, bits, length, tile * tiles // 32, TILE=tile)
+        for values, bits in ((numbers, equal), (in_sentences, same)):
+            relate[(count, tiles, tiles)](values, reals, bits, length, tile * tiles // 32, TILE=tile)
         return cls(
-            count, length, held, ids, keys64, kinds64, marked, blocks64, equal, same,
-            order32, edges32, parts64, there[13], chosen64, _chance(there[12], ids[chosen64]),
+            count, length, reals, ids, keys_there, kinds_there, marked, blocks_there, equal, same, ordered, cut,
+            of_parts, next(sent), picked, _chance(drawn, ids[picked]),
         )  # fmt: skip
+
+
+def _tile(length: int) -> int:
+    return min(TILE, max(32, 1 << (length - 1).bit_length()))
 
 
 def _marked(kinds: Ints, real: Bools) -> Ints:
@@ -141,8 +142,14 @@ def _chance(keys: Tensor, ids: Tensor) -> Tensor:
         return torch.zeros((0, 1), dtype=torch.int32, device=ids.device)
     order = torch.argsort(keys, dim=1, stable=True)
     firsts = (ids[:, :, None] == ids[:, None, :]).to(torch.int8).argmax(2)
-    met = torch.zeros((chosen, n, order.shape[1] + 1), dtype=torch.int32, device=ids.device)
-    for side in torch.triu_indices(n, n, 1, device=ids.device):
-        # Set, not added: a pair of equal tokens includes its token once.
-        met[:, :, 1:].scatter_(1, firsts.gather(1, side[order])[:, None], 1)
-    return met.cumsum_(2, dtype=torch.int32).amax(1)
+    drawn = order.shape[1] + 1
+    made = torch.empty((chosen, drawn), dtype=torch.int32, device=ids.device)
+    some = max(1, AT_ONCE // (drawn * n))
+    for start in range(0, chosen, some):
+        part = slice(start, start + some)
+        met = torch.zeros((len(order[part]), n, drawn), dtype=torch.int32, device=ids.device)
+        for side in torch.triu_indices(n, n, 1, device=ids.device):
+            # Set, not added: a pair of equal tokens includes its token once.
+            met[:, :, 1:].scatter_(1, firsts[part].gather(1, side[order[part]])[:, None], 1)
+        made[part] = met.cumsum_(2, dtype=torch.int32).amax(1)
+    return made
