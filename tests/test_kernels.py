@@ -93,6 +93,11 @@ def test_triton_counts_what_plain_loops_count(n: int):
     assert_equal_but_near(*both("triton", [n, max(2, n // 2)], heads=1, seed=n), "triton")
 
 
+@pytest.mark.parametrize(("way", "n"), [("compiled", 200), ("compiled", 257), ("compiled", 512), ("triton", 300)])
+def test_long_windows_are_counted(way: str, n: int):
+    assert_equal_but_near(*both(way, [n, n - 60], heads=1, seed=n), way)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=5, deadline=None)
 @given(

@@ -109,7 +109,7 @@ IMAGE_WORDS = {
     "Window length, tokens": "Window length, patches",
     "Fraction of texts in the sample": "Fraction of images in the sample",
 }
-YES_OR_NO = ("causal", "verified", "maps", "complete")
+YES_OR_NO = ("causal", "verified", "maps", "complete", "tf32")
 
 
 def fixed(number: float | None, decimals: int) -> str:
@@ -195,7 +195,7 @@ def manifest_groups(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[s
     others = {name: readable(name) for name in manifest if name not in known and name not in APART}
     groups = [*MANIFEST.items(), ("Other", others)]
     entries = [
-        (title, [(label, _entry(name, manifest[name])) for name, label in names.items() if name in manifest])
+        (title, [(label, _entry(name, manifest[name])) for name, label in names.items() if _told(name, manifest)])
         for title, names in groups
     ]
     said = IMAGE_WORDS if of_images(manifest) else {}
@@ -204,6 +204,11 @@ def manifest_groups(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[s
         for title, rows in entries
         if rows
     ]
+
+
+def _told(name: str, manifest: Mapping[str, Any]) -> bool:
+    """A note that says nothing need not be told."""
+    return name in manifest and (bool(manifest[name]) or not name.endswith("_note"))
 
 
 def _entry(name: str, value: Any) -> str:
