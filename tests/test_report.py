@@ -13,6 +13,7 @@ from headscope.page.colours import colour, contrast, ink
 from headscope.page.html import embedded
 from headscope.page.layers import most_attended, receivers
 from headscope.page.report import Plate, report
+from headscope.page.words import manifest_groups
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
@@ -194,3 +195,12 @@ def test_card_escapes_and_shows_values(study: Study) -> None:
 
 def test_study_shows_its_card(study: Study) -> None:
     assert study._repr_html_() == study_card(study)
+
+
+def test_a_note_is_told_only_where_it_says_something():
+    told = {
+        label for _, rows in manifest_groups({"kernel": "compiled", "kernel_note": "", "tf32": 0}) for label, _ in rows
+    }
+    assert told == {"Kernel", "Products in TF32"}
+    rows = dict(manifest_groups({"kernel_note": "not compiled: numba is not installed", "tf32": 1})[0][1])
+    assert rows == {"Why this kernel": "not compiled: numba is not installed", "Products in TF32": "yes"}

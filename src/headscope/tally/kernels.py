@@ -21,7 +21,8 @@ KERNELS = {
     "vectorized": "anywhere torch runs",
     "reference": "the definition in plain loops, slow",
 }
-"""the fastest first"""
+FASTEST = {"cuda": "triton", "cpu": "compiled"}
+"""by the type of device; these work nowhere else"""
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,11 @@ class Choice:
 def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = False) -> Choice:
     """The kernel of that name; `auto`: the fastest that can do this, and what kept a faster one from it."""
     if name == AUTO:
-        tried = [kernel for kernel in ("triton", "compiled") if KERNELS[kernel] == _place(device)]
-        for kernel in tried:
-            reason = _reason_against(kernel, counting, device)
-            if not reason:
-                return choose(kernel, counting, device, tf32=tf32)
-            return Choice("vectorized", f"not {kernel}: {reason}", lambda: VectorizedTallier(counting, device))
-        return Choice("vectorized", "", lambda: VectorizedTallier(counting, device))
+        fastest = FASTEST.get(device.type, "vectorized")
+        reason = _reason_against(fastest, counting, device)
+        if not reason:
+            return choose(fastest, counting, device, tf32=tf32)
+        return Choice("vectorized", f"not {fastest}: {reason}", lambda: VectorizedTallier(counting, device))
     if name not in KERNELS:
         raise StudyError(f"unknown kernel {name!r}; there are: {', '.join((AUTO, *KERNELS))}")
     reason = _reason_against(name, counting, device)
@@ -63,15 +62,11 @@ def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = 
     return Choice(name, "", lambda: ReferenceTallier(counting))
 
 
-def _place(device: torch.device) -> str:
-    return {"cuda": KERNELS["triton"], "cpu": KERNELS["compiled"]}.get(device.type, "")
-
-
 def _reason_against(name: str, counting: Counting, device: torch.device) -> str:
     """Why a kernel cannot do this here; empty if it can."""
-    if name not in ("triton", "compiled"):
+    if name not in FASTEST.values():
         return ""
-    if KERNELS[name] != _place(device):
+    if FASTEST.get(device.type) != name:
         return f"it works {KERNELS[name]}, and the model is on {device.type}"
     package = "triton" if name == "triton" else "numba"
     if importlib.util.find_spec(package) is None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.sending import send
 from headscope.tally.chance import keys_of_pairs
+from headscope.tally.gpu.attention import power_of_two
 from headscope.tally.gpu.pairs import relate
 from headscope.tally.receivers import REST, key_kinds, spread
 from headscope.types import Bools, Ints
@@ -98,7 +99,7 @@ class Texts:
 
 
 def _tile(length: int) -> int:
-    return min(TILE, max(32, 1 << (length - 1).bit_length()))
+    return min(TILE, power_of_two(length, 32))
 
 
 def _marked(kinds: Ints, real: Bools) -> Ints:
