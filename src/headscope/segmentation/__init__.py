@@ -1,0 +1,1 @@
+"""Where a text changes its subject."""
