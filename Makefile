@@ -46,6 +46,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/numeric_types.py
 	$(BIN)/python benchmarks/routes.py
 	$(BIN)/python benchmarks/explorer.py
+	$(BIN)/python benchmarks/segmentation.py
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from headscope.readings.files import open_reading
     from headscope.readings.read import read
     from headscope.readings.reading import Reading
+    from headscope.segmentation.result import Segment, Segmentation
+    from headscope.segmentation.segment import segment
+    from headscope.segmentation.splitter import Splitter
     from headscope.studies.characters import Character, characters
     from headscope.studies.findings import Finding, findings
     from headscope.studies.result import Study, open_study
@@ -40,6 +43,9 @@ __all__ = [
     "Progress",
     "Reading",
     "ReadingError",
+    "Segment",
+    "Segmentation",
+    "Splitter",
     "Stopped",
     "Study",
     "StudyError",
@@ -52,6 +58,7 @@ __all__ = [
     "open_reading",
     "open_study",
     "read",
+    "segment",
     "study",
 ]
 
@@ -66,6 +73,9 @@ _ROOMS = {
     "headscope.readings.files": ("open_reading",),
     "headscope.readings.read": ("read",),
     "headscope.readings.reading": ("Reading",),
+    "headscope.segmentation.result": ("Segment", "Segmentation"),
+    "headscope.segmentation.segment": ("segment",),
+    "headscope.segmentation.splitter": ("Splitter",),
     "headscope.studies.characters": ("Character", "characters"),
     "headscope.studies.findings": ("Finding", "findings"),
     "headscope.studies.result": ("Study", "open_study"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich import box
@@ -156,3 +156,17 @@ def working(message: str, *, quiet: bool) -> Iterator[None]:
         return
     with Console(stderr=True).status(message):
         yield
+
+
+@contextmanager
+def telling(*, quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """What to tell of work whose parts are counted, shown on stderr; of an unknown whole only how far it is."""
+    if quiet:
+        yield None
+        return
+    with Console(stderr=True).status("starting") as status:
+
+        def tell(what: str, done: int, whole: int) -> None:
+            status.update(f"{what}: {done:,}" + (f" of {whole:,}" if whole else ""))
+
+        yield tell

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli import compare, heads, models, options, read, results, study
+from headscope.cli import compare, heads, models, options, read, results, segment, study
 from headscope.errors import HeadscopeError
 
 app = typer.Typer(
@@ -23,8 +23,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 for command in (
-    study.study, read.read, results.findings, heads.heads, results.figures, results.report, compare.compare,
-    models.models, models.anatomy, models.paper,
+    study.study, read.read, segment.segment, results.findings, heads.heads, results.figures, results.report,
+    compare.compare, models.models, models.anatomy, models.paper,
 ):  # fmt: skip
     app.command()(command)
 

@@ -1,0 +1,106 @@
+"""The ways a document is cut in the benchmark: classics, embeddings, heads. Each gives boundaries of its sentences."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from classics import c99, even, texttiling, utiyama_isahara
+from headscope import Model
+from headscope.segmentation import cutting, pieces, topic
+from headscope.segmentation.background import Background, background
+from headscope.segmentation.vectors import head_means
+from headscope.types import Floats
+from measuring.embeddings import embeddings, unit
+
+Cut = Callable[[list[str], int | None], Sequence[int]]
+CLASSICS: dict[str, Cut] = {
+    "random": even.at_random,
+    "even spacing": even.segment,
+    "TextTiling": texttiling.segment,
+    "C99": c99.segment,
+    "Utiyama–Isahara": utiyama_isahara.segment,
+}
+
+
+def units_of(sentences: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The texts that are read, as `headscope.segment` joins them, and the sentences they start with."""
+    starts = pieces.units(sentences).tolist()
+    return [" ".join(sentences[a:b]) for a, b in pairwise([*starts, len(sentences)])], starts
+
+
+@dataclass
+class Ways:
+    """Of one model. What is read is kept: documents share sentences, and each is read alone, so it is the same."""
+
+    model: Model
+    known: Background
+    heads: dict[str, Floats] = field(default_factory=dict)
+    embedded: dict[str, Floats] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Model) -> Ways:
+        return cls(model, background(model))
+
+    def read(self, documents: Sequence[list[str]]) -> None:
+        """Read all that is to be cut, once."""
+        units = {text for sentences in documents for text in units_of(sentences)[0]}
+        plain = {text for sentences in documents for text in sentences}
+        new = sorted(units - self.heads.keys())
+        start = time.perf_counter()
+        step = 512
+        for k in range(0, len(new), step):
+            part = new[k : k + step]
+            self.heads |= dict(zip(part, head_means(self.model, part).astype(np.float16), strict=True))
+            print(f"\r{self.model.name}: {k + len(part):,} of {len(new):,} units read", end="", file=sys.stderr)
+        missing = sorted((units | plain) - self.embedded.keys())
+        if missing:
+            self.embedded |= dict(zip(missing, embeddings(self.model, missing), strict=True))
+        print(f", {time.perf_counter() - start:.0f} s", file=sys.stderr)
+
+    def by_heads(self, sentences: list[str], count: int | None) -> list[int]:
+        units, starts = units_of(sentences)
+        vectors = np.stack([self.heads[text] for text in units]).astype(np.float32)
+        found, _ = topic.cut(topic.measure(vectors, self.known), _possible(count, units), 1.0)
+        return [starts[k] for k in found]
+
+    def by_embeddings(self, sentences: list[str], count: int | None) -> list[int]:
+        """Embeddings in the place of head outputs; all else as it is there."""
+        units, starts = units_of(sentences)
+        vectors = unit(np.stack([self.embedded[text] for text in units]))
+        band = cutting.band_for(len(units), count)
+        found = cutting.cut(cutting.worths(vectors, band), cutting.prices(band), _possible(count, units))
+        return [starts[k] for k in found]
+
+    def by_plain_embeddings(self, sentences: list[str], count: int | None) -> list[int]:
+        """Embeddings as people cut them: sentences as they are, the criterion of k-means, its exact optimum.
+
+        It finds no number of segments: each further one makes it better.
+        """
+        if count is None:
+            raise NotImplementedError
+        vectors = unit(np.stack([self.embedded[text] for text in sentences]))
+        n = len(vectors)
+        sums = np.zeros((n + 1, n + 1))
+        sums[1:, 1:] = (vectors @ vectors.T).cumsum(0).cumsum(1)
+        worth = np.full((n, n + 1), -np.inf)
+        for b in range(1, n + 1):
+            a = np.arange(b)
+            worth[b - a - 1, b] = (sums[b, b] - 2 * sums[a, b] + sums[a, a]) / (b - a)
+        return [int(b) for b in cutting.cut(worth, np.zeros(n), count)]
+
+    def each(self) -> dict[str, Cut]:
+        return {
+            "embeddings, k-means": self.by_plain_embeddings,
+            "embeddings, our cutter": self.by_embeddings,
+            "heads": self.by_heads,
+        }
+
+
+def _possible(count: int | None, units: Sequence[str]) -> int | None:
+    return None if count is None else min(count, len(units))

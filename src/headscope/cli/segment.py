@@ -1,0 +1,135 @@
+"""`headscope segment`: a text, cut where its subject changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headscope.cli import options
+
+if TYPE_CHECKING:
+    from headscope.segmentation.result import Segmentation
+
+
+def segment(
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT",
+            help="A file, `-` (stdin), `example:NAME`, or the text itself. A file of many documents (.jsonl, .csv, "
+            ".parquet) is cut one by one. None: the input of the paper's Fig. 9.",
+        ),
+    ] = None,
+    model: options.ModelName = "minilm",
+    stack: options.Stack = None,
+    level: Annotated[
+        str,
+        typer.Option(help="topic: where the subject changes, in texts of any length; fine: blocks inside a window."),
+    ] = "topic",
+    count: Annotated[int | None, typer.Option(help="How many segments. Default: as many as are found.")] = None,
+    granularity: Annotated[
+        float, typer.Option(help="A boundary costs 1/granularity of the default: 2 cuts more often, 0.5 less.")
+    ] = 1.0,
+    out: Annotated[Path | None, typer.Option(help="Write a page: map, strengths, the text in colours.")] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser (segments.html).")] = False,
+    separator: Annotated[str, typer.Option(help="The line between segments.")] = "=" * 10,
+    field: Annotated[str, typer.Option(help="Column or key that holds the text, in files of many documents.")] = "text",
+    length: Annotated[int, typer.Option("--length", help="Tokens in a window of the fine level.")] = 128,
+    tau: options.Tau = 0.3,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    trust_remote_code: options.TrustRemoteCode = False,
+    allow_pickle: options.AllowPickle = False,
+    quiet: options.Quiet = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON with character offsets; of many documents one line each.")
+    ] = False,
+) -> None:
+    """Cut a text where its subject changes, from what the heads write: no training, no labels, any encoder.
+
+    Examples:
+
+        headscope segment article.txt
+
+        headscope segment article.txt --count 8 --out segments.html --open
+
+        headscope segment book.txt --granularity 0.5 --json > book.json
+
+        headscope segment example:airport-policing --level fine
+    """
+    from headscope import output, terminal
+    from headscope.model.loading import load
+    from headscope.segmentation.segment import segment as run
+
+    page = Path("segments.html") if open_page and out is None else out
+    if page is not None:
+        output.check_page(page)
+    found = _documents(text, field)
+    name, words = next(found)
+    following = next(found, None)
+    if following is not None and page is not None:
+        raise _several(name)
+    loaded = load(
+        model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle
+    )
+    asked: dict[str, Any] = {
+        "level": level, "count": count, "granularity": granularity, "length": length, "tau": tau,
+        "command": options.command(),
+    }  # fmt: skip
+    several = following is not None
+    with terminal.telling(quiet=quiet) as progress:
+        made = run(loaded, words, progress=progress, **asked)
+    _show(made, name, several, separator, as_json=as_json)
+    while following is not None:
+        name, words = following
+        _show(run(loaded, words, **asked), name, several, separator, as_json=as_json)
+        following = next(found, None)
+    if page is not None:
+        made.page(page)
+        terminal.note(f"written: {page}")
+    if open_page and page is not None:
+        import webbrowser
+
+        if not webbrowser.open(page.resolve().as_uri()):
+            terminal.note(f"no browser could be opened: open {page} in one")
+
+
+def _documents(given: str | None, field: str) -> Iterator[tuple[str, str]]:
+    from headscope.corpus.documents import documents
+    from headscope.errors import CorpusError
+    from headscope.readings import sources
+
+    if given is None or given.startswith("example:") or (given != "-" and not sources.is_file(given)):
+        words, name = sources.text_named(given)
+        yield name, words if isinstance(words, str) else words.text
+        return
+    empty = True
+    for document in documents([given], field=field):
+        if document.is_image:
+            raise CorpusError(f"{document.name}: an image; segments are of texts")
+        if document.text.strip():
+            empty = False
+            yield document.name, document.text
+    if empty:
+        raise CorpusError(f"{'standard input' if given == '-' else given}: there is no text in it")
+
+
+def _several(name: str) -> Exception:
+    from headscope.errors import StudyError
+
+    return StudyError(f"{name}: there are several documents, and a page shows one: leave --out, or give one document")
+
+
+def _show(made: Segmentation, name: str, several: bool, separator: str, *, as_json: bool) -> None:
+    import json
+
+    if as_json:
+        held = {"document": name, **made.as_dict()}
+        typer.echo(json.dumps(held, indent=None if several else 2, allow_nan=False))
+        return
+    if several:
+        typer.echo(f"{separator} {name} {separator}")
+    typer.echo(made.plain(separator), nl=False)

@@ -1,0 +1,116 @@
+"""Blocks inside a window, as in the paper's Fig. 5: attention lines of the last layers cut, region averages join.
+
+    lines      separators whose columns of the attention map, summed over the heads of the last layers, are above τ of
+               the strongest separator's; a line's token closes its block. Where a window has no separators, any word
+               may be a line. Special tokens are no part of the text and take no part.
+    regions    mean of C over two blocks, for every head of these layers: the product of the blocks' mean outputs
+    segments   neighbouring blocks stay together where that is worth more, by the criterion that cuts documents
+
+Blocks of one window share their context, so this finds what belongs together within a subject: clauses and sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headscope import similarity as equations
+from headscope.errors import ReadingError
+from headscope.readings.reading import Reading
+from headscope.segmentation import cutting, weights
+from headscope.segmentation.result import HeadVote
+from headscope.types import Bools, Floats, Ints
+
+LAST = 1 / 3
+"""of the layers, from the top, are asked: there lines stand at the ends of sentences and clauses (Fig. 4)"""
+MARKS, CLOSING = frozenset(".,;:!?…)]}–—"), frozenset("。，、；：！？")
+"""Separators: those that a space follows (3.5 is one number), and those of scripts that have none."""
+
+
+@dataclass(frozen=True, eq=False)
+class FineCut:
+    """A window in blocks, and which of them start a segment."""
+
+    edges: Ints
+    """(blocks + 1): where each block starts in the text of the reading"""
+    boundaries: Ints
+    strengths: Floats
+    vectors: Floats
+    """(blocks, numbers), each of length 1"""
+    heads: tuple[HeadVote, ...]
+
+
+def last_layers(reading: Reading) -> list[int]:
+    """The layers that are asked."""
+    return reading.layers[-max(1, round(LAST * len(reading.layers))) :]
+
+
+def fine_cut(
+    reading: Reading, *, count: int | None = None, granularity: float = 1.0, tau: float | None = None
+) -> FineCut:
+    """The fine segments of a reading."""
+    if not reading.has_attention:
+        raise ReadingError("this reading was made from outputs alone: it has no attention lines to cut at")
+    words = np.flatnonzero(~reading.data["special"].values.astype(bool))
+    if not len(words):
+        raise ReadingError("the text has only special tokens: there is nothing to cut")
+    starts = reading.data["start"].values[words]
+    if (starts < 0).any():
+        raise ReadingError("the tokenizer does not say where its tokens stand in the text, which segments need")
+    layers = last_layers(reading)
+    chosen = reading.data.sel(layer=layers)
+    attention = chosen["attention"].values.astype(np.float64).sum(axis=(0, 1))[np.ix_(words, words)]
+    blocks = equations.blocks(_lines(reading, attention, words, reading.tau if tau is None else tau))
+    outputs = chosen["outputs"].transpose("position", "layer", "head", ...).values[words]
+    outputs = outputs.reshape(len(words), -1, outputs.shape[-1])
+    vectors, weight, relative = _weighted(np.stack([outputs[block].mean(axis=0) for block in map(_slice, blocks)]))
+    band = cutting.band_for(len(blocks), count)
+    worth, price = cutting.worths(vectors, band), cutting.prices(band, granularity)
+    found = cutting.cut(worth, price, None if count is None else min(count, len(blocks)))
+    heads = reading.heads
+    order = np.argsort(-weight, kind="stable")
+    votes = tuple(
+        HeadVote(layers[k // len(heads)], heads[k % len(heads)], float(weight[k]), float(relative[k]))
+        for k in order
+        if weight[k] > 0
+    )
+    edges = [0, *(int(starts[block.start]) for block in blocks[1:]), len(reading.text)]
+    strengths = cutting.strengths(worth, price, found)
+    return FineCut(np.asarray(edges, dtype=np.int64), found, strengths, vectors, votes)
+
+
+def _lines(reading: Reading, attention: Floats, words: Ints, tau: float) -> Bools:
+    """The lines among the places where a block may end: after a separator, or where there is none after any word."""
+    labels, starts, ends = (reading.data[name].values[words] for name in ("token", "start", "end"))
+    spaced = np.append(starts[1:] > ends[:-1], True)
+    closing = np.array(
+        [label in CLOSING or (label in MARKS and apart) for label, apart in zip(labels, spaced, strict=True)]
+    )
+    if not closing[:-1].any():
+        closing = spaced.copy()
+    closing[-1] = False  # the window ends there anyhow, and a last full stop draws what attention has no place for
+    if not closing.any():
+        return closing
+    received = attention.sum(axis=0)
+    found: Bools = closing & (received > tau * received[closing].max())
+    return found
+
+
+def _slice(block: range) -> slice:
+    return slice(block.start, block.stop)
+
+
+def _weighted(means: Floats) -> tuple[Floats, Floats, Floats]:
+    """Blocks' vectors of length 1, the heads' weights and contrasts; all heads weigh the same where blocks are few."""
+    moved = weights.scaled(means.astype(np.float32), means.mean(axis=0))
+    n, heads = moved.shape[:2]
+    weight: Floats = np.full(heads, 1 / heads)
+    relative: Floats = np.zeros(heads)
+    if n >= 2 * weights.NEAR + 2:
+        near, far = weights.pairs(n)
+        found = weights.contrast(weights.products(moved, near), weights.products(moved, far))
+        weight, relative = weights.weights(found), found.relative
+    joined = (moved * np.sqrt(weight)[None, :, None]).reshape(n, -1)
+    length = np.linalg.norm(joined, axis=1, keepdims=True)
+    return np.asarray(joined / np.maximum(length, 1e-12), dtype=np.float32), weight, relative

@@ -1,0 +1,94 @@
+"""The pieces of a text that segments are made of: its sentences, so that they cover it to the last character.
+
+A heading, a number of a list or an initial says nothing of a subject. A sentence with fewer than two words is joined to
+the one after it, which it announces, or to the one before where it begins in lower case or with a closing mark. Between
+joined sentences no boundary is looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from headscope.corpus import sentences
+from headscope.errors import CorpusError
+from headscope.types import Bools, Ints
+
+FEW_WORDS = 2
+"""A sentence with fewer words than this has no subject of its own."""
+LONGEST = 2_000
+"""characters in a sentence; what the splitter leaves longer, as where there is no punctuation, is cut at white space"""
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_BREAK = re.compile(r"\n[ \t\r\f\v]*\n\s*")
+_CLOSING = frozenset(")]},;:.!?%”’»")
+
+
+def edges_of(text: str) -> Ints:
+    """Where each sentence of a text starts, and the text's end. White space belongs to the sentence before it.
+
+    A blank line ends a sentence too: headings and items of a list have no full stop.
+
+    >>> edges_of("Dr. Ito left.  She was late.").tolist()
+    [0, 15, 28]
+    """
+    starts = {0}
+    for block, end in _blocks(text):
+        starts.add(block)
+        starts.update(block + int(start) for start in sentences.starts(text[block:end]))
+    edges = [*sorted(start for start in starts if start < len(text)), len(text)]
+    return np.asarray(_bounded(text, edges), dtype=np.int64)
+
+
+def _blocks(text: str) -> list[tuple[int, int]]:
+    """Parts between blank lines: a sentence does not go over one."""
+    starts = [0, *(found.end() for found in _BREAK.finditer(text))]
+    return [(a, b) for a, b in zip(starts, [*starts[1:], len(text)], strict=True) if text[a:b].strip()]
+
+
+def _bounded(text: str, edges: list[int]) -> list[int]:
+    kept: list[int] = []
+    for start, end in pairwise(edges):
+        kept.append(start)
+        while end - kept[-1] > LONGEST:
+            last = kept[-1]
+            space = max(text.rfind(mark, last + 1, last + LONGEST) for mark in " \n\t")
+            kept.append(space + 1 if space > last else last + LONGEST)
+    return [*kept, edges[-1]]
+
+
+def joined_text(given: Sequence[str]) -> tuple[str, Ints]:
+    """Sentences that were given, as one text with a space between them, and their edges in it."""
+    for number, sentence in enumerate(given):
+        if not isinstance(sentence, str):
+            raise CorpusError(f"sentence {number} is a {type(sentence).__name__}: sentences are strings")
+    lengths = [len(sentence) + 1 for sentence in given]
+    if lengths:
+        lengths[-1] -= 1
+    return " ".join(given), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+
+
+def units(texts: Sequence[str]) -> Ints:
+    """The numbers of the sentences that start a unit: one with a subject of its own, and what is joined to it.
+
+    >>> units(["1 .", "Rain fell all day .", "Snow fell all night .", "hp ."]).tolist()
+    [0, 2]
+    """
+    begins: Bools = np.ones(len(texts), dtype=bool)
+    for k, text in enumerate(texts):
+        if len(_WORD.findall(text)) >= FEW_WORDS or _dense(text):
+            continue
+        first = text.lstrip()[:1]
+        if k and (not first or first.islower() or first in _CLOSING or k + 1 == len(texts)):
+            begins[k] = False
+        elif k + 1 < len(texts):
+            begins[k + 1] = False
+    begins[:1] = True
+    return np.flatnonzero(begins)
+
+
+def _dense(text: str) -> bool:
+    """Whether a text is long though its words are not set apart, as in Chinese, Japanese or Thai."""
+    return len(text.strip()) > 12 and any(ord(character) > 0x0E00 for character in text)
