@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headscope import Reading
+from headscope import Model, Reading, read
 from tests.explorer.explored import (
     NEUTRAL,
     Open,
@@ -40,6 +40,29 @@ def test_equal_tokens_share_a_colour(reading: Reading, html: str, explore: Open)
         values = words if joined else ids
         assert all((colours[i] == colours[j]) == (values[i] == values[j]) for i in inside for j in inside)
         assert explorer.page.locator("#arcs path").count() == len(pairs)
+
+
+def test_segments_are_marked_where_they_begin(minilm: Model, explore: Open) -> None:
+    rain = "Rain fell on the hills. Clouds hid the sun, and it rained all day. The storm brought heavy rain. "
+    bank = "The bank raised its interest rates. Loans became dear, and shares fell. Investors sold their bonds."
+    reading = read(minilm, rain + bank)
+    starts = [part.start for part in reading.segments()][1:]
+    assert len(rain) in starts
+    explorer = explore(reading)
+    assert explorer.marked("cut") == []
+    explorer.flip("segments", True)
+    places = reading.data["start"].values
+    assert [int(places[i]) for i in explorer.marked("cut")] == starts
+    assert "segments" in explorer.page.url
+    explorer.page.keyboard.press("g")
+    explorer.page.wait_for_function("!document.querySelector('.tok.cut')")
+
+
+def test_where_there_are_no_segments_none_are_offered(explore: Open) -> None:
+    explorer = explore(Reading.from_arrays(["a", "b", "a"], np.eye(3)[None, :, None, :] + 0.5))
+    assert explorer.page.locator("#segments").count() == 0
+    explorer.page.keyboard.press("g")
+    assert not explorer.opened.errors
 
 
 def test_at_most_so_many_arcs(explore: Open) -> None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,9 @@ from headscope.errors import ReadingError
 from headscope.studies.labels import shape_in_words
 from headscope.types import Floats, Ints
 from headscope.writing import write_whole
+
+if TYPE_CHECKING:
+    from headscope.segmentation.result import Segmentation
 
 SUM: Literal["sum"] = "sum"
 Head = int | Literal["sum"]
@@ -214,6 +217,12 @@ class Reading:
             part = count / len(pairs) if pairs else np.nan
             rows.append((a, b, "" if value is None else names[value], -1 if value is None else value, len(pairs), part))
         return pd.DataFrame(rows, columns=["layer", "head", "token", "token_id", "pairs", "share"])
+
+    def segments(self, count: int | None = None, granularity: float = 1.0, tau: float | None = None) -> Segmentation:
+        """Its fine segments: blocks between the attention lines of the last layers, joined by their region averages."""
+        from headscope.segmentation.fine import segmentation_of  # it knows the reading; here it only lends its result
+
+        return segmentation_of(self, count=count, granularity=granularity, tau=self._share("tau", tau))
 
     # -- parts and files ----------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class Background:
     contrast: Contrast
 
     def whitened(self, vectors: Floats) -> Floats:
-        return np.asarray(np.einsum("phd,hde->phe", vectors, self.maps, optimize=True), dtype=np.float32)
+        return np.asarray((vectors.transpose(1, 0, 2) @ self.maps).transpose(1, 0, 2), dtype=np.float32)
 
 
 def background(model: Model, done: Done | None = None) -> Background:
@@ -126,12 +126,17 @@ def _opened(path: Path) -> Background | None:
     try:
         with np.load(path, allow_pickle=False) as held:
             found = Background(held["maps"], held["mean"], Contrast(held["gain"], held["noise"]))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-    heads = len(found.maps)
-    whole = found.maps.ndim == 3 and found.mean.shape == found.maps.shape[:2]
-    whole &= found.contrast.gain.shape == (heads,) and found.contrast.noise.shape == (heads, heads)
-    return found if whole and all(np.isfinite(part).all() for part in (found.maps, found.mean)) else None
+        return found if _whole(found) else None
+    except (OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile):
+        return None  # a damaged archive may also claim to be encrypted, or packed in a way nobody knows
+
+
+def _whole(found: Background) -> bool:
+    maps, mean, gain, noise = found.maps, found.mean, found.contrast.gain, found.contrast.noise
+    if maps.ndim != 3 or maps.shape[1] != maps.shape[2]:
+        return False
+    fits = mean.shape == maps.shape[:2] and gain.shape == maps.shape[:1] and noise.shape == 2 * maps.shape[:1]
+    return fits and all(bool(np.isfinite(part).all()) for part in (maps, mean, gain, noise))
 
 
 def _keep(made: Background, path: Path) -> None:

@@ -19,7 +19,8 @@ from headscope import similarity as equations
 from headscope.errors import ReadingError
 from headscope.readings.reading import Reading
 from headscope.segmentation import cutting, weights
-from headscope.segmentation.result import HeadVote
+from headscope.segmentation.asked import check
+from headscope.segmentation.result import HeadVote, Segmentation
 from headscope.types import Bools, Floats, Ints
 
 LAST = 1 / 3
@@ -78,6 +79,34 @@ def fine_cut(
     edges = [0, *(int(starts[block.start]) for block in blocks[1:]), len(reading.text)]
     strengths = cutting.strengths(worth, price, found)
     return FineCut(np.asarray(edges, dtype=np.int64), found, strengths, vectors, votes)
+
+
+def segmentation_of(reading: Reading, *, count: int | None, granularity: float, tau: float) -> Segmentation:
+    """The same as a segmentation of the text that was read."""
+    check(count, granularity)
+    cut = fine_cut(reading, count=count, granularity=granularity, tau=tau)
+    return Segmentation(
+        text=reading.text,
+        level="fine",
+        edges=cut.edges,
+        boundaries=cut.boundaries,
+        strengths=cut.strengths,
+        similarity=cut.vectors @ cut.vectors.T,
+        cells=np.arange(len(cut.edges)),
+        heads=cut.heads,
+        manifest={**reading.manifest, "level": "fine", "granularity": granularity, "tau": tau},
+    )
+
+
+def token_segments(reading: Reading) -> list[int]:
+    """The number of the fine segment each token is in, −1 for special ones; empty where there are none to be had."""
+    try:
+        made = fine_cut(reading)
+    except ReadingError:
+        return []
+    starts, special = reading.data["start"].values, reading.data["special"].values.astype(bool)
+    first = made.edges[made.boundaries]
+    return [-1 if no else int(k) for no, k in zip(special, np.searchsorted(first, starts, side="right"), strict=True)]
 
 
 def _lines(reading: Reading, attention: Floats, words: Ints, tau: float) -> Bools:

@@ -17,6 +17,7 @@ from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.readings.read import read
 from headscope.segmentation import pieces, topic
+from headscope.segmentation.asked import check
 from headscope.segmentation.background import background
 from headscope.segmentation.fine import FineCut, fine_cut
 from headscope.segmentation.result import HeadVote, Level, Segmentation
@@ -26,7 +27,6 @@ from headscope.types import Floats, Ints
 
 Told = Callable[[str, int, int], None]
 """What is being done, how much of it is done, and of how much in all"""
-FEWEST, MOST = 0.01, 100.0
 _HALVES = re.compile("[\ud800-\udfff]")
 """halves of surrogate pairs, which no tokenizer takes"""
 
@@ -58,7 +58,9 @@ def segment(
     >>> [part.text[:13] for part in headscope.segment("minilm", rain + bank)]
     ['Rain fell on ', 'The bank rais']
     """
-    _check(level, count, granularity)
+    if level not in get_args(Level):
+        raise StudyError(f"level {level!r}: there are {' and '.join(get_args(Level))}")
+    check(count, granularity)
     count, granularity = None if count is None else int(count), float(granularity)
     whole, edges = _sentences(text)
     watched = model if isinstance(model, Model) else load(model)
@@ -74,19 +76,6 @@ def segment(
     if level == "fine":
         return _fine(watched, whole, edges, count, granularity, length, tau, about)
     return _topic(watched, whole, edges, count, granularity, about, progress)
-
-
-def _check(level: Any, count: Any, granularity: Any) -> None:
-    if level not in get_args(Level):
-        raise StudyError(f"level {level!r}: there are {' and '.join(get_args(Level))}")
-    if count is not None and (isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1):
-        raise StudyError(f"count is {count!r}: it is the number of segments wanted, 1 or more; None finds it")
-    try:
-        share = float(granularity)
-    except (TypeError, ValueError):
-        share = np.nan
-    if not FEWEST <= share <= MOST:
-        raise StudyError(f"granularity is {granularity!r}: it is a number from {FEWEST} to {MOST:g}; 1 is the default")
 
 
 def _sentences(text: str | Sequence[str]) -> tuple[str, Ints]:
@@ -210,7 +199,7 @@ def _fine(
 
 
 def _cut_window(model: Model, text: str, length: int, tau: float, count: int | None, granularity: float) -> FineCut:
-    reading = read(model, text, length=length, tau=tau)
+    reading = read(model, text.rstrip(), length=length, tau=tau)  # a token of white space would be an empty block
     return fine_cut(reading, count=count, granularity=granularity)
 
 

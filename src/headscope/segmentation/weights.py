@@ -25,6 +25,8 @@ PAIRS = 20_000
 """distant pairs that are looked at; of a longer text they are drawn at random, the same ones every time"""
 RIDGE = 1.0
 """λ in units of the mean variance: weights of a short text would else follow its noise"""
+AT_ONCE = 1_000
+"""pairs; what is computed for all of them together would be as large as the text's vectors many times over"""
 SWEEPS, STILL = 500, 1e-9
 
 
@@ -50,9 +52,9 @@ class Contrast:
 def pairs(n: int) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
     """Neighbouring and distant pairs of n pieces.
 
-    >>> (near, far) = pairs(4)
-    >>> list(zip(*far))
-    [(0, 2), (0, 3), (1, 3)]
+    >>> near, far = pairs(4)
+    >>> np.stack(far, axis=1).tolist()
+    [[0, 2], [0, 3], [1, 3]]
     """
     lags = range(1, min(NEAR, n - 1) + 1)
     near = np.concatenate([np.arange(n - lag) for lag in lags]), np.concatenate([np.arange(lag, n) for lag in lags])
@@ -71,7 +73,11 @@ def pairs(n: int) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
 def products(vectors: Floats, chosen: tuple[Ints, Ints]) -> Floats:
     """(heads, pairs): S_h of chosen pairs."""
     i, j = chosen
-    return np.asarray(np.einsum("phd,phd->hp", vectors[i], vectors[j], optimize=True), dtype=np.float64)
+    found = np.empty((vectors.shape[1], len(i)))
+    for k in range(0, len(i), AT_ONCE):
+        part = slice(k, k + AT_ONCE)
+        found[:, part] = (vectors[i[part]] * vectors[j[part]]).sum(axis=2).T
+    return found
 
 
 def contrast(near: Floats, far: Floats) -> Contrast:

@@ -17,6 +17,7 @@ from headscope.page.explorer.pieces import pieces
 from headscope.page.html import asset, embedded, environment, policy, slug, whole
 from headscope.page.words import IMAGE_WORDS, MANIFEST, OF_TEXTS, plain, visible
 from headscope.readings.reading import SUM, Head, Reading
+from headscope.segmentation.fine import token_segments
 from headscope.studies.labels import of_images, shape_in_words
 
 SCRIPTS = ("data", "draw", "state", "maps", "overview", "text", "layers", "save", "main")
@@ -29,6 +30,7 @@ SHORTCUTS = (
     (("D", "R", "W", "X"), "diagonal, raw, words, hide special"),
     (("[", "]"), "θ lower, higher"),
     ((",", "."), "τ lower, higher"),
+    (("G",), "fine segments of the text"),
     (("P",), "play through the layers"),
     (("⇧ arrows",), "in a map: move the crosshair"),
     (("T",), "light or dark"),
@@ -47,6 +49,7 @@ def explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Hea
     packed, scales = zip(*(layer_bytes(reading, layer, kept) for layer in reading.layers), strict=True)
     script = asset("base.js", *(f"explorer/{name}.js" for name in SCRIPTS))
     about = reading.manifest
+    segments = [] if of_images(about) else token_segments(reading)
     size = sum(len(each) for each in packed)
     template = environment().from_string(asset("explorer/page.html"))
     page = template.render(
@@ -61,14 +64,19 @@ def explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Hea
         policy=policy(script),
         script=Markup(script),
         style=Markup(asset("base.css", "explorer/style.css")),
-        data=embedded(_data(reading, kept, list(scales), start)),
+        data=embedded(_data(reading, kept, list(scales), start, segments)),
+        segments=max(segments, default=-1) > 0,
         packed_layers=[Markup(base64.b64encode(each).decode("ascii")) for each in packed],
     )
     return whole(page.lstrip())
 
 
 def _data(
-    reading: Reading, kept: Precision, scales: list[list[float]], start: tuple[int, Head] | None
+    reading: Reading,
+    kept: Precision,
+    scales: list[list[float]],
+    start: tuple[int, Head] | None,
+    segments: list[int],
 ) -> dict[str, Any]:
     data = reading.data
     kinds = {int(value): k for k, value in enumerate(dict.fromkeys(data["token_id"].values.tolist()))}
@@ -87,6 +95,7 @@ def _data(
         "sentence": data["sentence"].values.tolist(),
         "word": data["word"].values.tolist(),
         "attention": reading.has_attention,
+        "segment": segments,
         "theta": _snapped(reading.theta, kept),
         "tau": _snapped(reading.tau, kept),
         "steps": kept.steps,

@@ -6,7 +6,7 @@
 
   function controls() {
     for (const id of ["layer", "head"]) by(id).addEventListener("change", () => view.change({ [id]: Number(by(id).value) }));
-    for (const id of ["diagonal", "raw", "words", "hide"]) by(id).addEventListener("change", () => view.change({ [id]: by(id).checked }));
+    for (const id of ["diagonal", "raw", "words", "hide", "segments"]) by(id)?.addEventListener("change", () => view.change({ [id]: by(id).checked }));
     for (const name of ["view", "kind"]) for (const radio of document.querySelectorAll(`[name=${name}]`)) radio.addEventListener("change", () => view.change({ [name]: radio.value }));
     for (const id of ["theta", "tau"]) {
       if (!by(id)) continue;
@@ -25,7 +25,7 @@
   function show(now) {
     by("layer").value = now.layer;
     by("head").value = now.head;
-    for (const id of ["diagonal", "raw", "words", "hide"]) by(id).checked = now[id];
+    for (const id of ["diagonal", "raw", "words", "hide", "segments"]) if (by(id)) by(id).checked = now[id];
     for (const name of ["view", "kind"]) for (const radio of document.querySelectorAll(`[name=${name}]`)) radio.checked = radio.value === now[name];
     for (const id of ["theta", "tau"]) {
       if (!by(id)) continue;
@@ -47,6 +47,7 @@
     ArrowUp: () => step("layer", -1, about.layers.length), ArrowDown: () => step("layer", 1, about.layers.length),
     s: () => { if (view.now.head === about.sum) view.change({ head: before }); else { before = view.now.head; view.change({ head: about.sum }); } },
     d: () => flip("diagonal"), r: () => flip("raw"), w: () => flip("words"), x: () => flip("hide"),
+    g: () => { if (by("segments")) flip("segments"); },
     v: () => next("view", about.attention ? ["values", "high", "lines", "regions"] : ["values", "high"]),
     a: () => about.attention && next("kind", ["similarity", "attention"]),
     "[": () => nudge("theta", -0.01), "]": () => nudge("theta", 0.01), ",": () => nudge("tau", -0.01), ".": () => nudge("tau", 0.01),

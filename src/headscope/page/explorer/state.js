@@ -1,6 +1,6 @@
 // -- what is shown: one state, kept in the address ----------------------------------------------------------------------
 const view = (() => {
-  const FLAGS = ["diagonal", "raw", "words", "hide"];
+  const FLAGS = ["diagonal", "raw", "words", "hide", "segments"];
   const now = {};
   let defaults = {};
   let about = null;
@@ -12,7 +12,7 @@ const view = (() => {
     const last = data.layers.length - 1;
     defaults = {
       layer: data.start ? data.start[0] : last, head: data.start ? data.start[1] : 0, theta: data.theta, tau: data.tau,
-      token: -1, diagonal: false, raw: false, words: false, hide: false, view: "values", kind: "similarity", zoom: null,
+      token: -1, diagonal: false, raw: false, words: false, hide: false, segments: false, view: "values", kind: "similarity", zoom: null,
     };
     Object.assign(now, defaults, parse(location.hash));
     addEventListener("hashchange", () => change({ ...defaults, ...parse(location.hash) }));

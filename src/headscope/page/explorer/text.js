@@ -57,8 +57,12 @@ const text = (() => {
     const chosen = token < 0 ? -1 : on.of[token];
     const near = new Map(); // unit → relative similarity to the chosen one
     if (chosen >= 0) for (const pair of pairs) { if (pair.a === chosen) near.set(pair.b, pair.relative); else if (pair.b === chosen) near.set(pair.a, pair.relative); }
+    let before = 0; // the segment of the last token that is in one
     spans.forEach((span, i) => {
       const unit = on.of[i];
+      const segment = view.now.segments && about.segment.length ? about.segment[i] : -1;
+      span.classList.toggle("cut", segment > before);
+      before = Math.max(before, segment);
       span.classList.toggle("hidden", unit < 0);
       span.classList.toggle("chosen", chosen >= 0 && unit === chosen);
       const partner = near.has(unit);
