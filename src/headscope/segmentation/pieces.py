@@ -52,7 +52,7 @@ def _bounded(text: str, edges: list[int]) -> list[int]:
     kept: list[int] = []
     for start, end in pairwise(edges):
         kept.append(start)
-        while end - kept[-1] > LONGEST:
+        while len(text[kept[-1] : end].strip()) > LONGEST:
             last = kept[-1]
             space = max(text.rfind(mark, last + 1, last + LONGEST) for mark in " \n\t")
             kept.append(space + 1 if space > last else last + LONGEST)
