@@ -48,6 +48,13 @@ def reading(page: Page, file: Path) -> None:
     section(page, ".maps", "reading-regions.png")
 
 
+def segments(page: Page, file: Path) -> None:
+    """The page of a segmentation: strengths, and the text in its segments."""
+    page.goto(file.as_uri())
+    page.wait_for_timeout(500)
+    page.screenshot(path=IMAGES / "segments.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1180}, full_page=True)
+
+
 def section(page: Page, selector: str, name: str) -> None:
     """One part of the page, as it is."""
     page.locator(selector).scroll_into_view_if_needed()
@@ -61,12 +68,16 @@ def main() -> None:
         file = Path(folder) / "reading.html"
         made = headscope.read("minilm", headscope.examples()["airport-policing"])
         made.page(file)
+        cut = Path(folder) / "segments.html"
+        texts = [document.text for document in headscope.documents(limit=6)]
+        headscope.segment("minilm", "\n\n".join(texts)).page(cut)
         save(draw(made, "9", layers=1, heads=[4, 6, 10]), IMAGES, "fig-09", ["svg"])
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 800}, device_scale_factor=1.5)
         if REPORT.exists():
             heads(page)
         reading(page, file)
+        segments(page, cut)
         browser.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -91,6 +92,11 @@ def _sentences(text: str | Sequence[str]) -> tuple[str, Ints]:
     return whole, edges
 
 
+def _run() -> dict[str, Any]:
+    held = manifest.of_run()
+    return held | {"versions": json.loads(held["versions"])}
+
+
 # -- topic ------------------------------------------------------------------------------------------------------------
 
 
@@ -135,7 +141,7 @@ def _topic(
             **about,
             "sentences_cut": len(sentences),
             "sentences_joined": len(sentences) - len(starts),
-            **manifest.of_run(),
+            **_run(),
         },
     )
 
@@ -194,7 +200,7 @@ def _fine(
         similarity=similarity,
         cells=cells,
         heads=_mean_votes([cut.heads for _, cut in cuts]),
-        manifest={**about, "length": length, "tau": tau, "windows": len(windows), **manifest.of_run()},
+        manifest={**about, "length": length, "tau": tau, "windows": len(windows), **_run()},
     )
 
 
