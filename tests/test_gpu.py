@@ -10,6 +10,7 @@ import headscope
 from headscope.corpus.bundled import openings
 from headscope.corpus.windows import Batch
 from headscope.model.capture.plain import Question
+from headscope.segmentation.vectors import head_means
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import Counting
@@ -112,3 +113,15 @@ def test_a_reading_is_the_same_on_the_gpu():
     np.testing.assert_allclose(there.outputs, here.outputs, atol=1e-5)
     np.testing.assert_allclose(there.attention, here.attention, atol=1e-5)
     assert there.page().count("layer-") == here.page().count("layer-")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_heads_write_for_sentences_is_the_same_on_the_gpu(dtype: torch.dtype):
+    texts = [document.text.lower()[: 12 + 9 * k] for k, document in zip(range(40), openings(), strict=False)] + [""]
+    network = tiny.network("bert")
+    here = head_means(headscope.load(network, tiny.tokenizer()), texts)
+    there = head_means(headscope.load(network.to("cuda", dtype), tiny.tokenizer()), texts)
+    assert here.shape == there.shape
+    assert not there[-1].any()
+    tolerance = 2e-4 if dtype == torch.float32 else 5e-2
+    np.testing.assert_allclose(there, here, atol=tolerance * np.abs(here).max())
