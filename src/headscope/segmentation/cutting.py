@@ -20,9 +20,9 @@ import numpy as np
 
 from headscope.types import Floats, Ints
 
-RHO = 7.0
-COST, NOISE = 0.17, 0.6
-"""c and κ, chosen on development documents of Choi's benchmark with 4, 10 and 20 segments and two models at once
+RHO = 6.0
+COST, NOISE = 0.2, 0.6
+"""ρ, c and κ were chosen on development documents of Choi's benchmark with 4, 10 and 20 segments and two models at once
 (docs/segmentation.md): similarities of pieces have one scale, so the price need not follow the text."""
 BAND = 256
 """pieces: the longest segment looked at, where no count asks for longer ones"""

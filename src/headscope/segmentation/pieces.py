@@ -1,8 +1,8 @@
 """The pieces of a text that segments are made of: its sentences, so that they cover it to the last character.
 
-A heading, a number of a list or an initial says nothing of a subject. A sentence with fewer than two words is joined to
-the one after it, which it announces, or to the one before where it begins in lower case or with a closing mark. Between
-joined sentences no boundary is looked for.
+A heading, a number of a list or an initial says nothing of a subject. A sentence with fewer than two words, or with at
+most four that all begin with a capital, is joined to the one after it, which it announces, or to the one before where
+it begins in lower case or with a closing mark. Between joined sentences no boundary is looked for.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from headscope.corpus import sentences
 from headscope.errors import CorpusError
 from headscope.types import Bools, Ints
 
-FEW_WORDS = 2
-"""A sentence with fewer words than this has no subject of its own."""
+FEW_WORDS, TITLE = 2, 4
+"""A sentence with fewer words than the first, or as a title is written with at most the second, has no subject of its
+own."""
 LONGEST = 2_000
 """characters in a sentence; what the splitter leaves longer, as where there is no punctuation, is cut at white space"""
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -78,7 +79,7 @@ def units(texts: Sequence[str]) -> Ints:
     """
     begins: Bools = np.ones(len(texts), dtype=bool)
     for k, text in enumerate(texts):
-        if len(_WORD.findall(text)) >= FEW_WORDS or _dense(text):
+        if not _announces(text):
             continue
         first = text.lstrip()[:1]
         if k and (not first or first.islower() or first in _CLOSING or k + 1 == len(texts)):
@@ -87,6 +88,13 @@ def units(texts: Sequence[str]) -> Ints:
             begins[k + 1] = False
     begins[:1] = True
     return np.flatnonzero(begins)
+
+
+def _announces(text: str) -> bool:
+    words = _WORD.findall(text)
+    if len(words) < FEW_WORDS:
+        return not _dense(text)
+    return len(words) <= TITLE and all(word[0].isupper() for word in words)
 
 
 def _dense(text: str) -> bool:
