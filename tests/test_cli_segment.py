@@ -1,0 +1,238 @@
+"""`headscope segment` as people meet it: what it prints, writes and exits with, above all when something is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import headscope
+from headscope.model import loading
+from headscope.model.model import Model
+from tests import tiny
+from tests.test_segmentation import BANK, COOK, RAIN, TEXT
+
+PLAIN = f"{RAIN.strip()}\n==========\n{BANK.strip()}\n==========\n{COOK}\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def loaded_once(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading the bundled model takes seconds; other names go the usual way."""
+    real = loading.load
+
+    def load(name: object = "minilm", *args: object, **options: object) -> Model:
+        return minilm if name == "minilm" else real(name, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loading, "load", load)
+
+
+@pytest.fixture
+def article(tmp_path: Path) -> str:
+    (tmp_path / "article.txt").write_text(TEXT, encoding="utf-8")
+    return "article.txt"
+
+
+def test_a_file_is_printed_in_segments(headscope_command, article: str, tmp_path: Path):
+    ran = headscope_command("segment", article)
+    assert (ran.code, ran.out) == (0, PLAIN)
+    assert [path.name for path in tmp_path.iterdir()] == [article]  # no page that nobody asked for
+    assert headscope_command("segment", article, "--separator", "* * *").out == PLAIN.replace("=" * 10, "* * *")
+
+
+def test_the_text_itself_and_standard_input(headscope_command, monkeypatch: pytest.MonkeyPatch):
+    assert headscope_command("segment", TEXT).out == PLAIN
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(TEXT.encode()))))
+    assert headscope_command("segment", "-").out == PLAIN
+
+
+def test_json_has_offsets(headscope_command, tmp_path: Path):
+    text = "\r\n  " + TEXT.replace(". ", ".\r\n") + " 😀 \r\n"
+    (tmp_path / "odd.txt").write_bytes(text.encode())
+    ran = headscope_command("segment", "odd.txt", "--json")
+    found = json.loads(ran.out)
+    assert found["document"] == "odd.txt"
+    assert "".join(part["text"] for part in found["segments"]) == text
+    assert all(text[part["start"] : part["end"]] == part["text"] for part in found["segments"])
+    assert len(found["segments"]) == 3
+    assert sum(head["weight"] for head in found["heads"]) == pytest.approx(1)
+    assert "headscope segment odd.txt --json" in found["manifest"]["command"]
+    assert ran.err == ""
+
+
+def test_options_are_passed_on(headscope_command, minilm: Model, article: str):
+    found = json.loads(headscope_command("segment", article, "--json", "--count", "5").out)
+    assert len(found["segments"]) == 5
+    coarse = json.loads(headscope_command("segment", article, "--json", "--granularity", "0.01").out)
+    assert len(coarse["segments"]) == 1
+    fine = json.loads(
+        headscope_command("segment", article, "--json", "--level", "fine", "--length", "40", "--tau", "0.2").out
+    )
+    expected = headscope.segment(minilm, TEXT, level="fine", length=40, tau=0.2)
+    assert fine["level"] == "fine"
+    assert fine["edges"] == expected.edges.tolist()
+    assert (fine["manifest"]["length"], fine["manifest"]["tau"]) == (40, 0.2)
+
+
+def test_without_a_text_the_papers_is_cut(headscope_command):
+    ran = headscope_command("segment", "--json")
+    assert json.loads(ran.out)["document"] == "example:airport-policing"
+    assert headscope_command("segment", "example:airport-policing", "--json").code == 0
+
+
+def test_a_page_is_written(headscope_command, article: str, tmp_path: Path):
+    pytest.importorskip("headscope.page.segments")
+    ran = headscope_command("segment", article, "--out", "segments.html")
+    assert (ran.code, ran.out) == (0, PLAIN)
+    assert "written: segments.html" in ran.err
+    page = (tmp_path / "segments.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Investors sold their" in page
+    assert headscope_command("segment", article, "--out", "segments.html").code == 0  # our own page is replaced
+
+
+def test_the_page_is_opened(headscope_command, article: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    pytest.importorskip("headscope.page.segments")
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: bool(opened.append(address)))
+    ran = headscope_command("segment", article, "--open")
+    assert opened == [(tmp_path / "segments.html").as_uri()]
+    assert "no browser could be opened: open segments.html in one" in ran.err
+
+
+def test_a_file_that_is_no_page_is_not_written_over(headscope_command, article: str, tmp_path: Path):
+    ran = headscope_command("segment", "Rain fell.", "--out", article)
+    assert (ran.code, ran.out) == (1, "")
+    assert (tmp_path / article).read_text(encoding="utf-8") == TEXT
+
+
+# Many documents
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> str:
+    lines = [{"text": TEXT, "body": "Rain fell."}, {"text": " ", "body": ""}, {"text": COOK, "body": BANK}]
+    (tmp_path / "many.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return "many.jsonl"
+
+
+def test_many_documents_are_lines_of_json(headscope_command, many: str):
+    ran = headscope_command("segment", many, "--json")
+    lines = ran.out.splitlines()
+    assert (ran.code, len(lines)) == (0, 2)  # the empty one is left out
+    found = [json.loads(line) for line in lines]
+    assert ["".join(part["text"] for part in each["segments"]) for each in found] == [TEXT, COOK]
+    assert found[0]["document"] != found[1]["document"]
+    assert all(many in each["document"] for each in found)
+    chosen = [
+        json.loads(line) for line in headscope_command("segment", many, "--json", "--field", "body").out.split("\n")[:2]
+    ]
+    assert [each["characters"] for each in chosen] == [len("Rain fell."), len(BANK)]
+
+
+def test_many_documents_as_text(headscope_command, minilm: Model, many: str):
+    ran = headscope_command("segment", many, "--separator", "---")
+    first, second = PLAIN.replace("=" * 10, "---"), headscope.segment(minilm, COOK).plain("---")
+    assert ran.out == f"--- {many}:1 ---\n{first}--- {many}:3 ---\n{second}"
+
+
+def test_a_page_is_of_one_document(headscope_command, many: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(loading, "load", lambda *_, **__: pytest.fail("said before a model is loaded"))
+    for asked in (("--out", "page.html"), ("--open",)):
+        ran = headscope_command("segment", many, *asked)
+        assert (ran.code, ran.out) == (1, "")
+        assert "there are several documents, and a page shows one" in ran.err
+    assert not list(tmp_path.glob("*.html"))
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("",), "empty"),
+        (("  ",), "empty"),
+        (("empty.txt",), "empty.txt: there is no text in it"),
+        (("blank.jsonl",), "blank.jsonl: there is no text in it"),
+        (("binary.txt",), "binary.txt: not utf-8 text"),
+        (("broken.jsonl",), "broken.jsonl"),
+        ((TEXT, "--level", "coarse"), "level 'coarse': there are topic and fine"),
+        ((TEXT, "--count", "0"), "count is 0: it is the number of segments wanted"),
+        ((TEXT, "--count", "50"), "the text has 17 sentences"),
+        ((TEXT, "--granularity", "0"), "a number from 0.01 to 100"),
+        ((TEXT, "--granularity", "nan"), "a number from 0.01 to 100"),
+        ((TEXT, "--level", "fine", "--length", "600"), "512"),
+        ((TEXT, "--level", "fine", "--length", "40", "--count", "2"), "choose a larger --length"),
+        ((TEXT, "--level", "fine", "--tau", "3"), "tau"),
+        ((TEXT, "--out", "nowhere/page.html"), "no folder nowhere"),
+        ((TEXT, "--model", "no/such/folder"), "no/such/folder"),
+        (("example:nothing",), "airport-policing"),
+        (("picture.png",), "picture.png: an image; segments are of texts"),
+    ],
+)
+def test_bad_input_is_explained(headscope_command, tmp_path: Path, arguments: tuple[str, ...], words: str):
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "blank.jsonl").write_text('{"text": ""}\n{"text": " "}\n')
+    (tmp_path / "binary.txt").write_bytes(b"caf\xe9 \xff")
+    (tmp_path / "broken.jsonl").write_text('{"text": "Rain')
+    (tmp_path / "picture.png").write_bytes(_png())
+    ran = headscope_command("segment", *arguments)
+    assert ran.code == 1
+    assert words in " ".join(ran.err.split())
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+
+
+def _png() -> bytes:
+    from PIL import Image
+
+    held = io.BytesIO()
+    Image.fromarray(tiny.pictures(1)[0]).save(held, "png")
+    return held.getvalue()
+
+
+def test_nothing_on_standard_input(headscope_command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(b""))))
+    ran = headscope_command("segment", "-")
+    assert (ran.code, ran.out) == (1, "")
+    assert "standard input: there is no text in it" in ran.err
+
+
+@pytest.mark.parametrize("arguments", [("--count", "many"), ("--no-such-option",), ("--granularity", "fine")])
+def test_a_command_that_is_not_understood(headscope_command, arguments: tuple[str, ...]):
+    ran = headscope_command("segment", TEXT, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+
+
+def test_progress_is_shown_on_stderr_alone(headscope_command, article: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TTY_INTERACTIVE", "1")
+    ran = headscope_command("segment", article)
+    assert ran.out == PLAIN
+    assert ran.err != ""
+    quiet = headscope_command("segment", article, "--quiet")
+    assert (quiet.out, quiet.err) == (PLAIN, "")
+
+
+def test_help_has_examples(headscope_command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    ran = headscope_command("segment", "--help")
+    assert ran.code == 0
+    assert "headscope segment article.txt --count 8 --out segments.html --open" in ran.out
+    for option in ("--granularity", "--level", "--json", "--separator"):
+        assert option in ran.out
+    assert "segment" in headscope_command("--help").out

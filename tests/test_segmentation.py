@@ -1,0 +1,504 @@
+"""Segmentations by models: planted subjects are found, the text stays whole, and what cannot be cut is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headscope
+from headscope import Reading, Segmentation
+from headscope.errors import CorpusError, ModelError, ReadingError, StudyError
+from headscope.model.loading import load
+from headscope.model.model import Model
+from headscope.segmentation import background as backgrounds
+from headscope.segmentation import topic
+from headscope.segmentation.fine import fine_cut, last_layers
+from headscope.segmentation.result import Segment
+from headscope.segmentation.segment import segment
+from headscope.segmentation.vectors import head_means
+from headscope.segmentation.weights import Contrast
+from tests import tiny
+from tests.tokenizing import KINDS
+
+RAIN = (
+    "Rain fell on the hills all morning. Dark clouds hid the sun for hours. The storm brought thunder and lightning. "
+    "Meteorologists expect more showers tomorrow. Strong winds will blow from the west. "
+    "Temperatures should drop below freezing at night. "
+)
+BANK = (
+    "The bank raised its interest rates again. Loans became expensive for small companies. Investors sold their "
+    "shares and bought bonds. The stock market lost five percent in a week. Economists fear a recession next year. "
+)
+COOK = (
+    "Heat the butter in a large pan. Chop the onions and the garlic finely. Fry them gently until they are golden. "
+    "Add the flour and stir in the milk. Season the sauce with salt and pepper. Bake the lasagne for an hour."
+)
+TEXT = RAIN + BANK + COOK
+TINY = "The owl sat, the cat ran. A dog hid! The sun set? The moon rose, the day was done. The end came"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One folder for all tests of a run: the bundled model's background takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """A background of few sentences, for models that know nothing anyhow."""
+    texts, sources = backgrounds.sentences_of_bundled()
+    monkeypatch.setattr(backgrounds, "sentences_of_bundled", lambda: (texts[:30], sources[:30]))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def made(minilm: Model) -> Segmentation:
+    return segment(minilm, TEXT)
+
+
+def covers(found: Segmentation, text: str) -> bool:
+    parts = list(found)
+    assert [part.number for part in parts] == list(range(len(found)))
+    assert all(part.text == text[part.start : part.end] for part in parts)
+    assert all(part.text for part in parts)
+    assert all(a.end == b.start and a.first + a.pieces == b.first for a, b in pairwise(parts))
+    assert found.strengths.shape == (len(found.edges) - 2,)
+    assert found.cells[-1] == len(found.edges) - 1
+    assert found.similarity.shape == 2 * (len(found.cells) - 1,)
+    assert sum(vote.weight for vote in found.heads) == pytest.approx(1)
+    return found.text == text and "".join(part.text for part in parts) == text
+
+
+# Subjects
+
+
+def test_planted_subjects_are_found(made: Segmentation):
+    assert [part.text for part in made] == [RAIN, BANK, COOK]
+    assert covers(made, TEXT)
+    assert made.boundaries.tolist() == [6, 11]
+    assert [part.pieces for part in made] == [6, 5, 6]
+    assert made.segments[0].strength is None
+    gaps = np.arange(1, 17)
+    there = np.isin(gaps, made.boundaries)
+    assert (made.strengths[there] >= 1).all()
+    assert (made.strengths[~there] <= 1 + 1e-9).all()
+    assert made.segments[1].strength == made.strengths[5]
+
+
+def test_planted_subjects_in_another_order(minilm: Model):
+    assert [part.text for part in segment(minilm, BANK + COOK + " " + RAIN)] == [BANK, COOK + " ", RAIN]
+    assert len(segment(minilm, RAIN)) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 17, np.int64(3)])
+def test_a_count_is_honoured(minilm: Model, made: Segmentation, count: int):
+    found = segment(minilm, TEXT, count=count)
+    assert len(found) == len(found.segments) == count
+    assert covers(found, TEXT)
+    if count == 3:
+        assert found.boundaries.tolist() == made.boundaries.tolist()
+    assert json.loads(found.json())["manifest"]["count"] == count
+
+
+def test_granularity(minilm: Model):
+    counts = [len(segment(minilm, TEXT, granularity=g)) for g in (0.01, 0.2, 1, np.float32(2), 100)]
+    assert counts == sorted(counts)
+    assert counts[0] == 1
+    assert counts[2] == 3
+    half, whole = (segment(minilm, TEXT, count=3, granularity=g).strengths for g in (0.5, 1))
+    np.testing.assert_allclose(half, whole / 2)
+    assert json.loads(segment(minilm, TEXT, granularity=np.float32(2)).json())["manifest"]["granularity"] == 2
+
+
+def test_a_list_of_sentences_is_cut_where_its_text_is(minilm: Model, made: Segmentation):
+    sentences = [TEXT[a:b].strip() for a, b in pairwise(made.edges)]
+    for given in (sentences, tuple(sentences)):
+        found = segment(minilm, given)
+        assert found.boundaries.tolist() == made.boundaries.tolist()
+        assert found.edges.tolist() == made.edges.tolist()
+        assert covers(found, " ".join(sentences))
+    np.testing.assert_allclose(found.strengths, made.strengths, atol=1e-4)
+
+
+def test_twice_the_same(minilm: Model, made: Segmentation):
+    again = segment(minilm, TEXT)
+    assert {**again.as_dict(), "manifest": 0} == {**made.as_dict(), "manifest": 0}
+    assert (again.similarity == made.similarity).all()
+
+
+def test_headings_go_with_what_they_announce(minilm: Model):
+    text = f"Weather\n\n{RAIN}\n\n2.\n\n{BANK}\n\nLasagne\n\n{COOK}\n"
+    found = segment(minilm, text)
+    assert [part.text.split()[0] for part in found] == ["Weather", "2.", "Lasagne"]
+    assert covers(found, text)
+    assert np.isnan(found.strengths).sum() == found.manifest["sentences_joined"] == 3
+    assert found.as_dict()["strengths"][0] is None
+    with pytest.raises(StudyError, match="18 segments are asked for, and the text has 17 sentences"):
+        segment(minilm, text, count=18)
+
+
+ODD = {
+    "windows line ends": TEXT.replace(". ", ".\r\n"),
+    "tabs and blank lines": "\t\n\n  " + TEXT.replace(". ", ".\t \n\n\n\n", 8) + "\n\n \t",
+    "emoji": TEXT.replace("rain", "🌧️").replace(". ", ". 😀 "),
+    "arabic": "هطل المطر طوال اليوم. " * 3 + BANK + "رفع البنك أسعار الفائدة مرة أخرى. ",
+    "half a character": RAIN + "The caf\ud800 was closed. \udfff " + BANK,
+    "null bytes": "\x00" + RAIN.replace(". ", ".\x00 ") + BANK,
+    "languages": RAIN
+    + "Die Bank erhöhte die Zinsen. Les actions ont chuté hier. 今天下雨了。株価が下がりました。 "
+    + COOK,
+    "one sentence": "Rain fell on the hills.",
+    "one word": "Hello",
+    "one letter": "a",
+    "no punctuation": RAIN.replace(".", ""),
+    "many empty paragraphs": "\n\n\n\n".join(["", "", RAIN, "", BANK, "", ""]),
+    "list": "- rain\n- wind\n\n* bank\n* loan\n\n1. butter\n2. onions\n",
+    "fragments": "1. 2. A. B. ) ] x",
+    "one unknown thing": "\u0378\u0379",
+}
+
+
+@pytest.mark.parametrize("level", ["topic", "fine"])
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
+def test_the_text_stays_whole(minilm: Model, text: str, level: Any):
+    found = segment(minilm, text, level=level)
+    assert covers(found, text)
+    assert (np.diff(found.edges) > 0).all()
+    held = json.loads(found.json())
+    assert "".join(part["text"] for part in held["segments"]) == text
+    assert all(part["text"] == text[part["start"] : part["end"]] for part in held["segments"])
+    assert held["characters"] == len(text)
+    assert held["edges"] == found.edges.tolist()
+
+
+def test_a_text_longer_than_a_sentence_may_be(minilm: Model):
+    text = "word and others " * 300
+    found = segment(minilm, text)
+    assert covers(found, text)
+    assert len(found.edges) - 1 == 3
+
+
+# What is written down
+
+
+def test_plain_text_json_and_names(minilm: Model, made: Segmentation):
+    assert made.plain() == f"{RAIN.strip()}\n==========\n{BANK.strip()}\n==========\n{COOK}\n"
+    assert made.plain("--").count("\n--\n") == 2
+    assert repr(made) == "<Segmentation, topic: 3 segments of 17 sentences>"
+    assert repr(segment(minilm, "Rain fell.", level="topic")) == "<Segmentation, topic: 1 segment of 1 sentence>"
+    held = made.as_dict()
+    assert (held["level"], held["pieces"], made.piece, len(made)) == ("topic", 17, "sentence", 3)
+    assert held["segments"][1]["first_piece"] == 6
+    assert held["heads"][0]["name"] == made.heads[0].name
+    about = made.manifest
+    assert (about["model"], about["level"], about["count"], about["granularity"]) == ("minilm", "topic", "found", 1.0)
+    assert about["sentences_joined"] == 0
+    assert about["weight_hash"] == minilm.weight_hash
+    assert isinstance(next(iter(made)), Segment)
+
+
+def test_the_heads_that_had_a_say(minilm: Model, made: Segmentation):
+    votes = made.heads
+    assert 1 <= len(votes) <= 72
+    assert all(vote.weight > 0 and 0 <= vote.layer < 6 and 0 <= vote.head < 12 for vote in votes)
+    assert [vote.weight for vote in votes] == sorted((vote.weight for vote in votes), reverse=True)
+    assert len({vote.name for vote in votes}) == len(votes)
+
+
+def test_votes_name_layers_as_the_model_counts_them():
+    hybrid = tiny.model("jamba")
+    weights = np.arange(8) / 28
+    votes = topic.votes(topic.Measured(np.zeros((1, 1)), weights, Contrast(np.arange(8.0), np.eye(8))), hybrid)
+    assert [(vote.layer, vote.head) for vote in votes] == [(3, 3), (3, 2), (3, 1), (3, 0), (1, 3), (1, 2), (1, 1)]
+    assert [vote.contrast for vote in votes] == [7, 6, 5, 4, 3, 2, 1]
+
+
+def test_the_map_is_the_mean_similarity(monkeypatch: pytest.MonkeyPatch, made: Segmentation):
+    assert made.similarity.shape == (17, 17)
+    np.testing.assert_allclose(np.diag(made.similarity), 1, atol=1e-5)
+    inside = made.similarity[:6, :6].mean()
+    assert inside > made.similarity[:6, 6:11].mean() + 0.1
+    vectors = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
+    starts = np.array([0, 1, 3, 4, 5, 6, 7, 9, 10, 11, 12])
+    monkeypatch.setattr(topic, "CELLS", 4)
+    found, cells = topic.overview(vectors, starts, 14)
+    every = vectors @ vectors.T
+    parts = [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 11)]
+    np.testing.assert_allclose(found, [[every[a, b].mean() for b in parts] for a in parts], rtol=1e-5)
+    assert cells.tolist() == [0, 4, 7, 11, 14]
+
+
+def test_progress_is_told(minilm: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, few: None):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    told: list[tuple[str, int, int]] = []
+    segment(minilm, TEXT, progress=lambda *news: told.append(news))
+    learning, reading = ([news for news in told if news[0].startswith(word)] for word in ("learning", "reading"))
+    assert learning[-1][1] == 30
+    assert reading[-1][1:] == (17, 17)
+    assert [news[1] for news in reading] == sorted(news[1] for news in reading)
+    told.clear()
+    segment(minilm, TEXT, progress=lambda *news: told.append(news))
+    assert {news[0] for news in told} == {"reading"}  # the background was kept
+
+
+# Vectors
+
+
+def few_texts() -> list[str]:
+    return ["the owl sat.", "a", "the cat ran from the dog, and the dog ran from the cat", "the moon rose!"]
+
+
+@pytest.mark.parametrize("kind", ["minilm", "bert", "llama", "t5", "openai-gpt"])
+def test_a_piece_is_read_by_itself(minilm: Model, kind: str):
+    model = minilm if kind == "minilm" else tiny.model(kind)
+    together = head_means(model, few_texts())
+    for k, text in enumerate(few_texts()):
+        np.testing.assert_allclose(together[k], head_means(model, [text])[0], atol=1e-5, rtol=1e-4)
+    turned = head_means(model, few_texts()[::-1])
+    np.testing.assert_allclose(turned[::-1], together, atol=1e-5, rtol=1e-4)
+    assert together.shape[:2] == (4, model.anatomy.heads * len(model.anatomy.numbers))
+
+
+def test_vectors_are_means_of_outputs_without_special_tokens():
+    model = tiny.model("bert")
+    reading = headscope.read(model, "the owl sat.", length=40)
+    words = ~reading.data["special"].values.astype(bool)
+    expected = reading.outputs.values[:, words].mean(axis=1).reshape(-1, 8)
+    np.testing.assert_allclose(head_means(model, ["the owl sat."])[0], expected, atol=1e-5)
+
+
+def test_pieces_without_tokens(minilm: Model):
+    found = head_means(minilm, ["", "Rain fell.", "\x00"])
+    assert found[0].tolist() == found[2].tolist() == np.zeros_like(found[0]).tolist()
+    assert np.abs(found[1]).max() > 0
+    assert head_means(minilm, ["", "\x00"]).size == 0
+
+
+def test_what_was_read_is_told(minilm: Model):
+    told: list[int] = []
+    head_means(minilm, few_texts(), told.append)
+    assert sum(told) == 4
+
+
+# Other models
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama", "gpt2", "t5", "bart", "qwen3_next", "deepseek_v3", "openai-gpt"])
+def test_families(few: None, kind: str):
+    model = tiny.model(kind)
+    for level in ("topic", "fine"):
+        found = segment(model, TINY, level=level, length=40)
+        assert covers(found, TINY)
+        assert {vote.layer for vote in found.heads} <= set(model.anatomy.numbers)
+        assert {vote.head for vote in found.heads} <= set(range(tiny.HEADS))
+    assert found.manifest["stack"] == next(iter(tiny.FAMILIES[kind].stacks))
+    assert len(segment(model, TINY, count=3)) == 3
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "roberta", "qwen2", "llama3", "llama", "gemma", "t5", "byt5"])
+def test_tokenizers(few: None, kind: str):
+    tokenizer = KINDS[kind]()
+    model = load(tiny.network("t5" if kind in ("t5", "byt5") else "bert", vocab_size=600), tokenizer)
+    text = "\nThe owl saw the cat, the cat saw 3.5 owls.\n\nThe port was open! Did it close?  It did. \n "
+    for level, length in (("topic", 40), ("fine", 40), ("fine", 16)):
+        found = segment(model, text, level=level, length=length)
+        assert covers(found, text)
+        assert (np.diff(found.edges) > 0).all()
+
+
+def test_a_vision_model_is_refused_by_name():
+    model = tiny.vision_model()
+    with pytest.raises(StudyError, match="ViTModel reads images: choose a model of texts"):
+        segment(model, TEXT)
+    with pytest.raises(ModelError, match="ViTModel reads images"):
+        head_means(model, [TEXT])
+
+
+def test_a_model_given_by_name(minilm: Model, made: Segmentation, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    monkeypatch.setattr("headscope.segmentation.segment.load", lambda name: asked.append(name) or minilm)
+    assert headscope.segment("minilm", TEXT).boundaries.tolist() == made.boundaries.tolist()
+    assert asked == ["minilm"]
+
+
+# What cannot be cut
+
+
+@pytest.mark.parametrize("level", ["topic", "fine"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the text is empty: there is nothing to cut"),
+        (" \n\t ", "the text is empty"),
+        ([], "the text is empty"),
+        (["", " "], "the text is empty"),
+        (None, "the text is a NoneType: give it as a string, or as a list of sentences"),
+        (b"Rain fell.", "the text is a bytes"),
+        (bytearray(b"Rain"), "the text is a bytearray"),
+        (7, "the text is a int"),
+        ({"Rain fell."}, "the text is a set"),
+        (["Rain fell.", 3], "sentence 1 is a int: sentences are strings"),
+        ([None], "sentence 0 is a NoneType"),
+    ],
+)
+def test_what_is_no_text(minilm: Model, level: Any, text: Any, words: str):
+    with pytest.raises(CorpusError, match=words):
+        segment(minilm, text, level=level)
+
+
+def test_a_text_without_tokens(minilm: Model):
+    with pytest.raises(CorpusError, match=r"has no token that .* knows: there is nothing to cut"):
+        segment(minilm, "\x00\x00")
+    with pytest.raises(ReadingError, match="only special tokens"):
+        segment(minilm, "\x00\x00", level="fine")
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, "3", True, [3]])
+def test_a_count_that_is_none(minilm: Model, count: Any):
+    with pytest.raises(StudyError, match="it is the number of segments wanted, 1 or more"):
+        segment(minilm, TEXT, count=count)
+
+
+@pytest.mark.parametrize("granularity", [0, -1, np.nan, np.inf, 0.001, 101, "much", None, [1, 2]])
+def test_a_granularity_that_is_none(minilm: Model, granularity: Any):
+    with pytest.raises(StudyError, match=r"it is a number from 0\.01 to 100; 1 is the default"):
+        segment(minilm, TEXT, granularity=granularity)
+
+
+def test_questions_are_checked_before_a_model_is_loaded():
+    with pytest.raises(StudyError, match="level 'coarse': there are topic and fine"):
+        segment("no/such/model", TEXT, level="coarse")  # type: ignore[arg-type]
+    with pytest.raises(StudyError, match="count is 0"):
+        segment("no/such/model", TEXT, count=0)
+    with pytest.raises(CorpusError, match="empty"):
+        segment("no/such/model", "")
+
+
+def test_more_segments_than_sentences(minilm: Model):
+    with pytest.raises(StudyError, match=r"18 segments are asked for, and the text has 17 sentences .*ask for fewer"):
+        segment(minilm, TEXT, count=18)
+    with pytest.raises(StudyError, match="2 segments are asked for, and the text has 1 sentence to"):
+        segment(minilm, "Rain fell.", count=2)
+
+
+# Fine
+
+
+FINE = (
+    "Rain fell on the hills, and clouds hid the sun; the storm brought 3.5 inches of rain. Banks (all of them) failed!"
+)
+
+
+def blocks(found: Segmentation) -> list[str]:
+    return [found.text[a:b] for a, b in pairwise(found.edges)]
+
+
+def test_blocks_end_at_separators(minilm: Model):
+    found = segment(minilm, FINE, level="fine", tau=0.001)
+    assert covers(found, FINE)
+    assert blocks(found) == [
+        "Rain fell on the hills, ",
+        "and clouds hid the sun; ",
+        "the storm brought 3.5 inches of rain. ",
+        "Banks (all of them) ",
+        "failed!",
+    ]
+    fewer = segment(minilm, FINE, level="fine", tau=0.95)
+    assert 1 <= len(blocks(fewer)) < 5
+    assert set(fewer.edges) < set(found.edges)
+    assert (found.manifest["windows"], found.manifest["tau"]) == (1, 0.001)
+    assert repr(found).endswith("of 5 blocks>")
+    np.testing.assert_allclose(np.diag(found.similarity), 1, atol=1e-5)
+
+
+def test_fine_asks_the_last_layers(minilm: Model):
+    reading = headscope.read(minilm, FINE)
+    assert last_layers(reading) == [4, 5]
+    assert last_layers(reading.select(layers=[0, 3])) == [3]
+    assert {vote.layer for vote in segment(minilm, FINE, level="fine").heads} == {4, 5}
+    assert {vote.layer for vote in fine_cut(reading.select(layers=[1], heads=[3, 7])).heads} == {1}
+    assert {vote.head for vote in fine_cut(reading.select(layers=[1], heads=[3, 7])).heads} == {3, 7}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_count_in_one_window(minilm: Model, count: int):
+    found = segment(minilm, FINE, level="fine", tau=0.001, count=count)
+    assert len(found) == count
+    assert covers(found, FINE)
+
+
+def test_fine_over_several_windows(minilm: Model):
+    found = segment(minilm, TEXT, level="fine", length=40)
+    windows = found.manifest["windows"]
+    assert windows > 3
+    assert covers(found, TEXT)
+    assert np.isnan(found.strengths).sum() == windows - 1
+    # A window ends where a sentence does, and a segment with it.
+    ends = [found.edges[k] for k in np.flatnonzero(np.isnan(found.strengths)) + 1]
+    assert all(TEXT[:end].endswith(". ") for end in ends)
+    assert set(np.flatnonzero(np.isnan(found.strengths)) + 1) <= set(found.boundaries.tolist())
+    assert all(minilm.tokens.count(TEXT[a:b]) <= 40 for a, b in pairwise([0, *ends, len(TEXT)]))
+    # Blocks of different windows were not compared; those of one were.
+    first = int(np.flatnonzero(np.isnan(found.strengths))[0]) + 1
+    assert np.isnan(found.similarity[:first, first:]).all()
+    assert np.isfinite(found.similarity[:first, :first]).all()
+    json.loads(found.json())
+    with pytest.raises(StudyError, match=rf"takes {windows} windows of 40 tokens.*a count is for"):
+        segment(minilm, TEXT, level="fine", length=40, count=4)
+
+
+def test_sentences_longer_than_a_window(minilm: Model):
+    text = "rain and wind and snow " * 12 + "ended. " + "x" * 90 + " was said."
+    found = segment(minilm, text, level="fine", length=16)
+    assert covers(found, text)
+    ends = found.edges[np.flatnonzero(np.isnan(found.strengths)) + 1]
+    assert all(minilm.tokens.count(text[a:b]) <= 16 for a, b in pairwise([0, *ends, len(text)]))
+
+
+def test_without_separators_blocks_end_with_words(minilm: Model):
+    text = "rain fell on the unforgettable hills and windows"
+    found = segment(minilm, text, level="fine", tau=0.001)
+    assert blocks(found) == [*(f"{word} " for word in text.split()[:-1]), "windows"]
+
+
+def test_fine_is_the_same_twice(minilm: Model):
+    a, b = (segment(minilm, FINE, level="fine").as_dict() for _ in range(2))
+    assert {**a, "manifest": 0} == {**b, "manifest": 0}
+
+
+def test_a_list_is_cut_finely_too(minilm: Model):
+    sentences: Sequence[str] = ["Rain fell on the hills.", "Banks failed, all of them."]
+    found = segment(minilm, sentences, level="fine")
+    assert covers(found, " ".join(sentences))
+
+
+def test_readings_that_have_no_lines():
+    reading = Reading.from_arrays(["a", ".", "b"], np.random.default_rng(0).normal(size=(1, 3, 2, 4)))
+    with pytest.raises(ReadingError, match="no attention lines to cut at"):
+        fine_cut(reading)
+    cross = load(tiny.network("bart"), tiny.tokenizer(), stack="cross")
+    with pytest.raises(ReadingError, match="no attention lines to cut at"):
+        segment(cross, TINY, level="fine", length=40)
+
+
+def test_windows_the_model_cannot_read(minilm: Model):
+    for length, words in ((0, "at least 3"), (600, "512")):
+        with pytest.raises(StudyError, match=words):
+            segment(minilm, FINE, level="fine", length=length)
+    with pytest.raises(StudyError, match="tau"):
+        segment(minilm, FINE, level="fine", tau=2.0)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "qwen2", "llama3"])
+@pytest.mark.xfail(strict=True, reason="a full stop before a token of white space, or in one with it, is no separator")
+def test_a_separator_before_a_line_break(kind: str):
+    model = load(tiny.network("llama", vocab_size=600), KINDS[kind]())
+    text = "The owl saw the cat.\n\nThe airport was closed. The port was open."
+    assert 22 in segment(model, text, level="fine", length=48, tau=0.001).edges

@@ -1,0 +1,142 @@
+"""Sentences cover a text to the last character, and what has no subject is joined to what has."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.errors import CorpusError
+from headscope.segmentation.pieces import LONGEST, edges_of, joined_text, units
+
+PARTS = [
+    "Rain fell.", " Dr. Ito left", "3.5", "\n", "\r\n", "\n\n", "\t", "  ", "?", "!", "…", ". ", "a", "É", "日本。",
+    "😀", "\x00", "\ud800", "\u2028", "\x85", "\xa0", "\xad", "مرحبا.", "'s", "\"Yes.\" ", "1. ", "U.S. ", "e\u0301",
+    "-\n",
+]  # fmt: skip
+
+
+def parts(text: str) -> list[str]:
+    return [text[a:b] for a, b in pairwise(edges_of(text))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.text(max_size=80), st.lists(st.sampled_from(PARTS), max_size=25).map("".join)))
+def test_sentences_cover_the_text(text: str):
+    edges = edges_of(text)
+    assert edges.dtype == np.int64
+    assert edges[-1] == len(text)
+    if text:
+        assert edges[0] == 0
+        assert (np.diff(edges) > 0).all()
+        assert np.diff(edges).max() <= LONGEST
+    assert "".join(parts(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Dr. Ito paid 3.5 dollars.  She left.", ["Dr. Ito paid 3.5 dollars.  ", "She left."]),
+        ("Rain fell. Did it? It did! ", ["Rain fell. ", "Did it? ", "It did! "]),
+        ("A heading\n\nRain fell\n  \n\tSnow too", ["A heading\n\n", "Rain fell\n  \n\t", "Snow too"]),
+        ("A heading\r\n\r\nRain fell.\r\nSnow too.\r\n", ["A heading\r\n\r\n", "Rain fell.\r\n", "Snow too.\r\n"]),
+        ("Rain fell\non the hills and\non us.", ["Rain fell\non the hills and\non us."]),
+        ("Rain\x00fell. It \ud800 stopped.", ["Rain\x00fell. ", "It \ud800 stopped."]),
+        (" \n\n\t ", [" \n\n\t "]),
+        ("", []),
+        ("x", ["x"]),
+    ],
+)
+def test_where_sentences_end(text: str, expected: list[str]):
+    assert parts(text) == expected
+
+
+def test_white_space_belongs_to_the_sentence_before():
+    text = "\n\n  Rain fell.   Snow too.\n\n\n Hail as well. \t\n"
+    assert not any(part[0].isspace() for part in parts(text)[1:])
+    assert [part.strip() for part in parts(text)][-3:] == ["Rain fell.", "Snow too.", "Hail as well."]
+
+
+def test_a_text_without_punctuation_is_bounded():
+    words = "word and more " * 720
+    found = parts(words)
+    assert len(words) > 10_000
+    assert "".join(found) == words
+    assert LONGEST // 2 < max(map(len, found)) <= LONGEST
+    assert all(part[-1].isspace() for part in found)
+    solid = "x" * (2 * LONGEST + 1)
+    assert list(map(len, parts(solid))) == [LONGEST, LONGEST, 1]
+    assert list(map(len, parts("x" * LONGEST))) == [LONGEST]
+    only_early = "a " + "x" * 2 * LONGEST
+    assert list(map(len, parts(only_early))) == [2, LONGEST, LONGEST]
+
+
+# Units
+
+
+@pytest.mark.parametrize(
+    ("sentences", "starts"),
+    [
+        (["Rain fell all day.", "Snow fell all night."], [0, 1]),
+        (["Rain fell all day.", "Introduction", "Snow fell all night."], [0, 1]),  # a heading announces
+        (["Rain fell all day.", "12.", "Snow fell all night."], [0, 1]),
+        (["1.", "Rain fell all day."], [0]),
+        (["1.", "2.", "Rain fell all day.", "Snow fell."], [0, 3]),
+        (["Rain fell all day.", "hp.", "Snow fell all night."], [0, 2]),  # goes on in lower case
+        (["Rain fell all day.", ") 4", "Snow fell all night."], [0, 2]),
+        (["Rain fell all day.", "”", "Snow fell all night."], [0, 2]),
+        (["Rain fell all day.", "", "Snow fell all night."], [0, 2]),
+        (["Rain fell all day.", "End."], [0]),  # the last has nothing after it
+        (["Rain fell all day.", "A B 1 2 _ x"], [0]),  # letters and numbers are no words
+        (["Rain fell all day.", "Snow fell."], [0, 1]),  # two words are enough
+        (["hp.", "Rain fell all day."], [0]),  # the first has nothing before it
+        (["", "Rain fell all day."], [0]),
+        (["Hello"], [0]),
+        ([""], [0]),
+        (["1", "2", "3"], [0]),
+        ([], []),
+    ],
+)
+def test_what_is_joined(sentences: list[str], starts: list[int]):
+    assert units(sentences).tolist() == starts
+
+
+def test_sentences_without_spaces_are_no_fragments():
+    chinese = ["今天下了一整天的雨而且很冷。", "银行昨天再次提高了贷款利率。", "第一章", "股市本周下跌了百分之五点三。"]
+    assert units(chinese).tolist() == [0, 1, 2]
+    assert units(["วันนี้ฝนตกหนักมากทั้งวัน", "ธนาคารขึ้นดอกเบี้ยอีกครั้ง"]).tolist() == [0, 1]
+    assert units(["Rain fell all day.", "12345678901234567.", "Snow fell all night."]).tolist() == [0, 1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(["Rain fell all day.", "1.", "hp.", "", "Title", ")", "雨" * 20]), max_size=12))
+def test_units_start_with_the_first_sentence_and_in_order(sentences: list[str]):
+    found = units(sentences).tolist()
+    assert found[:1] == [0] * bool(sentences)
+    assert found == sorted(set(found))
+    assert all(k < len(sentences) for k in found)
+    # What has a subject starts a unit, unless something without one announces it.
+    full = [text in ("Rain fell all day.", "雨" * 20) for text in sentences]
+    assert all(k in found for k in range(len(full)) if full[k] and (k == 0 or full[k - 1]))
+
+
+# Sentences that were given
+
+
+def test_given_sentences_are_joined_with_a_space():
+    text, edges = joined_text(["Rain fell.", "Snow\n", "", "Hail"])
+    assert text == "Rain fell. Snow\n  Hail"
+    assert [text[a:b] for a, b in pairwise(edges)] == ["Rain fell. ", "Snow\n ", " ", "Hail"]
+    assert edges.dtype == np.int64
+    assert joined_text(("One.",))[1].tolist() == [0, 4]
+    nothing, none = joined_text([])
+    assert (nothing, none.tolist()) == ("", [0])
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"Rain", ["Rain"]])
+def test_what_is_no_sentence_is_named(wrong: object):
+    with pytest.raises(CorpusError, match=f"sentence 1 is a {type(wrong).__name__}: sentences are strings"):
+        joined_text(["Rain fell.", wrong])  # type: ignore[list-item]

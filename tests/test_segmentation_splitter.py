@@ -1,0 +1,153 @@
+"""Segments as chunks: the calls of LangChain's and LlamaIndex's splitters, and no character lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import headscope
+from headscope import Splitter
+from headscope.errors import CorpusError, StudyError
+from headscope.model.model import Model
+from headscope.segmentation import splitter as splitters
+from headscope.segmentation.splitter import Chunk
+from tests.test_segmentation import BANK, COOK, RAIN, TEXT
+
+
+@dataclass
+class Document:
+    """As LangChain's."""
+
+    page_content: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Node:
+    """As LlamaIndex's."""
+
+    text: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Page(Document):
+    """A class of one's own."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def splitter(minilm: Model) -> Splitter:
+    return Splitter(minilm)
+
+
+def test_a_text_in_segments(splitter: Splitter, minilm: Model):
+    assert splitter.split_text(TEXT) == [RAIN, BANK, COOK]
+    assert splitter.split_text(TEXT) == [part.text for part in headscope.segment(minilm, TEXT)]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t\r\n"])
+def test_an_empty_text_has_none(splitter: Splitter, text: str):
+    assert splitter.split_text(text) == []
+    assert splitter.create_documents([text]) == []
+    assert splitter.split_documents([Document(text)]) == []
+
+
+def test_granularity_is_passed_on(minilm: Model):
+    assert len(Splitter(minilm, granularity=0.01).split_text(TEXT)) == 1
+    with pytest.raises(StudyError, match="granularity is -1"):
+        Splitter(minilm, granularity=-1).split_text(TEXT)
+
+
+def test_documents_are_made(splitter: Splitter):
+    given = [{"source": "a"}, {"source": "b"}]
+    found = splitter.create_documents([TEXT, "Rain fell."], given)
+    assert [chunk.page_content for chunk in found] == [RAIN, BANK, COOK, "Rain fell."]
+    assert all(isinstance(chunk, Chunk) for chunk in found)
+    assert [chunk.metadata["source"] for chunk in found] == ["a", "a", "a", "b"]
+    assert [chunk.metadata["start_index"] for chunk in found] == [0, len(RAIN), len(RAIN + BANK), 0]
+    assert given == [{"source": "a"}, {"source": "b"}]  # theirs is left alone
+    assert [chunk.metadata for chunk in splitter.create_documents(["Rain fell."])] == [{"start_index": 0}]
+    with pytest.raises(ValueError):
+        splitter.create_documents([TEXT, TEXT], [{}])
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Document, "page_content"), (Page, "page_content"), (Node, "text")])
+def test_documents_come_out_as_they_went_in(splitter: Splitter, kind: Any, name: str):
+    given = [kind(TEXT, {"page": 3}), kind("Rain fell.")]
+    found = splitter.split_documents(iter(given))
+    assert [type(part) for part in found] == [kind] * 4
+    assert [getattr(part, name) for part in found] == [RAIN, BANK, COOK, "Rain fell."]
+    assert [part.metadata.get("page") for part in found] == [3, 3, 3, None]
+    for part in found[:3]:
+        start = part.metadata["start_index"]
+        assert TEXT[start : start + len(getattr(part, name))] == getattr(part, name)
+    assert given[0].metadata == {"page": 3}
+    for same in (splitter.transform_documents, splitter, splitter.get_nodes_from_documents):
+        assert same(given) == found
+    assert splitter(given, show_progress=True) == found
+
+
+def test_strings_and_documents_without_metadata(splitter: Splitter):
+    assert splitter.split_documents([TEXT]) == [RAIN, BANK, COOK]
+    (part,) = splitter.split_documents([Document("Rain fell.", None)])  # type: ignore[arg-type]
+    assert part.metadata == {"start_index": 0}
+
+
+@pytest.mark.parametrize("bad", [3, None, {"page_content": TEXT}, b"Rain", Document(None), Node(7)])  # type: ignore[arg-type]
+def test_what_is_no_document_is_named(splitter: Splitter, bad: Any):
+    with pytest.raises(CorpusError, match=f"a {type(bad).__name__} has no text: documents have `page_content` or"):
+        splitter.split_documents([bad])
+
+
+@pytest.mark.parametrize("most", [1, 7, 40, 100, 250, 10_000])
+def test_a_bound_on_characters(minilm: Model, most: int):
+    text = "  " + TEXT.replace(". ", ".\r\n") + "\n\n" + "x" * 60 + " \n"
+    found = Splitter(minilm, max_characters=most).create_documents([text])
+    parts = [chunk.page_content for chunk in found]
+    assert "".join(parts) == text
+    assert all(0 < len(part) <= most for part in parts)
+    starts = [chunk.metadata["start_index"] for chunk in found]
+    assert [text[a:b] for a, b in pairwise([*starts, len(text)])] == parts
+
+
+def test_bounded_chunks_are_whole_sentences_as_many_as_fit(minilm: Model):
+    bounded = Splitter(minilm, max_characters=120)
+    found = bounded.split_text(TEXT)
+    assert len(found) > 6
+    assert all(part.strip().endswith(".") for part in found)
+    edges = headscope.segment(minilm, TEXT).edges.tolist()
+    segments = {0, len(RAIN), len(RAIN + BANK)}
+    start = 0
+    for part in found:
+        end = start + len(part)
+        assert end in edges
+        if end not in segments and end != len(TEXT):  # one more would not have fitted
+            assert edges[edges.index(end) + 1] - start > 120
+        start = end
+    assert {RAIN, BANK, COOK} & set(found) == set()
+    assert Splitter(minilm, max_characters=len(RAIN)).split_text(TEXT)[0] == RAIN
+
+
+@pytest.mark.parametrize("most", [0, -5])
+def test_a_bound_that_is_none(minilm: Model, most: int):
+    with pytest.raises(CorpusError, match=f"max_characters is {most}: it is a number of characters, 1 or more"):
+        Splitter(minilm, max_characters=most)
+
+
+def test_a_model_is_loaded_by_name_once(minilm: Model, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    monkeypatch.setattr(splitters, "load", lambda name: asked.append(name) or minilm)
+    named = Splitter()
+    named.split_documents([Document(TEXT), Document("Rain fell.")])
+    assert asked == ["minilm"]
