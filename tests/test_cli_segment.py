@@ -180,6 +180,7 @@ def test_a_page_is_of_one_document(headscope_command, many: str, tmp_path: Path,
         ((TEXT, "--out", "nowhere/page.html"), "no folder nowhere"),
         ((TEXT, "--model", "no/such/folder"), "no/such/folder"),
         (("example:nothing",), "airport-policing"),
+        (("nofile.txt",), "nofile.txt: there is no such file"),
         (("picture.png",), "picture.png: an image; segments are of texts"),
     ],
 )
@@ -236,3 +237,11 @@ def test_help_has_examples(headscope_command, monkeypatch: pytest.MonkeyPatch):
     for option in ("--granularity", "--level", "--json", "--separator"):
         assert option in ran.out
     assert "segment" in headscope_command("--help").out
+
+
+def test_a_file_in_another_encoding(headscope_command, tmp_path: Path):
+    (tmp_path / "old.txt").write_bytes("Café noir. Thé vert.".encode("latin-1"))
+    assert headscope_command("segment", "old.txt").code == 1
+    ran = headscope_command("segment", "old.txt", "--encoding", "latin-1")
+    assert ran.code == 0
+    assert ran.out == "Café noir. Thé vert.\n"

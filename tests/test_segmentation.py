@@ -497,7 +497,6 @@ def test_windows_the_model_cannot_read(minilm: Model):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "qwen2", "llama3"])
-@pytest.mark.xfail(strict=True, reason="a full stop before a token of white space, or in one with it, is no separator")
 def test_a_separator_before_a_line_break(kind: str):
     model = load(tiny.network("llama", vocab_size=600), KINDS[kind]())
     text = "The owl saw the cat.\n\nThe airport was closed. The port was open."

@@ -46,6 +46,8 @@ def test_sentences_cover_the_text(text: str):
         ("Rain fell\non the hills and\non us.", ["Rain fell\non the hills and\non us."]),
         ("Rain\x00fell. It \ud800 stopped.", ["Rain\x00fell. ", "It \ud800 stopped."]),
         (" \n\n\t ", [" \n\n\t "]),
+        ("  Lead. Two.", ["  Lead. ", "Two."]),
+        ("雨が降った。「風も吹いた。」銀行は休みだ！", ["雨が降った。", "「風も吹いた。」", "銀行は休みだ！"]),
         ("", []),
         ("x", ["x"]),
     ],
@@ -140,3 +142,19 @@ def test_given_sentences_are_joined_with_a_space():
 def test_what_is_no_sentence_is_named(wrong: object):
     with pytest.raises(CorpusError, match=f"sentence 1 is a {type(wrong).__name__}: sentences are strings"):
         joined_text(["Rain fell.", wrong])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("sentences", "starts"),
+    [
+        (["Rain fell all day .", "Elburn , Ill .", "A dealer tilts back in a chair ."], [0, 1]),
+        (["Rain fell all day .", "Elburn in Illinois .", "A dealer tilts back in a chair ."], [0, 1, 2]),
+        (["Rain fell all day .", "One Two Three Four Five .", "A dealer tilts back in a chair ."], [0, 1, 2]),
+        (["Rain fell all day .", "1 .", "1 ."], [0]),
+        (["1 .", "1 .", "Rain fell all day ."], [0]),
+        (["Rain fell all day .", "Title", "hp .", "Snow fell all night ."], [0, 3]),
+        (["مطر غزير اليوم .", "ثلج في الليل ."], [0, 1]),
+    ],
+)
+def test_titles_announce_and_what_announces_nothing_looks_back(sentences: list[str], starts: list[int]):
+    assert units(sentences).tolist() == starts

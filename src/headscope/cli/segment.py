@@ -37,6 +37,7 @@ def segment(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser (segments.html).")] = False,
     separator: Annotated[str, typer.Option(help="The line between segments.")] = "=" * 10,
     field: Annotated[str, typer.Option(help="Column or key that holds the text, in files of many documents.")] = "text",
+    encoding: Annotated[str, typer.Option(help="Of text files.")] = "utf-8",
     length: Annotated[int, typer.Option("--length", help="Tokens in a window of the fine level.")] = 128,
     tau: options.Tau = 0.3,
     device: options.Device = "auto",
@@ -67,7 +68,7 @@ def segment(
     page = Path("segments.html") if open_page and out is None else out
     if page is not None:
         output.check_page(page)
-    found = _documents(text, field)
+    found = _documents(text, field, encoding)
     name, words = next(found)
     following = next(found, None)
     if following is not None and page is not None:
@@ -97,17 +98,19 @@ def segment(
             terminal.note(f"no browser could be opened: open {page} in one")
 
 
-def _documents(given: str | None, field: str) -> Iterator[tuple[str, str]]:
+def _documents(given: str | None, field: str, encoding: str) -> Iterator[tuple[str, str]]:
     from headscope.corpus.documents import documents
     from headscope.errors import CorpusError
     from headscope.readings import sources
 
+    if given is not None and given != "-" and not sources.is_file(given) and _looks_like_a_file(given):
+        raise CorpusError(f"{given}: there is no such file, and one word is no text to cut")
     if given is None or given.startswith("example:") or (given != "-" and not sources.is_file(given)):
         words, name = sources.text_named(given)
         yield name, words if isinstance(words, str) else words.text
         return
     empty = True
-    for document in documents([given], field=field):
+    for document in documents([given], field=field, encoding=encoding):
         if document.is_image:
             raise CorpusError(f"{document.name}: an image; segments are of texts")
         if document.text.strip():
@@ -115,6 +118,11 @@ def _documents(given: str | None, field: str) -> Iterator[tuple[str, str]]:
             yield document.name, document.text
     if empty:
         raise CorpusError(f"{'standard input' if given == '-' else given}: there is no text in it")
+
+
+def _looks_like_a_file(given: str) -> bool:
+    word = given.strip()
+    return bool(word) and not word.startswith("example:") and not any(character.isspace() for character in word)
 
 
 def _several(name: str) -> Exception:

@@ -124,8 +124,8 @@ def strengths(worth: Floats, price: Floats, boundaries: Ints) -> Floats:
 def _strength(worth: Floats, price: Floats, a: int, t: int, b: int) -> float:
     band = len(price)
     if b - a > band:
-        a = max(a, t - band // 2)
-        b = min(b, a + band)
+        first = max(a, t - band // 2)
+        b = min(b, first + band)
         a = max(a, b - band)
     gained = worth[t - a - 1, t] + worth[b - t - 1, b] - worth[b - a - 1, b]
     return float(gained / (price[t - a - 1] + price[b - t - 1] - price[b - a - 1]))

@@ -41,6 +41,12 @@ class FineCut:
     """(blocks, numbers), each of length 1"""
     heads: tuple[HeadVote, ...]
 
+    @classmethod
+    def whole(cls, text: str) -> FineCut:
+        """Of a text too short to be read: one block."""
+        none = np.zeros(0)
+        return cls(np.array([0, len(text)]), none.astype(np.int64), none, np.ones((1, 1), dtype=np.float32), ())
+
 
 def last_layers(reading: Reading) -> list[int]:
     """The layers that are asked."""
@@ -53,22 +59,22 @@ def fine_cut(
     """The fine segments of a reading."""
     if not reading.has_attention:
         raise ReadingError("this reading was made from outputs alone: it has no attention lines to cut at")
-    words = np.flatnonzero(~reading.data["special"].values.astype(bool))
-    if not len(words):
-        raise ReadingError("the text has only special tokens: there is nothing to cut")
-    starts = reading.data["start"].values[words]
-    if (starts < 0).any():
-        raise ReadingError("the tokenizer does not say where its tokens stand in the text, which segments need")
+    words, starts = _words(reading)
     layers = last_layers(reading)
     chosen = reading.data.sel(layer=layers)
     attention = chosen["attention"].values.astype(np.float64).sum(axis=(0, 1))[np.ix_(words, words)]
     blocks = equations.blocks(_lines(reading, attention, words, reading.tau if tau is None else tau))
+    if count is not None and count > len(blocks):
+        raise ReadingError(
+            f"{count} segments are asked for, and the attention lines cut the text into {len(blocks)} blocks: ask for "
+            "fewer, or lower τ"
+        )
     outputs = chosen["outputs"].transpose("position", "layer", "head", ...).values[words]
     outputs = outputs.reshape(len(words), -1, outputs.shape[-1])
     vectors, weight, relative = _weighted(np.stack([outputs[block].mean(axis=0) for block in map(_slice, blocks)]))
     band = cutting.band_for(len(blocks), count)
     worth, price = cutting.worths(vectors, band), cutting.prices(band, granularity)
-    found = cutting.cut(worth, price, None if count is None else min(count, len(blocks)))
+    found = cutting.cut(worth, price, count)
     heads = reading.heads
     order = np.argsort(-weight, kind="stable")
     votes = tuple(
@@ -109,10 +115,27 @@ def token_segments(reading: Reading) -> list[int]:
     return [-1 if no else int(k) for no, k in zip(special, np.searchsorted(first, starts, side="right"), strict=True)]
 
 
+def _words(reading: Reading) -> tuple[Ints, Ints]:
+    """The tokens that are neither special nor white space, and where they stand in the text."""
+    words = np.flatnonzero(~reading.data["special"].values.astype(bool))
+    if not len(words):
+        raise ReadingError("the text has only special tokens: there is nothing to cut")
+    starts, ends = reading.data["start"].values, reading.data["end"].values
+    if (starts[words] < 0).any():
+        raise ReadingError("the tokenizer does not say where its tokens stand in the text, which segments need")
+    words = np.array([k for k in words if reading.text[starts[k] : ends[k]].strip()], dtype=np.int64)
+    if not len(words):
+        raise ReadingError("the text is white space: there is nothing to cut")
+    return words, starts[words]
+
+
 def _lines(reading: Reading, attention: Floats, words: Ints, tau: float) -> Bools:
     """The lines among the places where a block may end: after a separator, or where there is none after any word."""
-    labels, starts, ends = (reading.data[name].values[words] for name in ("token", "start", "end"))
-    spaced = np.append(starts[1:] > ends[:-1], True)
+    starts, ends = (reading.data[name].values[words] for name in ("start", "end"))
+    # Of a token that holds the line break after a full stop, only what can be seen.
+    labels = [reading.text[a:b].strip() for a, b in zip(starts, ends, strict=True)]
+    seen = [a + len(reading.text[a:b].rstrip()) for a, b in zip(starts, ends, strict=True)]
+    spaced = np.append(starts[1:] > np.asarray(seen[:-1], dtype=np.int64), True)
     closing = np.array(
         [label in CLOSING or (label in MARKS and apart) for label, apart in zip(labels, spaced, strict=True)]
     )

@@ -24,6 +24,8 @@ LONGEST = 2_000
 """characters in a sentence; what the splitter leaves longer, as where there is no punctuation, is cut at white space"""
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _BREAK = re.compile(r"\n[ \t\r\f\v]*\n\s*")
+_UNSPACED = re.compile(r"[。！？][」』”’）)]*\s*")
+"""the end of a sentence in scripts that put no space after it, which the splitter waits for"""
 _CLOSING = frozenset(")]},;:.!?%”’»")
 
 
@@ -39,7 +41,9 @@ def edges_of(text: str) -> Ints:
     for block, end in _blocks(text):
         starts.add(block)
         starts.update(block + int(start) for start in sentences.starts(text[block:end]))
-    edges = [*sorted(start for start in starts if start < len(text)), len(text)]
+        starts.update(found.end() for found in _UNSPACED.finditer(text, block, end))
+    lead = len(text) - len(text.lstrip())  # white space before the first sentence is part of it
+    edges = [*[0][: len(text)], *sorted(start for start in starts if lead < start < len(text)), len(text)]
     return np.asarray(_bounded(text, edges), dtype=np.int64)
 
 
@@ -87,7 +91,14 @@ def units(texts: Sequence[str]) -> Ints:
         elif k + 1 < len(texts):
             begins[k + 1] = False
     begins[:1] = True
-    return np.flatnonzero(begins)
+    starts = np.flatnonzero(begins)
+    # What announces nothing, being at the end or before something that looks back, belongs to what was before it.
+    idle = [
+        k
+        for k, (a, b) in enumerate(pairwise([*starts.tolist(), len(texts)]))
+        if k and all(_announces(text) for text in texts[a:b])
+    ]
+    return np.delete(starts, idle)
 
 
 def _announces(text: str) -> bool:

@@ -205,6 +205,8 @@ def _fine(
 
 
 def _cut_window(model: Model, text: str, length: int, tau: float, count: int | None, granularity: float) -> FineCut:
+    if _tokens(model, text) < 2:
+        return FineCut.whole(text)
     reading = read(model, text.rstrip(), length=length, tau=tau)  # a token of white space would be an empty block
     return fine_cut(reading, count=count, granularity=granularity)
 

@@ -15,6 +15,7 @@ from typing import Any
 from headscope.errors import CorpusError
 from headscope.model.loading import load
 from headscope.model.model import Model
+from headscope.segmentation.asked import check
 from headscope.segmentation.result import Segment
 from headscope.segmentation.segment import segment
 
@@ -38,8 +39,9 @@ class Splitter:
     def __init__(
         self, model: Model | str | Path = "minilm", *, granularity: float = 1.0, max_characters: int | None = None
     ) -> None:
-        if max_characters is not None and max_characters < 1:
-            raise CorpusError(f"max_characters is {max_characters}: it is a number of characters, 1 or more")
+        if max_characters is not None and not (isinstance(max_characters, int) and max_characters > 0):
+            raise CorpusError(f"max_characters is {max_characters!r}: it is a number of characters, 1 or more")
+        check(None, granularity)
         self.model = model if isinstance(model, Model) else load(model)
         self.granularity = granularity
         self.max_characters = max_characters

@@ -6,7 +6,7 @@
     w = argmax c·w − ½ w·(Σ + λ)·w,  w ≥ 0          Fisher's discriminant between near and far
 
 Neighbouring sentences are mostly about one thing and distant ones mostly not, so no labels are needed. A head gets
-weight for what it tells apart beyond what others do: ten copies of one head weigh no more than one.
+weight for what it tells apart beyond what others do: ten copies of one head weigh little more than one.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def pairs(n: int) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
         i, j = np.triu_indices(n, k=farthest)
         return near, (i, j)
     drawn = np.random.default_rng(n)
-    i = drawn.integers(0, n, size=4 * PAIRS)
-    j = drawn.integers(0, n, size=4 * PAIRS)
+    i = drawn.integers(0, n, size=6 * PAIRS)
+    j = drawn.integers(0, n, size=6 * PAIRS)
     kept = np.flatnonzero(j - i >= farthest)[:PAIRS]
     return near, (i[kept], j[kept])
 
