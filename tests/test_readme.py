@@ -38,6 +38,16 @@ def test_the_python_of_the_reading_page_runs(tmp_path: Path, monkeypatch: pytest
     assert {"airports.html", "airports.nc", "fig9.pdf"} <= {path.name for path in tmp_path.iterdir()}
 
 
+def test_the_python_of_the_segmentation_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = (ROOT / "docs" / "segmentation.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    held: dict[str, object] = {}
+    exec(compile(block, "segmentation.md", "exec"), held)  # our own file, not anybody's text
+    assert len(held["found"]) == len(held["chunks"]) == 2
+    assert (tmp_path / "segments.html").stat().st_size > 10_000
+
+
 def test_the_numbers_of_the_reading_page(minilm: Model):
     reading = headscope.read(minilm, headscope.examples()["airport-policing"])
     close = reading.pairs(layer=2, head=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -23,6 +23,7 @@ from headscope.segmentation.background import background
 from headscope.segmentation.fine import FineCut, fine_cut
 from headscope.segmentation.result import HeadVote, Level, Segmentation
 from headscope.segmentation.vectors import head_means
+from headscope.segmentation.windowed import tokens_in, windows_of
 from headscope.similarity import TAU
 from headscope.types import Floats, Ints
 
@@ -173,7 +174,7 @@ def _fine(
     about: dict[str, Any],
 ) -> Segmentation:
     readable = _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
-    windows = list(_windows(model, readable, edges, length))
+    windows = list(windows_of(model, readable, edges, length))
     if count is not None and len(windows) > 1:
         raise StudyError(
             f"the text takes {len(windows)} windows of {length} tokens, each of which is cut by itself: a count is for "
@@ -205,42 +206,10 @@ def _fine(
 
 
 def _cut_window(model: Model, text: str, length: int, tau: float, count: int | None, granularity: float) -> FineCut:
-    if _tokens(model, text) < 2:
+    if tokens_in(model, text) < 2:
         return FineCut.whole(text)
     reading = read(model, text.rstrip(), length=length, tau=tau)  # a token of white space would be an empty block
     return fine_cut(reading, count=count, granularity=granularity)
-
-
-def _windows(model: Model, text: str, edges: Ints, length: int) -> Iterator[tuple[int, int]]:
-    """Parts of the text that fit into a window, of whole sentences; a sentence that does not is cut at white space."""
-    limit = min(length, model.max_length or length)
-    start = 0
-    for a, b in pairwise(_short_edges(model, text, edges, limit)):
-        if a > start and _tokens(model, text[start:b]) > limit and text[start:a].strip():
-            yield start, a
-            start = a
-    yield start, len(text)
-
-
-def _tokens(model: Model, text: str) -> int:
-    return 0 if isinstance(model.tokens, Patches) else model.tokens.count(text)
-
-
-def _short_edges(model: Model, text: str, edges: Ints, limit: int) -> list[int]:
-    found: list[int] = [0]
-    for a, b in pairwise(edges.tolist()):
-        found += _halved(model, text, a, b, limit)
-    return found
-
-
-def _halved(model: Model, text: str, a: int, b: int, limit: int) -> list[int]:
-    """The ends of parts of text[a:b] that have at most so many tokens each."""
-    if b - a < 2 or _tokens(model, text[a:b]) <= limit:
-        return [b]
-    middle = (a + b) // 2
-    space = max(text.rfind(mark, a + 1, middle) for mark in " \n\t") + 1
-    cut = space if space > a + 1 else middle
-    return [*_halved(model, text, a, cut, limit), *_halved(model, text, cut, b, limit)]
 
 
 def _overview(vectors: list[Floats]) -> tuple[Floats, Ints]:
