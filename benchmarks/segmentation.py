@@ -1,6 +1,7 @@
 """How well texts are cut where their subject changes: heads, embeddings of the same model, and the classics.
 
     python benchmarks/segmentation.py [FILE] [--model NAME …] [--segments 4 10 20] [--limit N] [--json FILE]
+    python benchmarks/segmentation.py --join TEXTS [--limit N] …
     python benchmarks/segmentation.py --growth [--model NAME]
     python benchmarks/segmentation.py --docs benchmarks/results/segmentation-*.json
 
@@ -8,6 +9,9 @@ FILE has a JSON object in each line, its `segments` a list of lists of sentences
 sentences); by default the development documents beside the repository, where they are. Documents of 4 segments are
 parts of those of 10, and those of 20 are two joined. Pk and WindowDiff in percent, lower is better, mean over
 documents; ± is half of a 95 % interval from 2,000 draws of documents.
+
+With `--join`, documents are made as Choi made his, of any texts: ten excerpts of 3 to 11 sentences, each from another
+text. Nothing was ever chosen by looking at such documents.
 """
 
 from __future__ import annotations
@@ -18,12 +22,14 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import headscope
+from headscope.segmentation import pieces
 from headscope.segmentation.measures import pk, window_diff
 from measuring.segment_tables import SECTIONS, growth_table, quality_table
 from measuring.segmenters import CLASSICS, Cut, Ways
@@ -31,6 +37,8 @@ from measuring.tables import DOCS, machine, read_all, save, write_page
 
 FILE = Path(__file__).parent.parent.parent / "shared" / "data" / "choi-dev.jsonl.gz"
 DRAWS = 2000
+EXCERPT, JOINED = (3, 11), 100
+"""sentences of an excerpt, and documents that are made where no number is asked for"""
 LENGTHS = (100, 200, 400, 800, 1600)
 CLASSES = {"below 5": (0, 5), "5 to 8": (5, 8), "8 to 10": (8, 10), "above 10": (10, np.inf)}
 """documents by the mean length of their segments, in sentences"""
@@ -57,6 +65,26 @@ def read(path: Path, limit: int | None) -> list[list[list[str]]]:
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
         found = [json.loads(line)["segments"] for line in lines if line.strip()]
     return found[:limit]
+
+
+def joined(source: str, limit: int) -> list[list[list[str]]]:
+    """Documents of ten excerpts, 3 to 11 sentences each, from ten different texts; the same ones every time."""
+    pool = []
+    for document in headscope.documents(source):
+        edges = pieces.edges_of(document.text)
+        sentences = [" ".join(document.text[a:b].split()) for a, b in pairwise(edges)]
+        if len(sentences) >= EXCERPT[1]:
+            pool.append(sentences)
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(limit):
+        parts = []
+        for k in random.choice(len(pool), 10, replace=False):
+            size = int(random.integers(EXCERPT[0], EXCERPT[1] + 1))
+            start = int(random.integers(0, len(pool[k]) - size + 1))
+            parts.append(pool[k][start : start + size])
+        found.append(parts)
+    return found
 
 
 def texts_of(documents: list[list[list[str]]], segments: int) -> list[Text]:
@@ -122,11 +150,11 @@ def measured(texts: list[Text], cut: Cut) -> dict[str, Any]:
 
 
 def quality(asked: argparse.Namespace) -> dict[str, Any]:
-    documents = read(asked.file, asked.limit)
+    documents = joined(asked.join, asked.limit or JOINED) if asked.join else read(asked.file, asked.limit)
     texts = {segments: texts_of(documents, segments) for segments in asked.segments}
     result: dict[str, Any] = {
         "kind": "segmentation",
-        "file": asked.file.name,
+        "file": f"excerpts of {Path(asked.join).name}, joined" if asked.join else asked.file.name,
         "documents": {str(segments): len(held) for segments, held in texts.items()},
         "classics": {},
         "models": {},
@@ -173,6 +201,7 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", default=["minilm"])
     parser.add_argument("--segments", nargs="+", type=int, default=[10, 4, 20])
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--join", metavar="TEXTS", help="make documents of excerpts from these texts")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--docs", nargs="+", type=Path, help="write the tables of docs/segmentation.md from results")
@@ -180,10 +209,10 @@ def main() -> None:
     if asked.docs:
         write_page(DOCS / "segmentation.md", SECTIONS, read_all(asked.docs))
         return
-    if asked.file == FILE and not FILE.is_file():
+    if not asked.join and asked.file == FILE and not FILE.is_file():
         print("segmentation: skipped, there are no documents: name a file of them")
         return
-    if not asked.file.is_file():
+    if not asked.join and not asked.file.is_file():
         parser.error(f"{asked.file} is not there: name a file whose lines hold `segments`, lists of lists of sentences")
     result = growth(asked) if asked.growth else quality(asked)
     if asked.json:

@@ -80,6 +80,24 @@ def test_documents_of_other_numbers_of_segments():
         assert all(start.endswith(" 0") for start in starts)
 
 
+def test_documents_are_joined_of_other_texts(tmp_path: Path):
+    source = tmp_path / "texts.jsonl"
+    texts = [{"text": " ".join(f"Text number {t} says thing {k}." for k in range(14))} for t in range(12)]
+    short = {"text": "Too short. It is."}
+    source.write_text("\n".join(json.dumps(each) for each in [*texts, short]), encoding="utf-8")
+    made = segmentation.joined(str(source), 3)
+    assert made == segmentation.joined(str(source), 3)
+    assert [len(document) for document in made] == [10] * 3
+    for document in made:
+        assert all(3 <= len(part) <= 11 for part in document)
+        sources = [{sentence.split()[2] for sentence in part} for part in document]
+        assert all(len(each) == 1 for each in sources)
+        assert len(set.union(*sources)) == 10
+        for part in document:
+            things = [int(sentence.rstrip(".").split()[-1]) for sentence in part]
+            assert things == list(range(things[0], things[0] + len(part)))
+
+
 def test_the_table_is_printed_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
