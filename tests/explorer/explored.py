@@ -58,7 +58,8 @@ TOKENS = ["[CLS]", *PLAIN, "[SEP]"]
 NEUTRAL = {"light": [251, 250, 248], "dark": [27, 30, 36]}
 STRONGEST = {"attention": [253, 231, 37], "similarity": [178, 24, 43]}
 NOTHING_CHOSEN = {
-    "diagonal": False, "raw": False, "words": False, "hide": False, "view": "values", "kind": "similarity",
+    "diagonal": False, "raw": False, "words": False, "hide": False, "segments": False, "view": "values",
+    "kind": "similarity",
     "token": -1, "zoom": None,
 }  # fmt: skip
 

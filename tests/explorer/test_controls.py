@@ -302,7 +302,7 @@ def test_the_address_holds_the_view(plain: Reading, explore: Open) -> None:
     state, pairs, pixels = explorer.state(), explorer.ask("pairs"), explorer.pixels("similarity")
     assert state == {
         "layer": 1, "head": 2, "theta": 0.123, "tau": 0.25, "view": "regions", "kind": "attention", "diagonal": True,
-        "raw": True, "words": True, "hide": True, "token": 7, "zoom": [1, 6, 2, 9], "name": "L1sum",
+        "raw": True, "words": True, "hide": True, "segments": False, "token": 7, "zoom": [1, 6, 2, 9], "name": "L1sum",
     }  # fmt: skip
     explorer.page.reload()
     explorer.wait()

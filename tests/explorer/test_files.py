@@ -257,7 +257,7 @@ def assert_room(explorer: Explorer, width: int) -> None:
         .map((e) => e.tagName + '.' + e.getAttribute('class'))"""
     assert page.locator("body *:not(.skip)").evaluate_all(beyond) == []
     controls = page.evaluate(BOXES, ".deck select, .deck input, .bar button, .heading button, .segments span")
-    assert len(controls) == 2 + 4 + 4 + 2 + (2 * 4 + 1) + 1 + 1 + 6
+    assert len(controls) == 2 + 4 + 5 + 2 + (2 * 4 + 1) + 1 + 1 + 6
     for name, left, top, right, bottom in controls:
         assert 0 <= left < left + 8 < right <= width, name
         assert bottom > top + 8, name
