@@ -42,6 +42,7 @@ class Ways:
     known: Background
     heads: dict[str, Floats] = field(default_factory=dict)
     embedded: dict[str, Floats] = field(default_factory=dict)
+    worths: dict[tuple[tuple[str, ...], int], Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Model) -> Ways:
@@ -65,9 +66,17 @@ class Ways:
 
     def by_heads(self, sentences: list[str], count: int | None) -> list[int]:
         units, starts = units_of(sentences)
-        vectors = np.stack([self.heads[text] for text in units]).astype(np.float32)
-        found, _ = topic.cut(topic.measure(vectors, self.known), _possible(count, units), 1.0)
+        band = cutting.band_for(len(units), count)
+        worth = self._worth(tuple(units), band)
+        found = cutting.cut(worth, cutting.prices(band), _possible(count, units))
         return [starts[k] for k in found]
+
+    def _worth(self, units: tuple[str, ...], band: int) -> Floats:
+        """Worths of a document's segments; the same with a known number of them and without, so they are kept."""
+        if (units, band) not in self.worths:
+            vectors = np.stack([self.heads[text] for text in units]).astype(np.float32)
+            self.worths[units, band] = cutting.worths(topic.measure(vectors, self.known).vectors, band)
+        return self.worths[units, band]
 
     def by_embeddings(self, sentences: list[str], count: int | None) -> list[int]:
         """Embeddings in the place of head outputs; all else as it is there."""
