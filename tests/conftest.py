@@ -12,6 +12,7 @@ if shutil.which("nvidia-smi") is None:
 import pytest
 
 import headscope
+from headscope.model import loading
 from headscope.model.model import Model
 from tests.browser import chromium, page_opener
 from tests.commanding import headscope_command, one_figure
@@ -23,3 +24,14 @@ __all__ = ["chromium", "headscope_command", "minilm", "one_figure", "page_opener
 def minilm() -> Model:
     """The bundled model, loaded once: that takes seconds."""
     return headscope.load()
+
+
+@pytest.fixture
+def loaded_once(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading the bundled model takes seconds; other names go the usual way."""
+    real = loading.load
+
+    def load(name: object = "minilm", *args: object, **options: object) -> Model:
+        return minilm if name == "minilm" else real(name, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loading, "load", load)

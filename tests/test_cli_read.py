@@ -18,16 +18,7 @@ from headscope.model.model import Model
 
 TEXT = "Two ravens met. The ravens left."
 
-
-@pytest.fixture(autouse=True)
-def loaded_once(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading the bundled model takes seconds; other names go the usual way."""
-    real = loading.load
-
-    def load(name: object = "minilm", *args: object, **options: object) -> Model:
-        return minilm if name == "minilm" else real(name, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(loading, "load", load)
+pytestmark = pytest.mark.usefixtures("loaded_once")
 
 
 def test_a_text_becomes_a_page(headscope_command, tmp_path: Path):

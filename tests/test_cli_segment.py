@@ -18,6 +18,7 @@ from headscope.model.model import Model
 from tests import tiny
 from tests.test_segmentation import BANK, COOK, RAIN, TEXT
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
 PLAIN = f"{RAIN.strip()}\n==========\n{BANK.strip()}\n==========\n{COOK}\n"
 
 
@@ -26,17 +27,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
         yield
-
-
-@pytest.fixture(autouse=True)
-def loaded_once(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading the bundled model takes seconds; other names go the usual way."""
-    real = loading.load
-
-    def load(name: object = "minilm", *args: object, **options: object) -> Model:
-        return minilm if name == "minilm" else real(name, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(loading, "load", load)
 
 
 @pytest.fixture

@@ -18,10 +18,9 @@ from headscope.model.model import Model
 from headscope.segmentation import background as backgrounds
 from headscope.segmentation import topic
 from headscope.segmentation.fine import fine_cut, last_layers
-from headscope.segmentation.result import Segment
+from headscope.segmentation.result import Segment, votes_of
 from headscope.segmentation.segment import segment
 from headscope.segmentation.vectors import head_means
-from headscope.segmentation.weights import Contrast
 from tests import tiny
 from tests.tokenizing import KINDS
 
@@ -213,11 +212,12 @@ def test_the_heads_that_had_a_say(minilm: Model, made: Segmentation):
 
 
 def test_votes_name_layers_as_the_model_counts_them():
-    hybrid = tiny.model("jamba")
-    weights = np.arange(8) / 28
-    votes = topic.votes(topic.Measured(np.zeros((1, 1)), weights, Contrast(np.arange(8.0), np.eye(8))), hybrid)
+    """Of a hybrid's four layers only two attend."""
+    votes = votes_of(np.arange(8) / 28, np.arange(8.0), tiny.model("jamba").anatomy.numbers, range(4))
     assert [(vote.layer, vote.head) for vote in votes] == [(3, 3), (3, 2), (3, 1), (3, 0), (1, 3), (1, 2), (1, 1)]
     assert [vote.contrast for vote in votes] == [7, 6, 5, 4, 3, 2, 1]
+    found = segment(tiny.model("jamba"), TEXT, count=3)
+    assert {vote.layer for vote in found.heads} <= {1, 3}
 
 
 def test_the_map_is_the_mean_similarity(monkeypatch: pytest.MonkeyPatch, made: Segmentation):

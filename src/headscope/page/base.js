@@ -46,6 +46,23 @@ const base = (() => {
     setTimeout(() => URL.revokeObjectURL(address), 10000);
   }
 
+  // A hint beside a box of the window, {left, width, top, bottom}: above it, or below where there is no room.
+  function hints() {
+    const tip = document.getElementById("tip");
+    const hide = () => { tip.hidden = true; };
+    addEventListener("scroll", hide, { passive: true, capture: true });
+    addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+    return { hide, show(lines, box) {
+      tip.replaceChildren();
+      lines.forEach((line, k) => element(k ? "span" : "strong", line, tip));
+      tip.hidden = false;
+      const left = Math.min(Math.max(box.left + box.width / 2 - tip.offsetWidth / 2, 8), root.clientWidth - tip.offsetWidth - 8);
+      const above = box.top - tip.offsetHeight - 8;
+      tip.style.left = `${left}px`;
+      tip.style.top = `${above > 8 ? above : box.bottom + 8}px`;
+    } };
+  }
+
   // -- paper: what is folded on the screen is printed whole -----------------------------------------------------------
   function printing() {
     const opened = new Set();
@@ -65,5 +82,5 @@ const base = (() => {
     addEventListener("afterprint", () => unfold(false));
   }
 
-  return { root, theme, themes, element, count, download, printing };
+  return { hints, root, theme, themes, element, count, download, printing };
 })();

@@ -1,25 +1,7 @@
 // The page reads well without this script: it adds hints, unfolding, tabs, sorting, filtering and saving.
 // Data reach the document as text nodes and attributes only, never as markup.
 (() => {
-  const { root, themes, element, count, download } = base;
-
-  // -- hints ----------------------------------------------------------------------------------------------------------
-  function hints() {
-    const tip = document.getElementById("tip");
-    function show(lines, box) {
-      tip.replaceChildren();
-      lines.forEach((line, k) => element(k ? "span" : "strong", line, tip));
-      tip.hidden = false;
-      const left = Math.min(Math.max(box.left + box.width / 2 - tip.offsetWidth / 2, 8), root.clientWidth - tip.offsetWidth - 8);
-      const above = box.top - tip.offsetHeight - 8;
-      tip.style.left = `${left}px`;
-      tip.style.top = `${above > 8 ? above : box.bottom + 8}px`;
-    }
-    const hide = () => { tip.hidden = true; };
-    addEventListener("scroll", hide, { passive: true, capture: true });
-    addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-    return { show, hide };
-  }
+  const { themes, element, count, download } = base;
 
   // -- findings -------------------------------------------------------------------------------------------------------
   function findings(tip) {
@@ -270,7 +252,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     const data = JSON.parse(document.getElementById("data").textContent);
-    const tip = hints();
+    const tip = base.hints();
     themes();
     findings(tip);
     curves(data, tip);

@@ -1,7 +1,7 @@
 // The text reads well without this script: it draws the map, and adds hints, jumps and saving.
 // Data reach the document as text nodes and attributes only, never as markup.
 (() => {
-  const { root, themes, element, count, download } = base;
+  const { themes, count, download } = base;
   const SEPARATOR = "==========";
   // What Python's strip() takes for white space, which is not what JavaScript's trim() does.
   const SPACE = "[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]+";
@@ -9,25 +9,9 @@
   const FLASH = 2400;
   const EYES = .3; // of the window's height
 
+  const around = (x, y) => ({ left: x, width: 0, top: y - 6, bottom: y + 10 });
   const fixed = (number, digits) => number === null ? "–"
     : number.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
-
-  // -- hints ----------------------------------------------------------------------------------------------------------
-  function hints() {
-    const tip = document.getElementById("tip");
-    const hide = () => { tip.hidden = true; };
-    addEventListener("scroll", hide, { passive: true, capture: true });
-    addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-    return { hide, show(lines, x, y) {
-      tip.replaceChildren();
-      lines.forEach((line, k) => element(k ? "span" : "strong", line, tip));
-      tip.hidden = false;
-      const left = Math.min(Math.max(x - tip.offsetWidth / 2, 8), root.clientWidth - tip.offsetWidth - 8);
-      const above = y - tip.offsetHeight - 14;
-      tip.style.left = `${left}px`;
-      tip.style.top = `${above > 8 ? above : y + 18}px`;
-    } };
-  }
 
   // -- the text, as it stands in the page -----------------------------------------------------------------------------
   function reader(data) {
@@ -205,7 +189,7 @@
       pointer.hidden = false;
       const value = strengths[gap] === null ? "not considered" : `strength ${fixed(strengths[gap], 2)}`;
       tip.show([`${chosen.has(gap) ? "Boundary" : "Gap"} between ${data.piece}s ${count(gap + 1)} and ${count(gap + 2)}`,
-        value, book.words(gap), book.words(gap + 1)], box.left + x, box.top + 4);
+        value, book.words(gap), book.words(gap + 1)], around(box.left + x, box.top + 4));
     });
     plot.addEventListener("pointerleave", () => { pointer.hidden = true; tip.hide(); });
     plot.addEventListener("click", (event) => { const gap = under(event); tip.hide(); book.go(gap + 1); });
@@ -251,7 +235,7 @@
       at.setAttribute("y", row);
       at.setAttribute("visibility", "visible");
       const others = row === column ? [] : [name(column)];
-      tip.show([here === null ? "not measured" : `similarity ${fixed(here, 3)}`, name(row), ...others], event.clientX, event.clientY);
+      tip.show([here === null ? "not measured" : `similarity ${fixed(here, 3)}`, name(row), ...others], around(event.clientX, event.clientY));
     });
     box.addEventListener("pointerleave", () => { at.setAttribute("visibility", "hidden"); tip.hide(); });
     box.addEventListener("click", (event) => {
@@ -298,7 +282,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     const data = JSON.parse(document.getElementById("data").textContent);
-    const tip = hints(), book = reader(data);
+    const tip = base.hints(), book = reader(data);
     themes();
     steps(book);
     chart(data, book, tip);

@@ -20,7 +20,7 @@ from headscope.errors import ReadingError
 from headscope.readings.reading import Reading
 from headscope.segmentation import cutting, weights
 from headscope.segmentation.asked import check
-from headscope.segmentation.result import HeadVote, Segmentation
+from headscope.segmentation.result import HeadVote, Segmentation, votes_of
 from headscope.types import Bools, Floats, Ints
 
 LAST = 1 / 3
@@ -75,13 +75,7 @@ def fine_cut(
     band = cutting.band_for(len(blocks), count)
     worth, price = cutting.worths(vectors, band), cutting.prices(band, granularity)
     found = cutting.cut(worth, price, count)
-    heads = reading.heads
-    order = np.argsort(-weight, kind="stable")
-    votes = tuple(
-        HeadVote(layers[k // len(heads)], heads[k % len(heads)], float(weight[k]), float(relative[k]))
-        for k in order
-        if weight[k] > 0
-    )
+    votes = votes_of(weight, relative, layers, reading.heads)
     edges = [0, *(int(starts[block.start]) for block in blocks[1:]), len(reading.text)]
     strengths = cutting.strengths(worth, price, found)
     return FineCut(np.asarray(edges, dtype=np.int64), found, strengths, vectors, votes)
@@ -156,13 +150,7 @@ def _slice(block: range) -> slice:
 def _weighted(means: Floats) -> tuple[Floats, Floats, Floats]:
     """Blocks' vectors of length 1, the heads' weights and contrasts; all heads weigh the same where blocks are few."""
     moved = weights.scaled(means.astype(np.float32), means.mean(axis=0))
-    n, heads = moved.shape[:2]
-    weight: Floats = np.full(heads, 1 / heads)
-    relative: Floats = np.zeros(heads)
-    if n >= 2 * weights.NEAR + 2:
-        near, far = weights.pairs(n)
-        found = weights.contrast(weights.products(moved, near), weights.products(moved, far))
-        weight, relative = weights.weights(found), found.relative
-    joined = (moved * np.sqrt(weight)[None, :, None]).reshape(n, -1)
-    length = np.linalg.norm(joined, axis=1, keepdims=True)
-    return np.asarray(joined / np.maximum(length, 1e-12), dtype=np.float32), weight, relative
+    heads = moved.shape[1]
+    found = weights.own_contrast(moved)
+    weight = np.full(heads, 1 / heads) if found is None else weights.weights(found)
+    return weights.joined(moved, weight), weight, np.zeros(heads) if found is None else found.relative

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +48,15 @@ class HeadVote:
     @property
     def name(self) -> str:
         return f"L{self.layer}H{self.head}"
+
+
+def votes_of(weight: Floats, contrast: Floats, layers: Sequence[int], heads: Sequence[int]) -> tuple[HeadVote, ...]:
+    """The heads that have a say, the heaviest first, of those of all layers in one row."""
+    return tuple(
+        HeadVote(layers[k // len(heads)], heads[k % len(heads)], float(weight[k]), float(contrast[k]))
+        for k in np.argsort(-weight, kind="stable")
+        if weight[k] > 0
+    )
 
 
 @dataclass(frozen=True, eq=False)

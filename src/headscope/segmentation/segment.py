@@ -21,7 +21,7 @@ from headscope.segmentation import pieces, topic
 from headscope.segmentation.asked import check
 from headscope.segmentation.background import background
 from headscope.segmentation.fine import FineCut, fine_cut
-from headscope.segmentation.result import HeadVote, Level, Segmentation
+from headscope.segmentation.result import HeadVote, Level, Segmentation, votes_of
 from headscope.segmentation.vectors import head_means
 from headscope.segmentation.windowed import tokens_in, windows_of
 from headscope.similarity import TAU
@@ -137,7 +137,7 @@ def _topic(
         strengths=gaps,
         similarity=similarity,
         cells=cells,
-        heads=topic.votes(measured, model),
+        heads=votes_of(measured.weights, measured.contrast.relative, model.anatomy.numbers, range(model.anatomy.heads)),
         manifest={
             **about,
             "sentences_cut": len(sentences),

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headscope.model.model import Model
 from headscope.segmentation import cutting, weights
 from headscope.segmentation.background import Background
-from headscope.segmentation.result import HeadVote
 from headscope.segmentation.weights import Contrast
 from headscope.types import Floats, Ints
 
@@ -38,23 +36,10 @@ def measure(vectors: Floats, known: Background) -> Measured:
     mean = (white.sum(axis=0) + CENTRE * known.mean) / (n + CENTRE)
     moved = weights.scaled(white, mean)
     share = TRUST / (TRUST + n)
-    own = _own_contrast(moved)
+    own = weights.own_contrast(moved)
     found = known.contrast if own is None else own.mixed(known.contrast, share)
     weight = weights.weights(found)
-    used = np.flatnonzero(weight)
-    joined = (moved[:, used] * np.sqrt(weight[used])[None, :, None].astype(np.float32)).reshape(n, -1)
-    length = np.linalg.norm(joined, axis=1, keepdims=True)
-    unit = np.asarray(joined / np.maximum(length, 1e-12), dtype=np.float32)
-    return Measured(unit, weight, found)
-
-
-def _own_contrast(moved: Floats) -> Contrast | None:
-    """None of a text too short to have both neighbours and distant pairs enough for a spread."""
-    n = len(moved)
-    if n < 2 * weights.NEAR + 2:
-        return None
-    near, far = weights.pairs(n)
-    return weights.contrast(weights.products(moved, near), weights.products(moved, far))
+    return Measured(weights.joined(moved, weight), weight, found)
 
 
 def cut(measured: Measured, count: int | None, granularity: float) -> tuple[Ints, Floats]:
@@ -63,18 +48,6 @@ def cut(measured: Measured, count: int | None, granularity: float) -> tuple[Ints
     worth, price = cutting.worths(measured.vectors, band), cutting.prices(band, granularity)
     found = cutting.cut(worth, price, count)
     return found, cutting.strengths(worth, price, found)
-
-
-def votes(measured: Measured, model: Model) -> tuple[HeadVote, ...]:
-    """The heads that have a say, the heaviest first."""
-    heads, numbers = model.anatomy.heads, model.anatomy.numbers
-    relative = measured.contrast.relative
-    order = np.argsort(-measured.weights, kind="stable")
-    return tuple(
-        HeadVote(numbers[k // heads], int(k % heads), float(measured.weights[k]), float(relative[k]))
-        for k in order
-        if measured.weights[k] > 0
-    )
 
 
 def overview(vectors: Floats, starts: Ints, sentences: int) -> tuple[Floats, Ints]:

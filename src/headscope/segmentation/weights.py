@@ -121,3 +121,19 @@ def scaled(vectors: Floats, mean: Floats) -> Floats:
     size = np.sqrt((moved.astype(np.float64) ** 2).sum(axis=2).mean(axis=0))
     alive: Bools = size > 1e-12
     return np.asarray(moved * np.where(alive, 1 / np.where(alive, size, 1), 0)[None, :, None], dtype=np.float32)
+
+
+def joined(moved: Floats, weight: Floats) -> Floats:
+    """Y (pieces, numbers): all heads in one row by the roots of their weights, of length 1, so that K = Y·Yᵀ."""
+    used = np.flatnonzero(weight)
+    row = (moved[:, used] * np.sqrt(weight[used])[None, :, None]).reshape(len(moved), -1)
+    return np.asarray(row / np.maximum(np.linalg.norm(row, axis=1, keepdims=True), 1e-12), dtype=np.float32)
+
+
+def own_contrast(moved: Floats) -> Contrast | None:
+    """Of a text by itself; None of one too short to have neighbours and distant pairs enough for a spread."""
+    n = len(moved)
+    if n < 2 * NEAR + 2:
+        return None
+    near, far = pairs(n)
+    return contrast(products(moved, near), products(moved, far))
