@@ -22,7 +22,8 @@ def question(
     random: np.random.Generator, batch: Batch, heads: int, *, width: int = 5, group: int = 1, causal: bool = False,
     value_width: int | None = None, dtype: torch.dtype = torch.float32,
 ) -> Question:  # fmt: skip
-    """One layer's. Tensors are views with heads and places exchanged, as models make them."""
+    """One layer's, a few tokens drawing much of the attention. Tensors are views with heads and places exchanged, as
+    models make them."""
     count, n = batch.ids.shape
 
     def made(each: int, wide: int) -> torch.Tensor:
@@ -34,6 +35,8 @@ def question(
         allowed = allowed & torch.ones(n, n, dtype=torch.bool).tril()
     mask = None if bool(allowed.all()) else torch.where(allowed, 0.0, FORBIDDEN).to(dtype)
     query, key = made(heads, width), made(heads // group, width)
+    query[..., 0] += 1
+    key[..., 0] += torch.from_numpy(random.choice([0.0, 2 * width**0.5], (count, 1, n), p=[0.9, 0.1])).to(dtype)
     return Question(query, key, made(heads // group, value_width or width), mask, width**-0.5, causal)
 
 

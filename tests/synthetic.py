@@ -114,8 +114,10 @@ def random_study(
 
 
 def masked_maps(random: np.random.Generator, windows: list[Window], heads: int, longest: int) -> torch.Tensor:
-    """Random attention maps whose rows sum to 1 over the real tokens; what stands on padding is garbage."""
+    """Random attention maps whose rows sum to 1 over the real tokens, some tokens drawing much of it; what stands on
+    padding is garbage."""
     maps = random.random((len(windows), heads, longest, longest))
+    maps *= random.choice([0.1, 1.0], (len(windows), 1, 1, longest), p=[0.7, 0.3])
     for row, made in enumerate(windows):
         n = len(made)
         maps[row, :, :n, n:] = 0

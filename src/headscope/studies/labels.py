@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
-from headscope.tally.quantities import QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
+from headscope.tally.quantities import KINDS, QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
 from headscope.tally.tally import Tally
 
 RATES = {
@@ -114,6 +114,7 @@ def _coordinates(shape: Shape, layers: Sequence[int]) -> dict[str, object]:
         "offset": np.arange(-(shape.length - 1), shape.length),
         "count": np.arange(shape.heads + 1),
         "receiver": np.array(RECEIVERS, dtype=object),
+        "kind": np.array(KINDS, dtype=object),
         "tokens": np.arange(shape.length + 1),
         **maps,
     }

@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from headscope.errors import StudyError
+from headscope.studies import noise
 from headscope.studies.labels import OF_WORDS, RATES, derived, of_images, ratio, shape_in_words
 from headscope.tally.quantities import BY_NAME
 from headscope.types import Floats
@@ -124,6 +125,10 @@ class Study:
         """Jackknife standard errors of a rate, over the blocks of texts."""
         _, error = self.jackknife(lambda study: study.rate(name).values)
         return self.rate(name).copy(data=error)
+
+    def signal_to_noise(self, name: str = noise.DEFAULT) -> xr.DataArray:
+        """The signal-to-noise ratio of every head in decibels (ours, docs/noise.md): contrast, explained or energy."""
+        return noise.signal_to_noise(self.data, name)
 
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
         """Any number (or array) derived from the sums, and its delete-one-block standard error (NaN below two)."""

@@ -1,4 +1,4 @@
-"""What chance would give: pairs drawn at random, for the dominant token (METHOD §6, finding 9).
+"""What chance would give: pairs drawn at random, for the dominant token (METHOD §6, finding 9), and shuffled places.
 
 The null of a head with p high pairs in a text is p pairs drawn at random from all pairs of that text. (Shuffling that
 also keeps how many pairs each token has would keep the dominant share as it is, and so be no null at all.) The draw
@@ -14,6 +14,9 @@ import numpy as np
 
 from headscope.corpus.windows import Window
 from headscope.types import Ints
+
+NO_ROW = 2**31 - 1
+"""Places are ordered by other numbers than pairs are."""
 
 
 def pair_order(window: Window) -> Ints:
@@ -35,6 +38,12 @@ def pair_ranks(window: Window) -> Ints:
     ranks = np.full((n, n), n * n, dtype=np.int64)
     ranks[rows, columns] = np.arange(len(rows))
     return np.minimum(ranks, ranks.T)
+
+
+def place_order(window: Window) -> Ints:
+    """The places of the window in its random order, for shuffling what stands there."""
+    places = np.arange(len(window))
+    return np.argsort(keys_of_pairs(np.uint64(window.digest), np.full_like(places, NO_ROW), places), kind="stable")
 
 
 def _mixed(values: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:

@@ -14,6 +14,9 @@ VALUE_BINS = 200
 """on [−1, 1]"""
 RECEIVERS = ("first token", "last special token", "sentence end", "comma", "itself", "neighbour", "rest")
 """Who attention goes to; the first that fits counts."""
+KINDS = ("unrelated", "equal", "same sentence", "equal in a sentence", "neighbours")
+"""What a pair of tokens is: the first four by token and sentence, none of them neighbours; the last are unequal
+neighbours of one sentence."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Shape:
             "offset": 2 * self.length - 1,
             "count": self.heads + 1,
             "receiver": len(RECEIVERS),
+            "kind": len(KINDS),
             "tokens": self.length + 1,
             "position_i": self.length,
             "position_j": self.length,
@@ -104,6 +108,23 @@ QUANTITIES = (
         real=True,
         sample=True,
     ),
+    Quantity("output_power", LH, "sum of the mean square length of what a head writes", real=True, sample=True),
+    Quantity("sample_pairs", LH, "high pairs of the texts in the sample", sample=True),
+    Quantity("explained", LH, "of these, pairs of equal tokens, of one sentence or of neighbours", sample=True),
+    Quantity("shuffled_explained", LH, "how many would be if the text's places were shuffled", sample=True),
+    Quantity("sentence_texts", (), "texts with pairs both within and across sentences", sample=True),
+    Quantity("within_sum", LH, "half mean square distance within a sentence, by power", real=True, sample=True),
+    Quantity("across_sum", LH, "half mean square distance across sentences, by power", real=True, sample=True),
+    Quantity("shuffled_within_sum", LH, "the same within a sentence, places shuffled", real=True, sample=True),
+    Quantity("shuffled_across_sum", LH, "the same across sentences, places shuffled", real=True, sample=True),
+    Quantity("kind_share", ("kind",), "sum over texts of the share of pairs of each kind", real=True, sample=True),
+    Quantity("apart_sum", (*LH, "kind"), "half square distance over power, by kind of pair", real=True, sample=True),
+    Quantity("shuffled_apart_sum", (*LH, "kind"), "the same, places shuffled", real=True, sample=True),
+    Quantity("block_texts", ("layer",), "texts that lines cut into blocks with pairs inside and outside", sample=True),
+    Quantity("inside_energy_sum", LH, "mean square of C in one block, by square power", real=True, sample=True),
+    Quantity("outside_energy_sum", LH, "mean square of C across blocks, by square power", real=True, sample=True),
+    Quantity("shuffled_inside_energy_sum", LH, "the same in one block, places shuffled", real=True, sample=True),
+    Quantity("shuffled_outside_energy_sum", LH, "the same across blocks, places shuffled", real=True, sample=True),
     Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
     Quantity(
         "attention_without_lines",

@@ -10,11 +10,12 @@ import torch
 
 from headscope import similarity as equations
 from headscope.corpus.windows import Batch, Window
-from headscope.tally.chance import pair_ranks
+from headscope.tally.chance import pair_ranks, place_order
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS
 from headscope.tally.receivers import receivers
+from headscope.tally.signal import explains, kinds_of, relations
 from headscope.tally.tally import Counting, Tally
-from headscope.types import Floats
+from headscope.types import Floats, Ints
 
 
 class ReferenceTallier:
@@ -39,6 +40,8 @@ class ReferenceTallier:
             distinct = len({token for token in dominants if token is not None})
             self.tally["distinct_dominants"][window.block, layer, distinct] += 1
             self._count_attention(window, layer, maps)
+            if window.sampled(self.counting.fraction):
+                self._count_signal(window, layer, outputs, maps.sum(axis=0))
 
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new one: an interrupt never leaves half a batch in it
@@ -59,6 +62,9 @@ class ReferenceTallier:
                 t["all_equal"][block] += equal
                 t["all_same"][block] += same
                 t["all_equal_same"][block] += equal and same
+        if window.sampled(self.counting.fraction):
+            t["sentence_texts"][block] += has_both(pairs_by(window.sentence))
+            t["kind_share"][block] += np.triu(kinds_of(relations(window)), k=1).sum(axis=(1, 2)) / (n * (n - 1) / 2)
         kinds = receivers(window)
         for i in range(n):
             reached = range(i + 1) if self.counting.causal else range(n)
@@ -140,6 +146,62 @@ class ReferenceTallier:
             without = np.where(equations.lines(summed, self.counting.tau)[None, :], 0.0, summed)
             t["attention_without_lines"][layer, :n, :n] += without
             t["attention_without_lines_and_diagonal"][layer, :n, :n] += without * (1 - np.eye(n))
+
+    def _count_signal(self, window: Window, layer: int, outputs: Floats, attention: Floats) -> None:
+        """What signal-to-noise ratios are made of (docs/noise.md), as the text is and with its places shuffled."""
+        t, block, n, order = self.tally, window.block, len(window), place_order(window)
+        lines = equations.lines(attention, self.counting.tau)
+        cuts = equations.blocks(lines)
+        in_block = np.array([k for k, cut in enumerate(cuts) for _ in cut])
+        by_sentence, by_block = pairs_by(window.sentence), pairs_by(in_block)
+        cut = has_both(by_block) and not window.crosses
+        t["block_texts"][block, layer] += cut
+        found, kinds = explains(relations(window)), kinds_of(relations(window))
+        for head in range(outputs.shape[1]):
+            at, output = (block, layer, head), outputs[:, head]
+            power = (output**2).sum() / n
+            t["output_power"][at] += power
+            matrix = equations.similarity(output)
+            for i, j in equations.pairs_of(equations.high(matrix, self.counting.theta)):
+                t["sample_pairs"][at] += 1
+                t["explained"][at] += found[i, j]
+                t["shuffled_explained"][at] += found[order[i], order[j]]
+            if power == 0:
+                continue
+            apart = np.array([[((a - b) ** 2).sum() / 2 for a in output] for b in output]) / power
+            energy = (matrix / power) ** 2
+            for start, places in (("", np.arange(n)), ("shuffled_", order)):
+                for i in range(n):
+                    for j in range(i + 1, n):
+                        kind = kinds[:, places[i], places[j]]
+                        t[f"{start}apart_sum"][at] += kind * apart[i, j] / (n * (n - 1) / 2)
+                if has_both(by_sentence):
+                    within, across = means_by(apart, window.sentence[places])
+                    t[f"{start}within_sum"][at] += within
+                    t[f"{start}across_sum"][at] += across
+                if cut:
+                    inside, outside = means_by(energy, in_block[places])
+                    t[f"{start}inside_energy_sum"][at] += inside
+                    t[f"{start}outside_energy_sum"][at] += outside
+
+
+def pairs_by(group: Ints) -> tuple[int, int]:
+    """How many pairs i < j lie in one group, and how many do not."""
+    same = [group[i] == group[j] for i in range(len(group)) for j in range(i + 1, len(group))]
+    return sum(same), len(same) - sum(same)
+
+
+def has_both(counts: tuple[int, int]) -> bool:
+    """Whether there are pairs of both kinds to compare."""
+    return min(counts) > 0
+
+
+def means_by(matrix: Floats, group: Ints) -> tuple[float, float]:
+    """The means over pairs i < j in one group, and over all other pairs."""
+    pairs = [(i, j) for i in range(len(group)) for j in range(i + 1, len(group))]
+    same = [matrix[i, j] for i, j in pairs if group[i] == group[j]]
+    other = [matrix[i, j] for i, j in pairs if group[i] != group[j]]
+    return float(np.mean(same)), float(np.mean(other))
 
 
 def rate_bin(part: int, whole: int) -> int:

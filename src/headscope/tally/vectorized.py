@@ -15,6 +15,7 @@ from headscope.similarity import NEAR
 from headscope.tally.chance import pair_ranks
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
 from headscope.tally.receivers import REST, receivers
+from headscope.tally.signal import Structure, measure
 from headscope.tally.tally import Counting, Tally
 
 PAIR_COUNTS = ("pairs", "equal", "same", "equal_same", "distance_sum")
@@ -33,6 +34,7 @@ class VectorizedTallier:
     def begin(self, batch: Batch) -> None:
         self.tally = Tally.zeros(self.counting.shape)
         self.batch = batch
+        self.structure = Structure.of(batch, self.counting.fraction, self.device)
         n = batch.ids.shape[1]
         ids = torch.from_numpy(batch.ids).to(self.device)
         real = torch.from_numpy(batch.real).to(self.device)
@@ -72,6 +74,9 @@ class VectorizedTallier:
         ones = torch.ones_like(self.blocks)
         self._add("texts", ones)
         self._add("sample_texts", self.sampled.long())
+        if self.structure is not None:
+            for name, values in self.structure.of_texts.items():
+                self._add(name, values, chosen=self.sampled)
         tokens = self.real.sum(1)
         self._add("window_tokens", torch.nn.functional.one_hot(tokens, self.counting.shape.length + 1))
         totals = self.pair_masks[:, :, :4].double().sum(1).long()
@@ -109,6 +114,7 @@ class VectorizedTallier:
         self._add_dominants(layer, high, pairs)
         self._add_sample(layer, matrix, largest, pairs)
         self._add_attention(layer, attention)
+        self._add_signal(layer, output, attention)
 
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new one: an interrupt never leaves half a batch in it
@@ -206,6 +212,14 @@ class VectorizedTallier:
             self.tally["attention_without_lines"][layer, :n, :n] += without.cpu().numpy()
             without.fill_diagonal_(0)
             self.tally["attention_without_lines_and_diagonal"][layer, :n, :n] += without.cpu().numpy()
+
+    def _add_signal(self, layer: int, output: Tensor, attention: Tensor) -> None:
+        if self.structure is None:
+            return
+        columns = attention[self.sampled].double().sum(1).masked_fill(~self.structure.real[..., None], 0).sum(1)
+        made = measure(self.structure, output[self.sampled], columns, self.counting.theta, self.counting.tau)
+        for name, values in made.items():
+            self._add(name, values, layer, self.sampled)
 
     # -- adding to the sums -------------------------------------------------------------------------------------------
 

@@ -11,8 +11,10 @@ import torch
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.model.capture.plain import Question
+from headscope.tally import signal
 from headscope.tally.compiled.attention import add_heads, see_attention
 from headscope.tally.compiled.pairs import see_pairs
+from headscope.tally.compiled.signal import in_loops
 from headscope.tally.compiled.texts import Texts
 from headscope.tally.quantities import QUANTITIES
 from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
@@ -20,7 +22,11 @@ from headscope.tally.tally import Counting, Tally
 
 CACHED = 1 << 19
 """elements of similarities or maps at a time, 2 MB: what is computed of them is then still in the cache"""
-OF_PAIRS = tuple(q.name for q in QUANTITIES if q.dims[:2] == ("layer", "head") and not q.name.startswith("attention"))
+OF_PAIRS = tuple(
+    q.name
+    for q in QUANTITIES
+    if q.dims[:2] == ("layer", "head") and not q.name.startswith("attention") and q.name not in signal.NAMES
+)
 """the quantities that `see_pairs` fills"""
 Sums = namedtuple("Sums", [*OF_PAIRS, "similarity"])  # type: ignore[misc]
 make_sums: Any = Sums
@@ -45,6 +51,11 @@ class CompiledTallier:
         self.ids = batch.ids
         self.texts = Texts.of(batch, self.counting.fraction)
         self.texts.add_to(self.tally, causal=self.counting.causal)
+        self.structure = signal.Structure.of(batch, self.counting.fraction, "cpu")
+        if self.structure is not None:
+            blocks = self.texts.blocks[self.structure.rows]
+            for name, values in self.structure.of_texts.items():
+                np.add.at(self.tally[name], blocks, values.numpy())
 
     def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         self.shown += 1
@@ -97,7 +108,8 @@ class _Layer:
 
     def __init__(self, tallier: CompiledTallier, layer: int) -> None:
         self.layer, self.counting, self.tally = layer, tallier.counting, tallier.tally
-        self.texts, self.ids = tallier.texts, tallier.ids
+        self.texts, self.ids, self.structure = tallier.texts, tallier.ids, tallier.structure
+        self.kept: list[torch.Tensor] = []
         shape, tally = self.counting.shape, self.tally
         count, n = self.ids.shape
         self.step = min(count, max(1, CACHED // (shape.heads * n * n)))
@@ -133,8 +145,11 @@ class _Layer:
         attention = maps.numpy()
         offsets = self.tally["attention_offset"][:, self.layer]
         see_attention(attention, start, texts, offsets, self.maps, self.columns, self.beside)
+        sampled = np.flatnonzero(texts.sampled[part])
+        if len(sampled):
+            self.kept.append(written[torch.from_numpy(sampled)])
         if shape.maps:
-            for text in np.flatnonzero(texts.sampled[part]):
+            for text in sampled:
                 place = self.chosen[start + text]
                 add_heads(attention[text], texts.lengths[start + text], self.head_sums[place])
 
@@ -143,6 +158,7 @@ class _Layer:
         shape, texts = self.counting.shape, self.texts
         self._add_distinct()
         self._add_received()
+        self._add_signal()
         if not (shape.maps and texts.sampled.any()):
             return
         self.tally["similarity"][self.layer] += self.summed.sum(0)
@@ -152,6 +168,17 @@ class _Layer:
         self.tally["attention_without_lines"][self.layer, :n, :n] += without
         np.fill_diagonal(without, 0.0)
         self.tally["attention_without_lines_and_diagonal"][self.layer, :n, :n] += without
+
+    def _add_signal(self) -> None:
+        if self.structure is None:
+            return
+        columns = torch.from_numpy(self.columns[self.structure.rows].sum(1))
+        output = torch.cat(self.kept).transpose(1, 2)
+        counting = self.counting
+        made = signal.measure(self.structure, output, columns, counting.theta, counting.tau, in_loops)
+        blocks = self.texts.blocks[self.structure.rows]
+        for name, values in made.items():
+            np.add.at(self.tally[name][:, self.layer], blocks, values.numpy())
 
     def _check_finite(self, halves: tuple[torch.Tensor, torch.Tensor], lengths: Any) -> None:
         """Where every token's product with itself is finite, so are all others (Cauchy–Schwarz)."""

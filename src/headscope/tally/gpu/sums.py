@@ -15,6 +15,7 @@ from headscope.tally.gpu.held import Held
 from headscope.tally.gpu.sample import see_values
 from headscope.tally.quantities import QUANTITIES, RATE_BINS, VALUE_BINS, Quantity
 from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
+from headscope.tally.signal import measure
 from headscope.tally.tally import Counting, Tally, array_shape
 
 ATTENDED = 1 << 18
@@ -144,10 +145,11 @@ class Sums:
         drawn = texts.chance.expand(layers, -1, -1).gather(2, own).double() / own.clamp(min=1)
         self._by_block("shuffled_share_sum", torch.where(some, drawn, 0).transpose(0, 1), blocks)
         self._by_block("shuffled_share_texts", some.long().transpose(0, 1), blocks)
+        received = held.received[:, texts.chosen]
+        self._add_signal(held, output, received, blocks)
         if not shape.maps:
             return
         self.tensors["similarity"][:, :n, :n] += summed
-        received = held.received[:, texts.chosen]
         lines = received > self.counting.tau * received.amax(2, keepdim=True)
         places = torch.arange(n, device=self.device)
         real = places < lengths[:, None]
@@ -156,6 +158,17 @@ class Sums:
         self.tensors["attention_without_lines"][:, :n, :n] += without
         without.diagonal(dim1=1, dim2=2).zero_()
         self.tensors["attention_without_lines_and_diagonal"][:, :n, :n] += without
+
+    def _add_signal(self, held: Held, output: Tensor, received: Tensor, blocks: Tensor) -> None:
+        structure = held.texts.structure
+        assert structure is not None
+        for name, values in structure.of_texts.items():
+            self._by_block(name, values, blocks)
+        for layer, (written, columns) in enumerate(zip(output, received, strict=True)):
+            made = measure(structure, written, columns, self.counting.theta, self.counting.tau)
+            for name, values in made.items():
+                target = self.tensors[name][:, layer]
+                target.index_add_(0, blocks, values.to(target.dtype))
 
     def _settle(self) -> None:
         """Count the most attended tokens that are waiting."""

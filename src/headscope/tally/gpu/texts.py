@@ -14,6 +14,7 @@ from headscope.tally.chance import keys_of_pairs
 from headscope.tally.gpu.attention import power_of_two
 from headscope.tally.gpu.pairs import relate
 from headscope.tally.receivers import REST, key_kinds, spread
+from headscope.tally.signal import Structure
 from headscope.types import Bools, Ints
 
 PART = 32
@@ -56,6 +57,8 @@ class Texts:
     """the texts in the sample"""
     chance: Tensor
     """(chosen, count): of so many random pairs, how many include the token that the most include"""
+    structure: Structure | None
+    """of the texts in the sample"""
 
     @property
     def tile(self) -> int:
@@ -94,7 +97,7 @@ class Texts:
             relate[(count, tiles, tiles)](values, reals, bits, length, tile * tiles // 32, TILE=tile)
         return cls(
             count, length, reals, ids, keys_there, kinds_there, marked, blocks_there, equal, same, ordered, cut,
-            of_parts, next(sent), picked, _chance(drawn, ids[picked]),
+            of_parts, next(sent), picked, _chance(drawn, ids[picked]), Structure.of(batch, fraction, device),
         )  # fmt: skip
 
 
