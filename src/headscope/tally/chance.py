@@ -8,12 +8,13 @@ and every machine draws from one order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from headscope.corpus.windows import Window
-from headscope.types import Ints
+from headscope.types import Bools, Ints
 
 NO_ROW = 2**31 - 1
 """Places are ordered by other numbers than pairs are."""
@@ -44,6 +45,15 @@ def place_order(window: Window) -> Ints:
     """The places of the window in its random order, for shuffling what stands there."""
     places = np.arange(len(window))
     return np.argsort(keys_of_pairs(np.uint64(window.digest), np.full_like(places, NO_ROW), places), kind="stable")
+
+
+def place_orders(windows: Sequence[Window], real: Bools) -> Ints:
+    """The same for several windows at once (window, place), padding left where it is."""
+    places = np.arange(real.shape[1])
+    digests = np.array([window.digest for window in windows], np.uint64)[:, None]
+    keys = keys_of_pairs(digests, np.full_like(places, NO_ROW), places)
+    # Padding comes last and in its own order: of equal numbers the first stays first.
+    return np.argsort(np.where(real, keys, np.iinfo(np.uint64).max), axis=1, kind="stable")
 
 
 def _mixed(values: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:

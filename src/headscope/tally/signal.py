@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from headscope.corpus.windows import Batch, Window
-from headscope.tally.chance import place_order
+from headscope.tally.chance import place_orders
 from headscope.types import Bools, Ints
 
 ENERGIES = ("inside_energy_sum", "outside_energy_sum", "shuffled_inside_energy_sum", "shuffled_outside_energy_sum")
@@ -64,8 +65,6 @@ class Structure:
     sentence: Tensor
     order: Tensor
     """(S, N): what place each was shuffled to; padding stays where it is"""
-    pairs: Tensor
-    """(S, kinds + 1): how many pairs are of each kind, and how many lie in a sentence"""
     crosses: bool
     """attention looks at another text, so that its lines cut nothing"""
 
@@ -76,21 +75,32 @@ class Structure:
         if not len(rows):
             return None
         windows = [batch.windows[row] for row in rows]
-        sentence, order = np.zeros((len(rows), batch.ids.shape[1]), np.int64), np.zeros_like(batch.ids[rows])
-        order[:] = np.arange(order.shape[1])
-        for k, window in enumerate(windows):
-            sentence[k, : len(window)] = window.sentence
-            order[k, : len(window)] = place_order(window)
-        pairs = np.stack([_pairs_of(window) for window in windows])
-        arrays = (batch.real[rows], batch.ids[rows], sentence, order, pairs)
-        real, ids, sentences, ordered, counts = (torch.from_numpy(each).to(device) for each in arrays)
-        return cls(rows, real, ids, sentences, ordered, counts, any(window.crosses for window in windows))
+        real, ids = batch.real[rows], batch.ids[rows]
+        sentence = np.zeros_like(ids)
+        sentence[real] = np.concatenate([window.sentence for window in windows])
+        arrays = (real, ids, sentence, place_orders(windows, real))
+        where, values, sentences, order = (torch.from_numpy(each).to(device) for each in arrays)
+        return cls(rows, where, values, sentences, order, any(window.crosses for window in windows))
 
     def part(self, part: slice) -> Structure:
         """Of some of the texts."""
-        tensors = [each[part] for each in (self.real, self.ids, self.sentence, self.order, self.pairs)]
-        real, ids, sentence, order, pairs = tensors
-        return Structure(self.rows[part], real, ids, sentence, order, pairs, self.crosses)
+        return Structure(
+            self.rows[part], self.real[part], self.ids[part], self.sentence[part], self.order[part], self.crosses
+        )
+
+    def repeated(self, times: int) -> Structure:
+        """The same texts once more for every layer, layer by layer."""
+        real, ids, sentence, order = (
+            each.repeat(times, 1) for each in (self.real, self.ids, self.sentence, self.order)
+        )
+        return Structure(np.tile(self.rows, times), real, ids, sentence, order, self.crosses)
+
+    @cached_property
+    def pairs(self) -> Tensor:
+        """(S, kinds + 1): how many pairs are of each kind, and how many lie in a sentence."""
+        step = max(1, AT_ONCE // self.ids.shape[1] ** 2)
+        parts = [self.part(slice(start, start + step)) for start in range(0, len(self.ids), step)]
+        return torch.cat([torch.stack([kind.sum((1, 2)) for kind in _masks(part, None)[:-1]], 1) for part in parts])
 
     @property
     def all_pairs(self) -> Tensor:
@@ -110,26 +120,12 @@ class Structure:
         return {"sentence_texts": self.of_sentences.long(), "kind_share": shares}
 
 
-def _pairs_of(window: Window) -> Ints:
-    """How many pairs are of each kind, and how many lie in a sentence; counted by groups, not one by one."""
-
-    def within(labels: Ints) -> int:
-        sizes = np.unique(labels, axis=-1, return_counts=True)[1]
-        return int((sizes * (sizes - 1) // 2).sum())
-
-    n, ids, sentence = len(window), window.ids, window.sentence
-    equal, same, both = within(ids), within(sentence), within(np.stack([ids, sentence]))
-    near = np.bincount((ids[1:] == ids[:-1]) + 2 * (sentence[1:] == sentence[:-1]), minlength=4)
-    apart = np.array([n * (n - 1) // 2 - equal - same + both, equal - both, same - both, both])
-    return np.concatenate([apart - near, near[2:3], [same]])
-
-
 @dataclass(frozen=True)
 class Raw:
     """What is added up over the pairs i < j of each text and head, before anything is scaled."""
 
     apart: Tensor
-    """(S, H, 2, kinds + 1): ½|oᵢ−oⱼ|² by kind of pair, and in a sentence; as places are and shuffled"""
+    """(S, H, 2, kinds + 2): ½|oᵢ−oⱼ|² by kind of pair, in a sentence, and of all; as places are and shuffled"""
     high: Tensor
     """(S, H, 3): high pairs, those explained, and those when places were shuffled"""
     energy: Tensor
@@ -137,7 +133,8 @@ class Raw:
 
 
 AddUp = Callable[["Structure", Tensor, Tensor, Tensor, float], Raw]
-"""From texts, outputs (S, H, N, d), the same around their means, blocks of places (2, S, N), and θ."""
+"""From texts, outputs (S, N, H, d), their means (S, H, d), blocks of places (2, S, N), and θ. Distances do not know
+where 0 is; around the mean, no small number is the difference of large ones."""
 
 
 def measure(
@@ -149,51 +146,55 @@ def measure(
     way than `in_torch`.
     """
     wide = torch.float64 if output.dtype == torch.float64 else torch.float32
-    written = output.to(wide).transpose(1, 2).masked_fill(~structure.real[:, None, :, None], 0).contiguous()
+    written = output.masked_fill(~structure.real[:, :, None, None], 0).to(wide)
     tokens = structure.real.sum(1)[:, None].double()
-    # Distances do not know where 0 is; around the mean, no small number is the difference of large ones.
-    mean = written.sum(2, keepdim=True) / tokens[..., None, None].to(wide)
-    centred = (written - mean).masked_fill_(~structure.real[:, None, :, None], 0)
+    mean = written.sum(1) / tokens[..., None].to(wide)
+    power = written.square().sum((1, 3)).double() / tokens
     lines = columns > tau * columns.amax(1, keepdim=True)
     # A line's token closes its block: the block of a place is the number of lines before it.
     block = lines.cumsum(1) - lines.long()
     blocks = torch.stack([block, block.gather(1, structure.order)]).to(torch.int16)
-    raw = (add_up or in_torch)(structure, written, centred, blocks, theta)
-    power = written.square().sum((2, 3)).double() / tokens
-    every = (tokens * centred.square().sum((2, 3)).double() - centred.sum(2).double().square().sum(2)) / 2
-    made = {"output_power": power} | _distances(structure, raw, power, every)
+    raw = (add_up or in_torch)(structure, written, mean, blocks, theta)
+    made = {"output_power": power} | _distances(structure, raw, power)
     made["sample_pairs"], made["explained"], made["shuffled_explained"] = raw.high.unbind(2)
     return made | _energies(structure, raw, power, blocks[0])
 
 
-def in_torch(structure: Structure, written: Tensor, centred: Tensor, blocks: Tensor, theta: float) -> Raw:
+def in_torch(structure: Structure, written: Tensor, mean: Tensor, blocks: Tensor, theta: float) -> Raw:
     """Anywhere torch runs: sums over pairs are products with matrices of 0 and 1."""
-    step = max(1, AT_ONCE // (written.shape[1] * written.shape[2] ** 2))
+    step = max(1, AT_ONCE // (written.shape[2] * written.shape[1] ** 2))
     parts = [slice(start, start + step) for start in range(0, len(written), step)]
-    made = [_in_torch(structure.part(part), written[part], centred[part], blocks[:, part], theta) for part in parts]
+    made = [_in_torch(structure.part(part), written[part], mean[part], blocks[:, part], theta) for part in parts]
     return Raw(*(torch.cat(each) for each in zip(*made, strict=True)))
 
 
 def _in_torch(
-    structure: Structure, written: Tensor, centred: Tensor, blocks: Tensor, theta: float
+    structure: Structure, output: Tensor, mean: Tensor, blocks: Tensor, theta: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    texts, heads, n, _ = written.shape
-    upper = structure.real[:, None, :] & torch.ones(n, n, dtype=torch.bool, device=written.device).triu(1)
-    own, shuffled = (_related(structure, order) for order in (None, structure.order))
-    masks = torch.stack([kind & upper for kind in (*_kinds(*own), *_kinds(*shuffled))], 3).to(written.dtype)
+    texts, _, heads, _ = output.shape
+    written, centred = apart_heads(structure, output, mean)
+    own, shuffled = (_masks(structure, order) for order in (None, structure.order))
+    masks = torch.stack([*own, *shuffled], 3).to(written.dtype)
     # ½|oᵢ−oⱼ|² = ½|oᵢ|² + ½|oⱼ|² − oᵢ·oⱼ, and the first two need only know how many pairs of a kind a place is in.
     degrees = (masks.sum(1) + masks.sum(2)) / 2
     products = _similarities(centred) @ masks.flatten(1, 2)
     apart = ((centred.square().sum(3) @ degrees).double() - products.double()).clamp_(min=0)
     matrix = _similarities(written)
     high = (matrix > theta * matrix.amax(2, keepdim=True)).to(written.dtype)
-    explained = [upper, *(equal | same | near for equal, same, near in (own, shuffled))]
-    inside = [upper, *(each[:, :, None] == each[:, None, :] for each in blocks)]
+    upper = own[-1]
+    explained = [upper, *(upper & _explained(structure, order) for order in (None, structure.order))]
+    inside = [upper, *(upper & (each[:, :, None] == each[:, None, :]) for each in blocks)]
     counts, energy = (
-        values @ torch.stack([(mask & upper).flatten(1) for mask in chosen], 2).to(written.dtype)
+        values @ torch.stack([mask.flatten(1) for mask in chosen], 2).to(written.dtype)
         for values, chosen in ((high, explained), (matrix.square_(), inside))
     )
     return apart.view(texts, heads, 2, -1), counts.round_().long(), energy.double()
+
+
+def apart_heads(structure: Structure, written: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs head by head (S, H, N, d), as they are and around their means."""
+    centred = (written - mean[:, None]).masked_fill_(~structure.real[:, :, None, None], 0)
+    return written.transpose(1, 2).contiguous(), centred.transpose(1, 2).contiguous()
 
 
 def _related(structure: Structure, order: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -206,11 +207,18 @@ def _related(structure: Structure, order: Tensor | None) -> tuple[Tensor, Tensor
     return ids[:, :, None] == ids[:, None, :], sentence[:, :, None] == sentence[:, None, :], near
 
 
-def _kinds(equal: Tensor, same: Tensor, near: Tensor) -> tuple[Tensor, ...]:
-    """`kinds_of`, and which pairs lie in a sentence."""
-    far = ~near
+def _explained(structure: Structure, order: Tensor | None) -> Tensor:
+    equal, same, near = _related(structure, order)
+    return equal | same | near
+
+
+def _masks(structure: Structure, order: Tensor | None) -> list[Tensor]:
+    """Which pairs i < j are of each kind, which lie in a sentence, and all; (S, N, N) each."""
+    equal, same, near = _related(structure, order)
+    n, far = equal.shape[1], ~near
+    upper = structure.real[:, None, :] & torch.ones(n, n, dtype=torch.bool, device=equal.device).triu(1)
     apart = (~equal & ~same & far, equal & ~same & far, ~equal & same & far, equal & same & far)
-    return *apart, ~equal & same & near, same
+    return [*(kind & upper for kind in (*apart, ~equal & same & near, same)), upper]
 
 
 def _similarities(written: Tensor) -> Tensor:
@@ -220,7 +228,7 @@ def _similarities(written: Tensor) -> Tensor:
     return matrix.flatten(2)
 
 
-def _distances(structure: Structure, raw: Raw, power: Tensor, every: Tensor) -> dict[str, Tensor]:
+def _distances(structure: Structure, raw: Raw, power: Tensor) -> dict[str, Tensor]:
     """D = ½|oᵢ−oⱼ|²/T, T the mean square length of outputs: summed by kind of pair in units of all pairs, and averaged
     over the pairs within and across sentences."""
     whole, same = structure.all_pairs.clamp(min=1)[:, None], structure.pairs[:, -1:].double()
@@ -228,8 +236,8 @@ def _distances(structure: Structure, raw: Raw, power: Tensor, every: Tensor) -> 
     counted = structure.of_sentences[:, None]
     made = {}
     for start, sums in zip(("", "shuffled_"), raw.apart.unbind(2), strict=True):
-        made[f"{start}apart_sum"] = sums[..., :-1] * (unit / whole)[..., None]
-        within = sums[..., -1]
+        made[f"{start}apart_sum"] = sums[..., :-2] * (unit / whole)[..., None]
+        within, every = sums[..., -2], sums[..., -1]
         made[f"{start}within_sum"] = torch.where(counted, within * unit / same.clamp(min=1), 0)
         across = (every - within).clamp(min=0) * unit / (whole - same).clamp(min=1)
         made[f"{start}across_sum"] = torch.where(counted, across, 0)

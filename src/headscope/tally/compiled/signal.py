@@ -14,13 +14,14 @@ from torch import Tensor
 
 from headscope.tally.compiled.compiling import compiled
 from headscope.tally.quantities import KINDS
-from headscope.tally.signal import Raw, Structure
+from headscope.tally.signal import Raw, Structure, apart_heads
 
 
-def in_loops(structure: Structure, written: Tensor, centred: Tensor, blocks: Tensor, theta: float) -> Raw:
+def in_loops(structure: Structure, output: Tensor, mean: Tensor, blocks: Tensor, theta: float) -> Raw:
     """The same as `signal.in_torch`."""
-    texts, heads, n, _ = written.shape
-    apart, high = np.zeros((texts, heads, 2, len(KINDS) + 1)), np.zeros((texts, heads, 3), np.int64)
+    texts, n, heads, _ = output.shape
+    written, centred = apart_heads(structure, output, mean)
+    apart, high = np.zeros((texts, heads, 2, len(KINDS) + 2)), np.zeros((texts, heads, 3), np.int64)
     energy = np.zeros((texts, heads, 3))
     lengths, ids, sentence = structure.real.sum(1).numpy(), structure.ids.numpy(), structure.sentence.numpy()
     order, cut, around = structure.order.numpy(), blocks.numpy(), centred.numpy()
@@ -91,6 +92,7 @@ def _add_distances(centred: Any, n: int, ids: Any, sentence: Any, order: Any, ap
             sums[3] += both - near[3]
             sums[4] += near[2]
             sums[5] += same
+            sums[6] += every
 
 
 @compiled(fast=True)

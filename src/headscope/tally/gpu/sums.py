@@ -13,11 +13,14 @@ from headscope.similarity import NEAR
 from headscope.tally.gpu.attention import power_of_two
 from headscope.tally.gpu.held import Held
 from headscope.tally.gpu.sample import see_values
+from headscope.tally.gpu.signal import by_kernel
 from headscope.tally.quantities import QUANTITIES, RATE_BINS, VALUE_BINS, Quantity
 from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
 from headscope.tally.signal import measure
 from headscope.tally.tally import Counting, Tally, array_shape
 
+AT_ONCE = 1 << 28
+"""numbers of outputs of the sample looked at together"""
 ATTENDED = 1 << 18
 """Most attended tokens are counted together when so many are waiting."""
 
@@ -164,11 +167,20 @@ class Sums:
         assert structure is not None
         for name, values in structure.of_texts.items():
             self._by_block(name, values, blocks)
-        for layer, (written, columns) in enumerate(zip(output, received, strict=True)):
-            made = measure(structure, written, columns, self.counting.theta, self.counting.tau)
+        layers, chosen = output.shape[:2]
+        largest = held.largest[:, held.texts.chosen]
+        step = max(1, AT_ONCE // output[0].numel())
+        for start in range(0, layers, step):
+            some = slice(start, min(start + step, layers))
+            count = some.stop - start
+            made = measure(
+                structure.repeated(count), output[some].flatten(0, 1), received[some].flatten(0, 1),
+                self.counting.theta, self.counting.tau, by_kernel(largest[some].flatten(0, 1).contiguous()),
+            )  # fmt: skip
             for name, values in made.items():
-                target = self.tensors[name][:, layer]
-                target.index_add_(0, blocks, values.to(target.dtype))
+                target = self.tensors[name][:, some]
+                each = values.view(count, chosen, *values.shape[1:]).transpose(0, 1)
+                target.index_add_(0, blocks, each.to(target.dtype))
 
     def _settle(self) -> None:
         """Count the most attended tokens that are waiting."""
