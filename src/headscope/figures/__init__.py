@@ -33,6 +33,7 @@ from headscope.figures.distributions import (
 from headscope.figures.files import FORMATS, save, svg
 from headscope.figures.histograms import distances, distances_by_layer, values
 from headscope.figures.maps import attention_maps, attention_without_lines, locations
+from headscope.figures.noise import signal_and_noise
 from headscope.figures.pairs import pairs_in_text
 from headscope.figures.readings import attention_of_text, lines_and_regions, summed_similarities
 from headscope.figures.selection import Numbers, heads_of, layers_of
@@ -177,6 +178,18 @@ DRAWINGS: dict[str, Drawing] = {
             "Dashed: the threshold θ. Heights are on a logarithmic scale.",
             values,
         ),
+        Drawing(
+            "noise",
+            "signal_and_noise",
+            "Signal and noise of heads",
+            "How much of what a head writes follows the text's structure, against the same text with its places "
+            "shuffled: 0 dB (dashed) is a head that knows nothing of it, 3 dB as much signal as noise. From the left: "
+            "every head; how heads are spread; the heads of each layer and their median; and by how much outputs are "
+            "nearer to each other where tokens are equal, of one sentence, or neighbours in it, in the median head.",
+            signal_and_noise,
+            needs=("apart_sum",),
+            of_words=True,
+        ),
     )
 }
 """Every figure of a study, by its number in the paper."""
@@ -298,6 +311,7 @@ __all__ = [
     "repeat_rates_in_sentence",
     "same_sentence_rates",
     "save",
+    "signal_and_noise",
     "summed_similarities",
     "svg",
     "values",

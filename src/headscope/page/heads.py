@@ -81,7 +81,7 @@ def heat_maps(study: Study) -> list[HeatMap]:
             study, name, *(table[column].to_numpy(np.float64).reshape(shape) for column in (name, f"{name}_error"))
         )
         for name in RATE_WORDS
-        if not (study.of_images and name in OF_WORDS)
+        if name in table and not (study.of_images and name in (*OF_WORDS, "signal_to_noise"))
     ]
 
 
@@ -89,7 +89,8 @@ def _heat_map(study: Study, name: str, values: Floats, errors: Floats) -> HeatMa
     words = RATE_WORDS[name]
     words = replace(words, unit=spoken(study, words.unit), about=spoken(study, words.about))
     values, errors = values * words.factor, errors * words.factor
-    chance = np.broadcast_to(study.chance(name).values * words.factor, values.shape)
+    chances = 0.0 if name == "signal_to_noise" else study.chance(name).values
+    chance = np.broadcast_to(chances * words.factor, values.shape)
     known = chance[np.isfinite(chance)]
     mean_chance = float(known.mean()) if known.size else math.nan
     scale = _scale(np.append(values, mean_chance))

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from headscope.studies import noise
 from headscope.studies.labels import ratio
 from headscope.studies.result import Study
 from headscope.studies.speaking import spoken
@@ -241,6 +242,8 @@ def _measured(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
         numbers[name] = rates[k].ravel()
         numbers[f"{name}_error"] = errors[k].ravel()
         numbers[f"{name}_chance"] = chances[k].ravel()
+    if noise.measured(study.data):
+        numbers["signal_to_noise"] = study.signal_to_noise().values.ravel()
     return pd.DataFrame(numbers), {name: above[k].ravel() for k, name in enumerate(RATES)}
 
 

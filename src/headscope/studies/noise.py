@@ -31,13 +31,18 @@ def signal_to_noise(data: xr.Dataset, name: str = DEFAULT) -> xr.DataArray:
     """One of the ratios over layers and heads, in decibels; NaN where nothing was measured."""
     if name not in DEFINITIONS:
         raise StudyError(f"unknown signal-to-noise ratio {name!r}; there are: {', '.join(DEFINITIONS)}")
-    if "within_sum" not in data:
+    if not measured(data):
         raise StudyError("this study was made by a version that did not measure signal-to-noise: run it again")
     found = _RATIOS[name](data)
     if name in OF_WORDS and of_images(data.attrs):
         found = xr.full_like(found, np.nan)
     made = found.copy(data=10 * np.log10(found.values)).rename(f"snr_{name}")
     return made.assign_attrs(long_name=f"signal-to-noise: {DEFINITIONS[name]}", units="dB")
+
+
+def measured(data: xr.Dataset) -> bool:
+    """Whether a study holds what the ratios are made of: those of earlier versions do not."""
+    return "apart_sum" in data and "within_sum" in data
 
 
 def output_norm(data: xr.Dataset) -> xr.DataArray:

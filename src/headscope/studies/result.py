@@ -154,7 +154,7 @@ class Study:
         return without
 
     def table(self) -> pd.DataFrame:
-        """One row a head: its rates, their standard errors, and how many pairs they rest on."""
+        """One row a head: its rates, their standard errors, how many pairs they rest on, and its signal-to-noise."""
         rows: dict[str, Any] = {
             "head": [f"L{layer}H{head}" for layer in self.layers for head in self.heads],
             "layer": np.repeat(self.layers, len(self.heads)),
@@ -164,6 +164,9 @@ class Study:
         for name in RATES:
             rows[name] = self.rate(name).values.ravel()
             rows[f"{name}_error"] = self.standard_error(name).values.ravel()
+        if noise.measured(self.data):
+            found, errors = self.jackknife(lambda study: study.signal_to_noise().values)
+            rows["signal_to_noise"], rows["signal_to_noise_error"] = found.ravel(), errors.ravel()
         return pd.DataFrame(rows)
 
     # -- parts and sums -----------------------------------------------------------------------------------------------
