@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingError, Stopped, StudyError
     from headscope.model.loading import load
     from headscope.model.model import Model
+    from headscope.pruning.ablation import Ablation, ablate, open_ablation
+    from headscope.pruning.prune import Pruned, prune
+    from headscope.pruning.silencing import silenced
     from headscope.readings.files import open_reading
     from headscope.readings.read import read
     from headscope.readings.reading import Reading
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Ablation",
     "Character",
     "Comparison",
     "Corpus",
@@ -41,6 +45,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Progress",
+    "Pruned",
     "Reading",
     "ReadingError",
     "Segment",
@@ -49,16 +54,20 @@ __all__ = [
     "Stopped",
     "Study",
     "StudyError",
+    "ablate",
     "characters",
     "compare",
     "documents",
     "examples",
     "findings",
     "load",
+    "open_ablation",
     "open_reading",
     "open_study",
+    "prune",
     "read",
     "segment",
+    "silenced",
     "study",
 ]
 
@@ -70,6 +79,9 @@ _ROOMS = {
     "headscope.errors": ("CorpusError", "HeadscopeError", "ModelError", "ReadingError", "Stopped", "StudyError"),
     "headscope.model.loading": ("load",),
     "headscope.model.model": ("Model",),
+    "headscope.pruning.ablation": ("Ablation", "ablate", "open_ablation"),
+    "headscope.pruning.prune": ("Pruned", "prune"),
+    "headscope.pruning.silencing": ("silenced",),
     "headscope.readings.files": ("open_reading",),
     "headscope.readings.read": ("read",),
     "headscope.readings.reading": ("Reading",),

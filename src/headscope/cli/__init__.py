@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli import compare, heads, models, options, read, results, segment, study
+from headscope.cli import ablate, compare, heads, models, options, prune, read, results, segment, study
 from headscope.errors import HeadscopeError
 
 app = typer.Typer(
@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 for command in (
     study.study, read.read, segment.segment, results.findings, heads.heads, results.figures, results.report,
-    compare.compare, models.models, models.anatomy, models.paper,
+    compare.compare, ablate.ablate, prune.prune, models.models, models.anatomy, models.paper,
 ):  # fmt: skip
     app.command()(command)
 

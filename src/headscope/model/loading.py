@@ -18,11 +18,20 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub import try_to_load_from_cache
-from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+)
 
 from headscope.errors import ModelError
 from headscope.model.model import Model
 from headscope.model.patches import Patches, reads_images
+from headscope.model.shrinking import RECORD, PrunedHeads
 from headscope.model.tokens import ModelTokens
 
 BUNDLED = "minilm"
@@ -32,6 +41,9 @@ BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 """What transformers looks for: all weights in one file, or a list of the files they are split over."""
+
+PREDICTING = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM)
+"""what opens models with the part that predicts words"""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -45,13 +57,15 @@ def load(
     dtype: str = "float32",
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
+    objective: bool = False,
 ) -> Model:
     """Load the bundled model (`minilm`), a folder, a hub name, or wrap a transformers model and its tokenizer; of a
     model that reads images, its image processor stands in the tokenizer's place.
 
     `stack` chooses what is watched of a model with encoder and decoder: `encoder` (the default), `decoder`, or `cross`,
     the decoder's attention to the encoder. `device` and `dtype` are for models that are loaded here; one that is given
-    stays where and as it is.
+    stays where and as it is. `objective` opens it with the part that predicts words, where it has one: heads can be
+    judged by that.
 
     >>> model = load()
     >>> model.anatomy.layers, model.anatomy.heads
@@ -69,20 +83,19 @@ def load(
     _check_source(source, is_path=isinstance(name, Path), allow_pickle=allow_pickle)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     config = _from_hub(label, lambda: AutoConfig.from_pretrained(source, **options))
-    network, info = _from_hub(
-        label,
-        lambda: AutoModel.from_pretrained(
-            source,
-            config=config,
-            dtype=DTYPES[dtype],
-            attn_implementation="eager",
-            use_safetensors=None if allow_pickle else True,
-            ignore_mismatched_sizes=True,  # refused below, with the weight's name
-            output_loading_info=True,
-            **options,
-        ),
-    )
-    _check_complete(label, info)
+    asked = {
+        **options,
+        "config": config,
+        "dtype": DTYPES[dtype],
+        "attn_implementation": "eager",
+        "use_safetensors": None if allow_pickle else True,
+        "ignore_mismatched_sizes": True,  # refused below, with the weight's name
+        "output_loading_info": True,
+    }
+    network = _predicting(label, source, config, asked) if objective else None
+    if network is None:
+        network, info = _from_hub(label, lambda: _opener(AutoModel, config, trust_remote_code)(source, **asked))
+        _check_complete(label, info)
     _check_finite(label, network)
     network = _part(network, tokenizer)
     if tokenizer is None and reads_images(network):
@@ -93,6 +106,32 @@ def load(
         _check_tokenizer(label, tokenizer)
     network.to(place).eval()
     return _on(Model(label, network, _tokens(label, network, tokenizer), _weight_hash(source, network)), stack)
+
+
+def _predicting(label: str, source: str, config: Any, asked: dict[str, Any]) -> Any:
+    """The network with its part that predicts words; None if its files name no such class, or lack weights of it."""
+    named = set(getattr(config, "architectures", None) or ())
+    for opener in PREDICTING:
+        held = opener._model_mapping.get(type(config), ())
+        if named & {kind.__name__ for kind in (held if isinstance(held, (list, tuple)) else (held,))}:
+            network, info = _from_hub(
+                label, lambda opener=opener: _opener(opener, config, asked["trust_remote_code"])(source, **asked)
+            )
+            return None if info.get("mismatched_keys") or info.get("missing_keys") else network
+    return None
+
+
+def _opener(auto: Any, config: Any, trusted: bool) -> Any:
+    """What opens a folder. One of a pruned model brings code along, which is not run: ours does the same."""
+    if trusted or getattr(config, RECORD, None) is None:
+        return auto.from_pretrained
+    held = auto._model_mapping[type(config)]
+    return without_heads(held[0] if isinstance(held, (list, tuple)) else held).from_pretrained
+
+
+def without_heads(stock: Any) -> Any:
+    """A class of transformers that opens pruned folders."""
+    return type(stock.__name__, (PrunedHeads, stock), {"__module__": __name__})
 
 
 def _part(network: Any, given: Any) -> Any:
@@ -183,7 +222,7 @@ def _check_folder(folder: Path, *, allow_pickle: bool) -> None:
 def _from_hub(label: str, call: Any) -> Any:
     """Run one transformers call and turn what it raises into a sentence."""
     try:
-        with _quiet():
+        with quiet():
             return call()
     except ModelError:
         raise
@@ -197,7 +236,7 @@ def _from_hub(label: str, call: Any) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """transformers reports every load at length; what matters of it is checked below and raised."""
     from transformers.utils import logging
 

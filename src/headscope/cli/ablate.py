@@ -1,0 +1,120 @@
+"""`headscope ablate`: what each head is worth to its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headscope.cli import options
+
+if TYPE_CHECKING:
+    from headscope.pruning.ablation import Ablation
+
+
+def ablate(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXTS",
+            help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts. For a vision "
+            "model: images.",
+        ),
+    ] = None,
+    model: options.ModelName = "minilm",
+    stack: options.Stack = None,
+    heads: Annotated[str | None, typer.Option(help="Only these heads: L0H1,L3H4-7. Default: all, in turn.")] = None,
+    by: Annotated[
+        str, typer.Option(help="What a silenced head writes: zero, or mean, what it writes on average over the texts.")
+    ] = "zero",
+    out: Annotated[Path | None, typer.Option(help="Folder for ablation.nc and ablation.csv.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table to this file, too.")] = None,
+    field: Annotated[
+        str, typer.Option(help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
+    ] = "text",
+    format: Annotated[str, typer.Option(help="auto (by ending), text, lines, jsonl, csv, parquet, image.")] = "auto",
+    encoding: Annotated[str, typer.Option(help="Of text files.")] = "utf-8",
+    limit: Annotated[int, typer.Option(help="Read at most so many documents; each takes a run for every head.")] = 64,
+    length: options.Length = 128,
+    windows: Annotated[
+        str, typer.Option(help="first: each document's first window; all: every window of it.")
+    ] = "first",
+    batch_size: Annotated[int | None, typer.Option(help="Texts at once.")] = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace another ablation in the output folder.")
+    ] = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+    allow_pickle: options.AllowPickle = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Silence each head alone, and measure what that does to the model's own objective.
+
+    That is its next-token or masked-token loss where it predicts words, and how far its embedding moves where not.
+
+    Examples:
+
+        headscope ablate
+
+        headscope ablate articles.jsonl --model gpt2 --limit 200 --out gpt2-heads/
+
+        headscope ablate articles.jsonl --model ./bert --heads L0H1,L11H0-11 --by mean --json
+    """
+    from headscope import output, terminal
+    from headscope.corpus.documents import documents
+    from headscope.model.loading import load
+    from headscope.pruning import ablation_files
+    from headscope.pruning.ablation import Unfinished
+    from headscope.pruning.ablation import ablate as run
+
+    asked: dict[str, Any] = {
+        "heads": heads, "by": by, "length": length, "windows": windows, "batch_size": batch_size
+    }  # fmt: skip
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    try:
+        if out is not None:
+            ablation_files.prepare(out, overwrite=overwrite)
+        loaded = load(
+            model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle, objective=True,
+        )  # fmt: skip
+        with terminal.telling(quiet=quiet or as_json) as progress:
+            made = run(loaded, corpus, limit=None, progress=progress, command=options.command(), **asked)
+    except (Unfinished, KeyboardInterrupt) as stopped:
+        _keep(getattr(stopped, "ablation", None), out)
+        raise typer.Exit(options.INTERRUPTED) from None
+    if out is not None:
+        ablation_files.write(made, out)
+        terminal.note(f"written: {out / 'ablation.nc'}, {out / 'ablation.csv'}")
+    if csv is not None:
+        output.write_text(csv, ablation_files.as_csv(made))
+        terminal.note(f"written: {csv}")
+    _show(made, as_json=as_json)
+
+
+def _show(made: Ablation, *, as_json: bool) -> None:
+    from headscope import terminal
+    from headscope.pruning import ablation_files
+    from headscope.terminal_ablate import show_ablation
+
+    if as_json:
+        typer.echo(ablation_files.as_json(made), nl=False)
+    else:
+        show_ablation(made)
+    skipped = made.manifest["documents_skipped"]
+    if skipped:
+        terminal.note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
+
+
+def _keep(made: Ablation | None, out: Path | None) -> None:
+    from headscope import terminal
+    from headscope.pruning import ablation_files
+
+    if made is None or out is None:
+        terminal.complain("interrupted" + ("" if out is None else ": no text was finished"))
+        return
+    ablation_files.write(made, out)
+    terminal.complain(f"interrupted\nThe {made.texts:,} texts finished until then are in {out}, marked incomplete")

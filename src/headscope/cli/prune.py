@@ -1,0 +1,101 @@
+"""`headscope prune`: a smaller model, without the heads that matter least."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headscope.cli import options
+
+
+def prune(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`, the bundled model.")],
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXTS", help="What heads are ranked on: files, folders, globs, `-`, `hf:NAME`. None: the bundled."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the pruned model.")] = Path("pruned"),
+    keep: Annotated[
+        str | None, typer.Option(help="How many heads stay: a share, like 70%, or a number of heads.")
+    ] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="What ranks the heads, the least goes first: snr, snr-contrast, snr-explained, snr-energy, repeat, "
+            "same-sentence, distance, dominant-share, pairs, norm, projected-norm, gradient, ablation, random."
+        ),
+    ] = "snr",
+    heads: Annotated[str | None, typer.Option(help="Remove these heads instead: L0H1,L3H4-7.")] = None,
+    per_layer: Annotated[
+        bool, typer.Option("--per-layer", help="Remove as many in each layer: such models often open without code.")
+    ] = False,
+    how: Annotated[
+        str,
+        typer.Option(help="auto: remove what can be and silence the rest; remove: or fail; mask: only silence."),
+    ] = "auto",
+    study: Annotated[Path | None, typer.Option(help="A study of this model to rank by, in place of TEXTS.")] = None,
+    stack: options.Stack = None,
+    field: Annotated[
+        str, typer.Option(help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
+    ] = "text",
+    limit: Annotated[int, typer.Option(help="Read at most so many documents.")] = 64,
+    length: options.Length = 128,
+    seed: Annotated[int, typer.Option(help="Of --by random.")] = 0,
+    device: options.Device = "auto",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a pruned model in the output folder.")
+    ] = False,
+    allow_pickle: options.AllowPickle = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write a smaller model, without the heads that matter least, that `from_pretrained` opens.
+
+    Heads are removed for real where the architecture allows it, which is tried and measured; else they are silenced.
+
+    Examples:
+
+        headscope prune minilm --keep 70% --out smaller/
+
+        headscope prune ./smollm2 articles.jsonl --keep 6 --by gradient --out smaller/
+
+        headscope prune ./bert --study bert-study/ --keep 50% --per-layer --out smaller/
+
+        headscope prune gpt2 --heads L0H1,L3H4-7 --how mask --out masked/ --json
+    """
+    import json
+
+    from headscope import terminal
+    from headscope.corpus.documents import documents
+    from headscope.errors import Stopped
+    from headscope.model.loading import load
+    from headscope.pruning.folder import check_place, opens_with
+    from headscope.pruning.prune import prune as run
+    from headscope.pruning.rankings import MEASURED
+    from headscope.terminal_prune import show_pruned
+
+    check_place(model, out, overwrite=overwrite)
+    corpus = documents(sources or None, field=field, limit=limit)
+    try:
+        loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in MEASURED)
+        with terminal.working("ranking and removing heads", quiet=quiet or as_json):
+            made = run(
+                loaded, heads, keep=keep, by=by, documents=corpus, study=study, limit=limit, length=length,
+                seed=seed, per_layer=per_layer, how=how,  # type: ignore[arg-type]
+                command=options.command(),
+            )  # fmt: skip
+            manifest = made.save(out, overwrite=overwrite)
+    except (KeyboardInterrupt, Stopped) as stopped:
+        if isinstance(stopped, Stopped) and not stopped.interrupted:
+            raise
+        terminal.complain(f"interrupted: {out} is as it was")
+        raise typer.Exit(options.INTERRUPTED) from None
+    if as_json:
+        opening = opens_with(manifest["form"], out)
+        typer.echo(json.dumps({"folder": str(out), "opens_with": opening, **manifest}, indent=2))
+    else:
+        show_pruned(manifest, out)

@@ -1,0 +1,220 @@
+"""Heads that are taken out: every architecture gives what it gives with them silent, and is smaller."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headscope.errors import ModelError, StudyError
+from headscope.model.loading import load
+from headscope.model.model import Model
+from headscope.pruning import removal as removing
+from headscope.pruning.division import Division, find_division
+from headscope.pruning.numbers import Sizes, changed
+from headscope.pruning.removal import remove
+from headscope.pruning.units import trial_inputs, units
+from tests import tiny
+from tests.architectures import batch, result, watched
+from tests.families import FAMILIES
+from tests.pruned import PATTERNS, TEXTS, expected, far, heads_of, way
+
+NEAR = 1e-5
+
+
+def count(network: torch.nn.Module) -> int:
+    return sum(weight.numel() for weight in network.parameters())
+
+
+def pruned(model: Model, network: object) -> Model:
+    return replace(model, network=network)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_architecture_gives_what_it_gives_with_these_heads_silent(name: str) -> None:
+    family = FAMILIES[name]
+    stacks = watched(name).stacks
+    for stack in stacks if name in ("t5", "umt5", "bart", "mvp") else stacks[:1]:
+        model = watched(name).on(stack)
+        for pattern in PATTERNS:
+            heads = heads_of(model, pattern)
+            removal = remove(model, heads)
+            assert {each.how for each in removal.layers} == {way(name, pattern)}, (stack, pattern)
+            assert (count(removal.network) < count(model.network)) is (way(name, pattern) == "removed")
+            assert removal.difference <= NEAR
+            made = batch(model, family, "left" if pattern == "uneven" and family.padding == "both" else "right")
+            silent, whole = expected(model, heads, made), result(model, made)
+            assert far(silent, result(pruned(model, removal.network), made), made) <= NEAR, (stack, pattern)
+            assert far(silent, whole, made) > 1e-3, "these heads change nothing, and nothing was tested"
+
+
+@pytest.mark.parametrize("name", ["vit", "dinov2", "clip_vision_model", "beit"])
+def test_vision_transformers(name: str) -> None:
+    model = watched(name)
+    removal = remove(model, "L0H1,L1H0,L1H2")
+    made = batch(model, FAMILIES[name], "right")
+    assert {each.how for each in removal.layers} == {"masked" if name == "beit" else "removed"}
+    silent = expected(model, [(0, 1), (1, 0), (1, 2)], made)
+    assert far(silent, result(pruned(model, removal.network), made), made) <= NEAR
+
+
+def test_rows_and_columns_that_are_left_are_those_of_the_other_heads() -> None:
+    model = tiny.model("bert")  # 4 heads of width 8
+    removal = remove(model, "L0H1,L0H3")
+    before, after = (each.encoder.layer[0].attention for each in (model.network, removal.network))
+    rows = [*range(8), *range(16, 24)]
+    for name in ("query", "key", "value"):
+        one, other = getattr(before.self, name), getattr(after.self, name)
+        assert torch.equal(other.weight, one.weight[rows])
+        assert torch.equal(other.bias, one.bias[rows])
+        assert (other.out_features, other.in_features) == (16, 32)
+    assert torch.equal(after.output.dense.weight, before.output.dense.weight[:, rows])
+    assert torch.equal(after.output.dense.bias, before.output.dense.bias)
+    assert (after.self.num_attention_heads, after.self.all_head_size, after.self.attention_head_size) == (2, 16, 8)
+    assert [(each.how, each.sizes.heads) for each in removal.layers] == [("removed", 2), ("whole", 4)]
+
+
+def test_fused_maps_lose_the_right_rows() -> None:
+    gpt2, neox = tiny.model("gpt2"), tiny.model("gpt_neox")
+    fused = remove(gpt2, "L0H0").network.h[0].attn.c_attn  # queries, keys, values, each by head; a map turned round
+    columns = [start + k for start in (0, 32, 64) for k in range(8, 32)]
+    assert torch.equal(fused.weight, gpt2.network.h[0].attn.c_attn.weight[:, columns])
+    assert (fused.nf, fused.nx) == (72, 32)
+    interleaved = remove(neox, "L0H0").network.layers[0].attention.query_key_value  # by head query, key, value
+    assert torch.equal(interleaved.weight, neox.network.layers[0].attention.query_key_value.weight[24:])
+
+
+def test_the_original_is_untouched_or_changed_in_place() -> None:
+    for name in ("bert", "llama", "t5", "switch_transformers"):
+        model = load(copy.deepcopy(tiny.network(name)), tiny.tokenizer())
+        before = {key: weight.clone() for key, weight in model.network.state_dict().items()}
+        flags = [weight.requires_grad for weight in model.network.parameters()]
+        heads = heads_of(model, "even")
+        removal = remove(model, heads)
+        assert removal.network is not model.network
+        assert all(torch.equal(weight, before[key]) for key, weight in model.network.state_dict().items())
+        assert flags == [weight.requires_grad for weight in model.network.parameters()]
+        assert {weight.dtype for weight in removal.network.parameters()} == {torch.float32}
+        assert not any(module._forward_pre_hooks or module._forward_hooks for module in removal.network.modules())
+        again = remove(model, heads, in_place=True)
+        assert again.network is model.network
+        assert count(model.network) == count(removal.network)
+
+
+def test_half_precision_loses_the_same_weights() -> None:
+    model = load(tiny.network("llama").to(torch.bfloat16), tiny.tokenizer())
+    removal = remove(model, "L0H1,L0H3")
+    assert removal.layers[0].how == "removed"
+    assert {weight.dtype for weight in removal.network.parameters()} == {torch.bfloat16}
+    assert torch.equal(
+        removal.network.layers[0].self_attn.v_proj.weight, model.network.layers[0].self_attn.v_proj.weight
+    )
+
+
+def test_a_pruned_network_can_be_studied_and_pruned_again() -> None:
+    model = tiny.model("bert")
+    smaller = load(remove(model, "L0H1,L1H2").network, tiny.tokenizer())
+    assert smaller.anatomy.heads == 3
+    again = remove(smaller, "L0H0,L1H0")  # once heads 0 of layers 0 and 1
+    made = tiny.batch(9, 4)
+    silent = expected(model, [(0, 0), (0, 1), (1, 0), (1, 2)], made)
+    assert far(silent, tiny.run(again.network, made), made) <= NEAR
+
+
+# How it is found
+
+
+def division(name: str) -> Division:
+    model = watched(name)
+    return find_division(model.network, units(model)[0], trial_inputs(model))
+
+
+def test_the_gradient_shows_whose_a_row_is() -> None:
+    query = division("bert").of("query.weight")
+    assert query is not None
+    assert (query.users == np.kron(np.eye(4, dtype=bool), np.ones(8, dtype=bool))).all()
+    assert division("bert").groups == ()
+    keys = division("llama").of("k_proj.weight")
+    assert keys is not None
+    assert (keys.users == np.kron([[1, 0], [1, 0], [0, 1], [0, 1]], np.ones(8)).astype(bool)).all()
+    assert division("llama").groups == (frozenset({0, 1}), frozenset({2, 3}))
+    assert division("falcon").groups == (frozenset({0, 1, 2, 3}),)
+    assert division("olmo2").of("q_proj.weight") is None  # a norm over all heads
+
+
+def test_rows_of_another_head_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A division that is wrong, with shapes that fit: only what the network gives tells."""
+    right = find_division
+
+    def wrong(*given: Any) -> Division:
+        found = right(*given)
+        return replace(found, divided=tuple(replace(each, users=each.users[::-1]) for each in found.divided))
+
+    monkeypatch.setattr(removing, "find_division", wrong)
+    model = tiny.model("bert")
+    removal = remove(model, "L0H0")
+    assert removal.layers[0].how == "masked"
+    assert removal.difference == 0
+    assert count(removal.network) == count(model.network)
+    made = tiny.batch(9, 5)
+    assert far(expected(model, [(0, 0)], made), tiny.run(removal.network, made), made) <= NEAR
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "becomes"),
+    [
+        ("num_heads", 4, 3), ("n_head", 4, 3), ("num_attention_heads", 4, 3), ("all_head_size", 32, 24),
+        ("embed_dim", 32, 24), ("attention_head_size", 8, 8), ("head_dim", 4, 4), ("layer_idx", 4, 4),
+        ("num_key_value_heads", 2, 1), ("num_key_value_heads", 4, 4), ("kv_dim", 16, 8), ("num_key_value_groups", 2, 3),
+        ("num_key_value_groups", 4, 3), ("sliding_window", 4, 4), ("hidden_size", 31, 31),
+    ],
+)  # fmt: skip
+def test_numbers_are_known_by_name_and_value(name: str, value: int, becomes: int) -> None:
+    assert changed(name, value, Sizes(4, 2, 8), Sizes(3, 1, 8)) == becomes
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("heads", "words"),
+    [
+        ("L7H0", "no layer 7"), ("L0H4", "no head 4"), ("L0H1,L0H1", "twice"), ("first", "no head"), ([1, 2], "pairs"),
+        ("L0H0-3,L1H0-3", "all 8 heads"),
+    ],
+)  # fmt: skip
+def test_heads_that_are_not_there(heads: object, words: str) -> None:
+    with pytest.raises(StudyError, match=words):
+        remove(tiny.model("bert"), heads)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_removed_is_said() -> None:
+    with pytest.raises(ModelError, match="'bloom' cannot be removed in layer 0, 1: other parts"):
+        remove(watched("bloom"), "L0H0,L1H1", how="remove")
+    with pytest.raises(ModelError, match=r"'olmo2'.*layer 1"):
+        remove(watched("olmo2"), "L1H1", how="remove")
+    with pytest.raises(ModelError, match=r"'xlnet'.*no module"):
+        remove(watched("xlnet"), "L0H0")
+    with pytest.raises(StudyError, match="how is 'cut'"):
+        remove(watched("bert"), "L0H0", how="cut")  # type: ignore[arg-type]
+    with pytest.raises(StudyError, match="0, 1, 2 share one attention module"):
+        remove(watched("albert"), "L0H0")
+
+
+def test_masking_on_request_changes_no_shape() -> None:
+    model = watched("bert")
+    removal = remove(model, "L0H1", how="mask")
+    assert count(removal.network) == count(model.network)
+    columns = removal.network.encoder.layer[0].attention.output.dense.weight
+    assert not columns[:, 8:16].any()
+    assert columns[:, :8].any()
+    assert (removal.layers[0].how, removal.layers[0].why) == ("masked", "")
+
+
+def test_hybrid_layers_keep_their_numbers() -> None:
+    removal = remove(watched("jamba"), "L3H0-1")
+    assert [(each.layer, each.how) for each in removal.layers] == [(1, "whole"), (3, "removed")]
