@@ -59,7 +59,7 @@ NEUTRAL = {"light": [251, 250, 248], "dark": [27, 30, 36]}
 STRONGEST = {"attention": [253, 231, 37], "similarity": [178, 24, 43]}
 NOTHING_CHOSEN = {
     "diagonal": False, "raw": False, "words": False, "hide": False, "segments": False, "view": "values",
-    "kind": "similarity",
+    "kind": "similarity", "pairs": "all",
     "token": -1, "zoom": None,
 }  # fmt: skip
 
@@ -270,7 +270,7 @@ class Explorer:
 
     def spot(self, kind: str, row: int, column: int) -> tuple[float, float]:
         """Where the middle of a map's cell is on the screen."""
-        canvas = self.place.locator(f"#{kind} canvas")
+        canvas = self.place.locator(f"#{kind} canvas").first
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
         assert box is not None

@@ -176,6 +176,10 @@ def test_letters_and_signs(plain: Reading, explore: Open) -> None:
     for kind in ("attention", "similarity"):
         explorer.press("a")
         assert explorer.state()["kind"] == kind
+    for pairs in ("explained", "noise", "all"):
+        explorer.press("n")
+        assert explorer.state()["pairs"] == pairs
+        assert explorer.page.locator("[name=pairs]:checked").get_attribute("value") == pairs
     for key, flag in (("d", "diagonal"), ("r", "raw"), ("w", "words"), ("x", "hide"), ("D", "diagonal")):
         on = explorer.state()[flag]
         explorer.press(key)
@@ -204,7 +208,7 @@ def test_help(plain: Reading, explore: Open) -> None:
     explorer.press("?")
     assert dialog.is_visible()
     keys = dialog.locator("kbd").all_inner_texts()
-    assert {"←", "S", "V", "A", "D", "R", "W", "X", "[", "]", ",", ".", "P", "T", "Esc"} <= set(keys)
+    assert {"←", "S", "V", "N", "A", "D", "R", "W", "X", "[", "]", ",", ".", "P", "T", "Esc"} <= set(keys)
     before = explorer.state()
     explorer.press("s", "ArrowUp", "v")
     assert explorer.state() == before
@@ -221,7 +225,7 @@ def test_keys_typed_in_a_control_or_with_control_do_nothing(plain: Reading, expl
     before = explorer.state()
     for selector in ("#theta-number", "#layer", "#head"):
         explorer.page.locator(selector).focus()
-        explorer.press("v", "a", "d", "r", "w", "x", "p", "t", "?")
+        explorer.press("v", "n", "a", "d", "r", "w", "x", "p", "t", "?")
     assert explorer.state() == before
     assert explorer.page.locator("#help").is_hidden()
     explorer.leave_controls()
@@ -295,14 +299,16 @@ def test_the_address_holds_the_view(plain: Reading, explore: Open) -> None:
     explorer.type("tau", 0.25)
     explorer.switch("view", "regions")
     explorer.switch("kind", "attention")
+    explorer.switch("pairs", "noise")
     for flag in ("diagonal", "raw", "words", "hide"):
         explorer.flip(flag)
     explorer.pick(7)
     explorer.drag("similarity", (1, 2), (5, 8))
     state, pairs, pixels = explorer.state(), explorer.ask("pairs"), explorer.pixels("similarity")
     assert state == {
-        "layer": 1, "head": 2, "theta": 0.123, "tau": 0.25, "view": "regions", "kind": "attention", "diagonal": True,
-        "raw": True, "words": True, "hide": True, "segments": False, "token": 7, "zoom": [1, 6, 2, 9], "name": "L1sum",
+        "layer": 1, "head": 2, "theta": 0.123, "tau": 0.25, "view": "regions", "kind": "attention", "pairs": "noise",
+        "diagonal": True, "raw": True, "words": True,
+        "hide": True, "segments": False, "token": 7, "zoom": [1, 6, 2, 9], "name": "L1sum",
     }  # fmt: skip
     explorer.page.reload()
     explorer.wait()
@@ -323,7 +329,7 @@ def test_the_address_holds_the_view(plain: Reading, explore: Open) -> None:
 NONSENSE = (
     "L9H0&L0H7&Lsum",
     "theta=7&theta=-1&theta=abc&theta=&theta&tau=NaN&tau=1&tau=Infinity",
-    "token=-1&token=1.5&token=99&token=&token=x&view=zzz&kind=regions&view=",
+    "token=-1&token=1.5&token=99&token=&token=x&view=zzz&kind=regions&view=&pairs=some&pairs=",
     "zoom=&zoom=1.2&zoom=3.2.1.5&zoom=0.99.0.99&zoom=a.b.c.d&zoom=...",
     "<script>alert(1)</script>&%%%&=&&&__proto__=1&constructor&toString=2&\u202e",
 )

@@ -96,13 +96,14 @@ def test_pointing_at_a_cell(reading: Reading, html: str, explore: Open) -> None:
         for a, b in ((3, 8), (6, 8), (20, 0), (0, 21)):
             explorer.hover(kind, a, b)
             assert tip.is_visible()
-            title, attention, similarity = tip.locator("> *").all_text_contents()
+            title, attention, similarity, *high = tip.locator("> *").all_text_contents()
+            assert len(high) == (matrix[a, b] > 0.3 * matrix.max())
             assert title == f"{tokens[a]}{a} · {tokens[b]}{b}"
             assert numbers(attention) == [pytest.approx(looks[a, b], abs=0.5 / 255 * 2 * looks[a, b] ** 0.5 + 6e-4)]
             relative, value = numbers(similarity)
             assert relative == pytest.approx(matrix[a, b] / matrix.max(), abs=5.4e-4)
             assert value == pytest.approx(matrix[a, b], rel=0.006, abs=6e-4 * matrix.max())
-            assert explorer.texts("#readout")[0] == "".join((title, attention, similarity))
+            assert explorer.texts("#readout")[0] == "".join((title, attention, similarity, *high))
             for each in MAPS:
                 crosshair(explorer, each, a, b)
                 assert explorer.texts(f"#{each} .flag") == [tokens[a], tokens[b]]
@@ -270,7 +271,8 @@ def test_views(reading: Reading, html: str, explore: Open) -> None:
         explorer.switch("view", "high")
         high = explorer.pixels("similarity")
         coloured = ~(np.abs(high[..., :3] - NEUTRAL["light"]) <= 3).all(-1)
-        pairs = wanted(reading, layer, head, 0.3)
+        pairs = wanted(reading, layer, head, 0.3, explain=True)
+        pairs = pairs[pairs["relation"] != ""]  # noise has dots instead
         found = np.zeros((n, n), dtype=bool)
         found[pairs["index_i"], pairs["index_j"]] = True
         assert (coloured & above == found).all()

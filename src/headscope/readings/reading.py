@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from dataclasses import replace
+from itertools import compress, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,9 +18,11 @@ import pandas as pd
 import xarray as xr
 
 from headscope import similarity as equations
+from headscope.corpus.windows import Window
 from headscope.errors import ReadingError
-from headscope.studies.labels import shape_in_words
-from headscope.types import Floats, Ints
+from headscope.studies.labels import of_images, shape_in_words
+from headscope.tally.signal import explains, relations
+from headscope.types import Bools, Floats, Ints
 from headscope.writing import write_whole
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 SUM: Literal["sum"] = "sum"
 Head = int | Literal["sum"]
 """a head's number, or all heads of the layer added up"""
+RELATIONS = ("equal", "sentence", "neighbours")
+"""how the text itself may relate two tokens: they are the same, lie in one sentence, stand side by side"""
 
 
 class Reading:
@@ -81,6 +86,17 @@ class Reading:
     def __len__(self) -> int:
         """The number of tokens."""
         return int(self.data.sizes["position"])
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """Those of the text that can explain a pair: of an image none; `sentence` only where sentences are known.
+
+        Of arrays they are not, where no token begins a second one: what such a reading is made of need be no text.
+        """
+        if of_images(self.data.attrs):
+            return ()
+        unknown = "weight_hash" not in self.data.attrs and not self.data["sentence"].values.any()
+        return tuple(name for name in RELATIONS if not (unknown and name == "sentence"))
 
     # -- arrays -------------------------------------------------------------------------------------------------------
 
@@ -147,12 +163,17 @@ class Reading:
         *,
         special: bool = True,
         words: bool = False,
+        explain: bool = False,
     ) -> pd.DataFrame:
         """High pairs in the paper's form, ordered by i, then j; `relative` is C_ij / max(C).
 
         Of several heads (or all, where none is named) each row says which it belongs to. `special=False` leaves out the
         pairs with special tokens, and does not change which others are high. `words=True` joins tokens to words: two
         words are a pair where any of their tokens are; they stand under the index of their first tokens.
+
+        `explain=True` adds what of the text explains each pair, `relation`: "equal" tokens, of one "sentence",
+        "neighbours" (of words, any of their tokens), joined by " + " where several hold, "" where none does: noise.
+        Only what is known is asked for, see `relations`.
         """
         share = self._share("theta", theta)
         single = layer is not None and head is not None and _is_one(layer) and _is_one(head)
@@ -162,7 +183,19 @@ class Reading:
         ]
         made = pd.concat(tables, ignore_index=True).astype({"token_i": "str", "token_j": "str"})
         columns = ["token_i", "token_j", "index_i", "index_j", "value", "relative"]
+        if explain:
+            named = self._relation(made["index_i"].to_numpy(), made["index_j"].to_numpy(), words=words)
+            made["relation"] = pd.Series(named, dtype="str")
+            columns.append("relation")
         return made[columns if single else ["layer", "head", *columns]]
+
+    def explained(self, layer: int, head: Head, theta: float | None = None) -> float:
+        """The share of a head's high pairs that the text explains; NaN without pairs, and where nothing could."""
+        self._named(layer, head)
+        table = self.pairs(layer, head, theta)
+        if not len(table) or not self.relations:
+            return float(np.nan)
+        return float(explains(self._related())[table["index_i"], table["index_j"]].mean())
 
     def lines(self, layer: int, head: Head = SUM, tau: float | None = None) -> pd.DataFrame:
         """The tokens whose columns draw attention above τ of the strongest; `received` is s_j of METHOD §4."""
@@ -310,6 +343,21 @@ class Reading:
                 "relative": values / largest if len(values) else values,
             }
         )
+
+    def _related(self) -> Bools:
+        """By `RELATIONS` which tokens are related, N×N each; none where that is not known."""
+        window = replace(Window.plain(self._ids()), sentence=self.data["sentence"].values)
+        return relations(window) & np.isin(RELATIONS, self.relations)[:, None, None]
+
+    def _relation(self, i: Ints, j: Ints, *, words: bool) -> np.ndarray[Any, Any]:
+        related = self._related()
+        if words:
+            starts = np.flatnonzero(np.diff(self._words(), prepend=-1))
+            related = np.logical_or.reduceat(np.logical_or.reduceat(related, starts, axis=1), starts, axis=2)
+            i, j = self._words()[i], self._words()[j]
+        kinds = list(product((False, True), repeat=len(RELATIONS)))
+        named = np.array([" + ".join(compress(RELATIONS, held)) for held in kinds], dtype=object)
+        return np.asarray(named[np.ravel_multi_index(tuple(related[:, i, j].astype(np.int64)), (2,) * len(RELATIONS))])
 
     def word_labels(self) -> np.ndarray[Any, Any]:
         """The words of the text in order, their tokens joined; a special token is a word of its own.

@@ -20,12 +20,13 @@ from headscope.readings.reading import SUM, Head, Reading
 from headscope.segmentation.fine import token_segments
 from headscope.studies.labels import of_images, shape_in_words
 
-SCRIPTS = ("data", "draw", "state", "maps", "overview", "text", "layers", "save", "main")
+SCRIPTS = ("data", "relations", "draw", "state", "maps", "overview", "text", "layers", "save", "main")
 SHORTCUTS = (
     (("←", "→"), "head before, head after"),
     (("↑", "↓"), "layer before, layer after"),
     (("S",), "the sum over the layer’s heads, and back"),
     (("V",), "values, high pairs, lines, regions"),
+    (("N",), "all pairs, explained, noise"),
     (("A",), "small maps of similarity or attention"),
     (("D", "R", "W", "X"), "diagonal, raw, words, hide special"),
     (("[", "]"), "θ lower, higher"),
@@ -59,12 +60,13 @@ def explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Hea
         heads=reading.heads,
         attention=reading.has_attention,
         thresholds=kept.thresholds,
-        shortcuts=SHORTCUTS,
+        shortcuts=[each for each in SHORTCUTS if reading.relations or each[0] != ("N",)],
         held=[*_held(reading, kept, size), *_manifest(about)],
         policy=policy(script),
         script=Markup(script),
         style=Markup(asset("base.css", "explorer/style.css")),
         data=embedded(_data(reading, kept, list(scales), start, segments)),
+        relations=reading.relations,
         segments=max(segments, default=-1) > 0,
         packed_layers=[Markup(base64.b64encode(each).decode("ascii")) for each in packed],
     )
@@ -93,6 +95,7 @@ def _data(
         "kinds": len(kinds),
         "special": data["special"].values.astype(bool).tolist(),
         "sentence": data["sentence"].values.tolist(),
+        "relations": list(reading.relations),
         "word": data["word"].values.tolist(),
         "attention": reading.has_attention,
         "segment": segments,

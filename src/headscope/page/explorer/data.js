@@ -147,7 +147,7 @@ const reading = (() => {
         const c = held[a * size + b];
         if (c <= limit) continue;
         const one = on.units[a], other = on.units[b];
-        made.push({ token_i: one.label, token_j: other.label, index_i: one.first, index_j: other.first, value: value(c) * scale, relative: value(c), code: c, a, b });
+        made.push({ token_i: one.label, token_j: other.label, index_i: one.first, index_j: other.first, value: value(c) * scale, relative: value(c), relation: relations.of(one, other), code: c, a, b });
       }
     }
     return made;

@@ -5,6 +5,7 @@ const drawing = (() => {
     light: ["#2166ac", "#67a9cf", "#d1e5f0", "#fbfaf8", "#fddbc7", "#ef8a62", "#b2182b"],
     dark: ["#7fbdf0", "#3f78ad", "#23405c", "#1b1e24", "#63372a", "#c0603f", "#ff9d73"],
   };
+  const LEAST = 1.6; // pixels of a dot
   const channels = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));
 
   function table(stops) {
@@ -44,6 +45,24 @@ const drawing = (() => {
       image.data.set([r, g, b, 255], k * 4);
     }
     context.putImageData(image, 0, 0);
+  }
+
+  // Where a dot stands in each cell that is marked as noise: half as wide and high as the cell, but still to be seen.
+  function spots(marks, rows, columns, x, y, width, height) {
+    const w = width / columns, h = height / rows;
+    const wide = Math.max(w / 2, Math.min(w, LEAST)), high = Math.max(h / 2, Math.min(h, LEAST));
+    const made = [];
+    for (let k = 0; k < rows * columns; k++) {
+      if (marks[k] === relations.DOT) made.push([x + ((k % columns) + 0.5) * w - wide / 2, y + (Math.floor(k / columns) + 0.5) * h - high / 2, wide, high]);
+    }
+    return made;
+  }
+
+  function dots(canvas, marks, rows, columns, side) {
+    canvas.width = canvas.height = Math.round(side * devicePixelRatio);
+    const context = canvas.getContext("2d");
+    context.fillStyle = getComputedStyle(canvas).color;
+    for (const spot of spots(marks, rows, columns, 0, 0, canvas.width, canvas.height)) context.fillRect(...spot);
   }
 
   // Isolated, so that a token which turns the direction of writing turns nothing but itself.
@@ -91,6 +110,11 @@ const drawing = (() => {
     return [...paths].map(([index, d]) => `<path fill="${hex(with_.colours[index])}" shape-rendering="crispEdges" d="${d}"/>`).join("");
   }
 
+  function dotted(marks, rows, columns, x, y, width, height) {
+    const d = spots(marks, rows, columns, x, y, width, height).map(([left, top, w, h]) => `M${round(left)} ${round(top)}h${round(w)}v${round(h)}h${round(-w)}z`).join("");
+    return d ? `<path fill="#6b707a" d="${d}"/>` : "";
+  }
+
   function bar(with_, x, y, width, words) {
     const step = width / 64;
     let made = "";
@@ -123,5 +147,5 @@ const drawing = (() => {
     return new Promise((done) => { canvas.toBlob(done, "image/png"); });
   }
 
-  return { scale, paint, short, quoted, ticks, label, cells, bar, ends, number, document: document_, png, hex };
+  return { scale, paint, dots, short, quoted, ticks, label, cells, dotted, bar, ends, number, document: document_, png, hex };
 })();

@@ -66,10 +66,12 @@ const through = (() => {
       partners.replaceChildren();
       if (!found) return;
       drawing.paint(element.querySelector("canvas"), found.values, 1, found.values.length, drawing.scale("similarity", 1, base.theme()));
-      const best = [...found.values.keys()].filter((b) => b !== found.a && found.values[b] > theta).sort((p, q) => found.values[q] - found.values[p]).slice(0, BEST);
+      const related = (b) => relations.of(found.on.units[found.a], found.on.units[b]);
+      const best = [...found.values.keys()].filter((b) => b !== found.a && found.values[b] > theta && relations.shown(related(b))).sort((p, q) => found.values[q] - found.values[p]).slice(0, BEST);
       for (const b of best) {
         const each = base.element("bdi", drawing.short(found.on.units[b].label, 12), partners);
         base.element("sub", found.on.units[b].first, each);
+        if (relations.noise(related(b))) { each.className = "noise"; each.title = "noise"; }
         partners.append(" ");
       }
       if (!best.length) partners.textContent = "no partner";

@@ -1,13 +1,13 @@
 // -- controls, keys, and the order in which things are drawn ------------------------------------------------------------
 (() => {
-  const WORDS = { values: "scalar products of outputs", high: "high pairs only", lines: "lines masked", regions: "means between blocks" };
+  const WORDS = { values: () => "scalar products of outputs", high: relations.high, lines: () => "lines masked", regions: () => "means between blocks" };
   const by = (id) => document.getElementById(id);
   let about = null;
 
   function controls() {
     for (const id of ["layer", "head"]) by(id).addEventListener("change", () => view.change({ [id]: Number(by(id).value) }));
     for (const id of ["diagonal", "raw", "words", "hide", "segments"]) by(id)?.addEventListener("change", () => view.change({ [id]: by(id).checked }));
-    for (const name of ["view", "kind"]) for (const radio of document.querySelectorAll(`[name=${name}]`)) radio.addEventListener("change", () => view.change({ [name]: radio.value }));
+    for (const name of ["view", "kind", "pairs"]) for (const radio of document.querySelectorAll(`[name=${name}]`)) radio.addEventListener("change", () => view.change({ [name]: radio.value }));
     for (const id of ["theta", "tau"]) {
       if (!by(id)) continue;
       by(id).addEventListener("input", () => view.change({ [id]: view.snap(Number(by(id).value)) }));
@@ -26,14 +26,14 @@
     by("layer").value = now.layer;
     by("head").value = now.head;
     for (const id of ["diagonal", "raw", "words", "hide", "segments"]) if (by(id)) by(id).checked = now[id];
-    for (const name of ["view", "kind"]) for (const radio of document.querySelectorAll(`[name=${name}]`)) radio.checked = radio.value === now[name];
+    for (const name of ["view", "kind", "pairs"]) for (const radio of document.querySelectorAll(`[name=${name}]`)) radio.checked = radio.value === now[name];
     for (const id of ["theta", "tau"]) {
       if (!by(id)) continue;
       by(id).value = now[id];
       by(`${id}-number`).value = now[id];
     }
     by("head-title").textContent = view.name();
-    by("similarity-words").textContent = now.raw ? `${WORDS[now.view]}, one scale for the layer` : WORDS[now.view];
+    by("similarity-words").textContent = `${WORDS[now.view]()}${now.raw ? ", one scale for the layer" : ""}`;
   }
 
   // -- keys -------------------------------------------------------------------------------------------------------------
@@ -49,6 +49,7 @@
     d: () => flip("diagonal"), r: () => flip("raw"), w: () => flip("words"), x: () => flip("hide"),
     g: () => { if (by("segments")) flip("segments"); },
     v: () => next("view", about.attention ? ["values", "high", "lines", "regions"] : ["values", "high"]),
+    n: () => next("pairs", relations.states()),
     a: () => about.attention && next("kind", ["similarity", "attention"]),
     "[": () => nudge("theta", -0.01), "]": () => nudge("theta", 0.01), ",": () => nudge("tau", -0.01), ".": () => nudge("tau", 0.01),
     p: () => through.toggle(), t: () => by("theme").click(), "?": () => by("help").showModal(),
@@ -108,6 +109,7 @@
   async function open() {
     const held = JSON.parse(by("data").textContent);
     about = reading.start(held);
+    relations.start(about);
     base.themes();
     view.start(about);
     for (const each of [overview, maps, text, through, saving]) each.start(about);
@@ -133,7 +135,7 @@
   globalThis.headscope = {
     state: () => ({ ...view.now, name: view.name() }),
     show: (patch) => view.change(patch),
-    pairs: () => text.pairs().map(({ token_i, token_j, index_i, index_j, value, relative }) => ({ token_i, token_j, index_i, index_j, value, relative })),
+    pairs: () => text.pairs().map(({ token_i, token_j, index_i, index_j, value, relative, relation }) => ({ token_i, token_j, index_i, index_j, value, relative, relation })),
     lines: () => reading.lines(view.now.layer, view.now.head, view.now.tau),
     blocks: () => reading.blocks(view.now.layer, view.now.head, view.now.tau),
     regions: () => reading.regions(view.now.layer, view.now.head, view.now.tau),

@@ -56,7 +56,8 @@ const maps = (() => {
       for (const row of means) for (const mean of row) strongest = Math.max(strongest, Math.abs(mean ?? 0));
       return { values, with_: drawing.scale("similarity", raw ? top : strongest || 1, theme) };
     }
-    for (let k = 0; k < size * size; k++) values[k] = mode === "high" && codes[k] <= limit ? 0 : reading.value(codes[k]) * factor;
+    const high = mode === "high" ? relations.marks(codes, on, limit) : null;
+    for (let k = 0; k < size * size; k++) values[k] = high && high[k] !== relations.FULL ? 0 : reading.value(codes[k]) * factor;
     for (let a = 0; a < size; a++) values[a * size + a] = diagonal ? reading.diagonal(layer, head, on.units[a]) * factor : 0;
     if (mode === "lines") {
       for (const line of reading.lines(layer, head, tau)) {
@@ -64,7 +65,7 @@ const maps = (() => {
         if (k >= 0) for (let b = 0; b < size; b++) { values[k * size + b] = NaN; values[b * size + k] = NaN; }
       }
     }
-    return { values, with_: drawing.scale("similarity", top, theme) };
+    return { values, high, with_: drawing.scale("similarity", top, theme) };
   }
 
   function attention() {
@@ -97,7 +98,7 @@ const maps = (() => {
 
   // -- one map ----------------------------------------------------------------------------------------------------------
   function plot(kind, figure) {
-    const canvas = figure.querySelector("canvas");
+    const [canvas, over] = figure.querySelectorAll("canvas");
     const svg = figure.querySelector("svg");
     const legend = figure.querySelector(".scale");
     let shape = null;
@@ -115,6 +116,7 @@ const maps = (() => {
       shape = { left, top: 10, side, cw: side / (c1 - c0), ch: side / (r1 - r0), span, values: shown.values, size };
       drawing.paint(canvas, crop(shown.values, size, span), r1 - r0, c1 - c0, shown.with_);
       canvas.style.cssText = `left:${left}px;top:10px;width:${side}px;height:${side}px`;
+      if (over) dots(over, shown.high, size, span);
       svg.setAttribute("width", width);
       svg.setAttribute("height", side + below + 10);
       svg.replaceChildren();
@@ -123,6 +125,14 @@ const maps = (() => {
       frame();
       scale(shown.with_);
       pointer();
+    }
+
+    // Noise among the high pairs: small and grey, where an explained one fills its cell with colour.
+    function dots(over, high, size, span) {
+      over.hidden = !high;
+      if (!high) return;
+      over.style.cssText = canvas.style.cssText;
+      drawing.dots(over, crop(high, size, span), span[1] - span[0], span[3] - span[2], shape.side);
     }
 
     function node(name, attributes, text) {
@@ -273,6 +283,7 @@ const maps = (() => {
     const lines = [];
     if (values) lines.push(["attention", `${drawing.number(values[a * size + b])}`]);
     lines.push(["similarity", `${relative.toFixed(about.digits).replace("-", "−")} of the largest, ${drawing.number(relative * about.scales[layer][head])}`]);
+    if (about.relations.length && a !== b && codes[a * size + b] > reading.above(view.now.theta)) lines.push(["high pair:", relations.words(relations.of(one, other))]);
     return { one, other, lines };
   }
 

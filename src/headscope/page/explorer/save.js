@@ -3,9 +3,9 @@ const saving = (() => {
   const INK = "#1d1f24";
   let about = null;
 
-  const caption = () => {
+  const caption = (more = "") => {
     const { theta, tau } = view.now;
-    return `${about.model} ${view.name()}, θ = ${theta}${about.attention ? `, τ = ${tau}` : ""}`;
+    return `${about.model} ${view.name()}, θ = ${theta}${about.attention ? `, τ = ${tau}` : ""}${more}`;
   };
 
   function mapsPicture() {
@@ -22,6 +22,7 @@ const saving = (() => {
       const title = kind === "attention" ? "attention: row looks at column" : `similarity: ${document.getElementById("similarity-words").textContent}`;
       const parts = [
         drawing.cells(maps.crop(shown.values, size, span), r1 - r0, c1 - c0, shown.with_, x, top, side, side),
+        shown.high ? drawing.dotted(maps.crop(shown.high, size, span), r1 - r0, c1 - c0, x, top, side, side) : "",
         `<rect x="${x}" y="${top}" width="${side}" height="${side}" fill="none" stroke="${INK}" stroke-width=".5"/>`,
         ...drawing.ticks(r0, r1, side, 7).map((a) => drawing.label(x - 3, top + (a - r0 + 0.5) * h + 2, drawing.short(on.units[a].label, 12), { size: 6.5, anchor: "end" })),
         ...drawing.ticks(c0, c1, side, 7).map((b) => drawing.label(x + (b - c0 + 0.5) * w + 2, top + side + 3, drawing.short(on.units[b].label, 12), { size: 6.5, anchor: "end", turn: -90 })),
@@ -43,13 +44,14 @@ const saving = (() => {
   function textPicture() {
     const box = document.getElementById("textbox");
     const from = box.getBoundingClientRect();
-    const body = [drawing.label(12, 18, caption(), { size: 11 })];
+    const kind = relations.adjective(), muted = document.querySelector("#arcs .noise");
+    const body = [drawing.label(12, 18, caption(kind ? `, ${kind}pairs only` : muted ? ", noise dashed" : ""), { size: 11 })];
     const down = 34;
     const was = base.root.dataset.theme;
     base.root.dataset.theme = "light"; // colours are read off the page, and a picture is on white
     for (const path of document.querySelectorAll("#arcs path")) {
       const style = getComputedStyle(path);
-      body.push(`<path transform="translate(0 ${down})" d="${path.getAttribute("d")}" fill="none" stroke="${colour(style.stroke)}" stroke-width="${parseFloat(style.strokeWidth)}" stroke-opacity="${style.strokeOpacity}"/>`);
+      body.push(`<path transform="translate(0 ${down})" d="${path.getAttribute("d")}" fill="none" stroke="${colour(style.stroke)}" stroke-width="${parseFloat(style.strokeWidth)}" stroke-opacity="${style.strokeOpacity}"${style.strokeDasharray === "none" ? "" : ` stroke-dasharray="${style.strokeDasharray.replaceAll("px", "")}"`}/>`);
     }
     text.spans.forEach((span) => {
       const style = getComputedStyle(span);
@@ -110,7 +112,7 @@ const saving = (() => {
 
   function pairsTable() {
     const quoted = (value) => (typeof value === "string" ? `"${value.replaceAll('"', '""')}"` : value);
-    const columns = ["token_i", "token_j", "index_i", "index_j", "value", "relative"];
+    const columns = ["token_i", "token_j", "index_i", "index_j", "value", "relative", ...(about.relations.length ? ["relation"] : [])];
     return `${[columns.join(","), ...text.pairs().map((pair) => columns.map((name) => quoted(pair[name])).join(","))].join("\n")}\n`;
   }
 
@@ -119,7 +121,7 @@ const saving = (() => {
   async function save(what, as) {
     await reading.unpack(view.now.layer);
     const name = what === "overview" ? `${about.file}-${view.now.kind}` : `${about.file}-${view.name()}-${what}`;
-    if (as === "csv") return base.download(`${name}.csv`, pairsTable(), "text/csv");
+    if (as === "csv") return base.download(`${name}${view.now.pairs === "all" ? "" : `-${view.now.pairs}`}.csv`, pairsTable(), "text/csv");
     const picture = PICTURES[what]();
     if (!picture) return undefined;
     if (as === "svg") return base.download(`${name}.svg`, picture, "image/svg+xml");

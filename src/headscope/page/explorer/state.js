@@ -12,7 +12,7 @@ const view = (() => {
     const last = data.layers.length - 1;
     defaults = {
       layer: data.start ? data.start[0] : last, head: data.start ? data.start[1] : 0, theta: data.theta, tau: data.tau,
-      token: -1, diagonal: false, raw: false, words: false, hide: false, segments: false, view: "values", kind: "similarity", zoom: null,
+      token: -1, diagonal: false, raw: false, words: false, hide: false, segments: false, view: "values", kind: "similarity", pairs: "all", zoom: null,
     };
     Object.assign(now, defaults, parse(location.hash));
     addEventListener("hashchange", () => change({ ...defaults, ...parse(location.hash) }));
@@ -22,7 +22,7 @@ const view = (() => {
 
   function address() {
     const parts = [name()];
-    for (const key of ["theta", "tau", "view", "kind"]) if (now[key] !== defaults[key]) parts.push(`${key}=${now[key]}`);
+    for (const key of ["theta", "tau", "view", "kind", "pairs"]) if (now[key] !== defaults[key]) parts.push(`${key}=${now[key]}`);
     for (const key of FLAGS) if (now[key]) parts.push(key);
     if (now.token >= 0) parts.push(`token=${now.token}`);
     if (now.zoom) parts.push(`zoom=${now.zoom.join(".")}`);
@@ -43,6 +43,7 @@ const view = (() => {
       else if ((key === "theta" || key === "tau") && Number(text) >= 0 && Number(text) < 1) made[key] = snap(Number(text));
       else if (key === "view" && ["values", "high", ...(about.attention ? ["lines", "regions"] : [])].includes(text)) made.view = text;
       else if (key === "kind" && ["similarity", ...(about.attention ? ["attention"] : [])].includes(text)) made.kind = text;
+      else if (key === "pairs" && relations.states().includes(text)) made.pairs = text;
       else if (key === "token" && Number.isInteger(Number(text)) && Number(text) >= 0 && Number(text) < about.n) made.token = Number(text);
       else if (key === "zoom") {
         const numbers = (text || "").split(".").map(Number);

@@ -6,7 +6,8 @@ const text = (() => {
   let about = null;
   const spans = [];
   let all = false; // every row of the table was asked for
-  let pairs = [];
+  let every = []; // the head's high pairs
+  let pairs = []; // those of them that are shown
 
   function start(data) {
     about = data;
@@ -47,7 +48,8 @@ const text = (() => {
     const { layer, head, theta, token, words, hide } = view.now;
     if (!reading.held(layer)) return;
     const on = reading.axis(words, hide);
-    pairs = reading.pairs(layer, head, theta, on);
+    every = reading.pairs(layer, head, theta, on);
+    pairs = every.filter((pair) => relations.shown(pair.relation));
     const inPair = new Set();
     for (const pair of pairs) { inPair.add(pair.a); inPair.add(pair.b); }
     // Equal tokens, or words, share a colour: eight hues, then the same ones darker, then darker again.
@@ -55,8 +57,8 @@ const text = (() => {
     const value = (unit) => (on.words ? unit.label : about.kind[unit.first]);
     on.units.forEach((unit, k) => { if (inPair.has(k) && !hues.has(value(unit))) hues.set(value(unit), hues.size); });
     const chosen = token < 0 ? -1 : on.of[token];
-    const near = new Map(); // unit → relative similarity to the chosen one
-    if (chosen >= 0) for (const pair of pairs) { if (pair.a === chosen) near.set(pair.b, pair.relative); else if (pair.b === chosen) near.set(pair.a, pair.relative); }
+    const near = new Map(); // unit → its pair with the chosen one
+    if (chosen >= 0) for (const pair of pairs) { if (pair.a === chosen) near.set(pair.b, pair); else if (pair.b === chosen) near.set(pair.a, pair); }
     let before = 0; // the segment of the last token that is in one
     spans.forEach((span, i) => {
       const unit = on.of[i];
@@ -67,13 +69,14 @@ const text = (() => {
       span.classList.toggle("chosen", chosen >= 0 && unit === chosen);
       const partner = near.has(unit);
       span.classList.toggle("partner", partner);
+      span.classList.toggle("noise", partner && relations.noise(near.get(unit).relation));
       span.classList.toggle("in", token < 0 && inPair.has(unit));
       if (token < 0 && inPair.has(unit)) {
         const number = hues.get(value(on.units[unit]));
         span.style.setProperty("--hue", (20 + 135 * (number % 8)) % 360);
         span.style.setProperty("--tier", Math.floor(number / 8) % 3);
       }
-      if (partner) span.style.setProperty("--share", `${Math.round(20 + 70 * near.get(unit))}%`);
+      if (partner) span.style.setProperty("--share", `${Math.round(20 + 70 * near.get(unit).relative)}%`);
       span.tabIndex = (token >= 0 ? i === token : i === 0) ? 0 : -1;
     });
     all = all && pairs.length <= 20000;
@@ -82,7 +85,7 @@ const text = (() => {
     arcs();
     card(on, chosen);
     const drawn = Math.min(pairs.length, MOST_ARCS);
-    document.getElementById("text-note").textContent = token >= 0 ? "" : pairs.length > drawn ? `the ${drawn} strongest of ${base.count(pairs.length)} pairs as arcs; click a token` : "pairs as arcs, equal tokens in one colour; click a token";
+    document.getElementById("text-note").textContent = token >= 0 ? "" : pairs.length > drawn ? `the ${drawn} strongest of ${base.count(pairs.length)} ${relations.adjective()}pairs as arcs; click a token` : `${relations.adjective()}pairs as arcs, equal tokens in one colour; click a token`;
   }
 
   function arcs() {
@@ -110,7 +113,7 @@ const text = (() => {
     svg.replaceChildren(...wanted.map((pair) => {
       const path = document.createElementNS(SVG, "path");
       path.setAttribute("d", arc(place(pair.a), place(pair.b)));
-      path.setAttribute("class", chosen >= 0 ? "arc strong" : "arc");
+      path.setAttribute("class", `arc${chosen >= 0 ? " strong" : ""}${relations.noise(pair.relation) ? " noise" : ""}`);
       path.style.setProperty("--strength", pair.relative.toFixed(3));
       return path;
     }));
@@ -132,13 +135,15 @@ const text = (() => {
     const body = document.getElementById("pairs").tBodies[0];
     const { raw } = view.now;
     const shown = all ? pairs : pairs.slice(0, MOST_ROWS);
-    document.getElementById("pairs-title").textContent = `${base.count(pairs.length)} pair${pairs.length === 1 ? "" : "s"} in ${view.name()}`;
+    relations.tell(every);
     document.getElementById("value-column").textContent = raw ? "C" : "C / max";
     body.replaceChildren(...shown.map((pair, k) => {
       const row = document.createElement("tr");
       row.dataset.k = k;
+      row.className = relations.noise(pair.relation) ? "noise" : "";
       for (const label of [pair.token_i, pair.token_j]) base.element("bdi", drawing.short(label, 24), base.element("td", "", row)).title = label;
       for (const number of [pair.index_i, pair.index_j, raw ? drawing.number(pair.value) : pair.relative.toFixed(about.digits)]) base.element("td", number, row);
+      if (about.relations.length) base.element("td", relations.words(pair.relation), row);
       return row;
     }));
     const button = document.getElementById("all-pairs");
@@ -179,10 +184,12 @@ const text = (() => {
     close.type = "button";
     close.addEventListener("click", () => view.change({ token: -1 }));
     const partners = pairs.filter((pair) => pair.a === chosen || pair.b === chosen).sort((p, q) => q.code - p.code);
-    const first = base.element("p", partners.length ? `${base.count(partners.length)} partner${partners.length === 1 ? "" : "s"} in ${view.name()}: ` : chosen < 0 ? "This token is hidden." : `No partner in ${view.name()} above θ.`, box);
+    const first = base.element("p", chosen < 0 ? "This token is hidden." : found_(partners), box);
     for (const pair of partners.slice(0, 40)) {
       const other = on.units[pair.a === chosen ? pair.b : pair.a];
-      chip(first, drawing.short(other.label, 20), `${other.first}`, pair.relative.toFixed(2), () => view.change({ token: other.first }));
+      const made = chip(first, drawing.short(other.label, 20), `${other.first}`, pair.relative.toFixed(2), () => view.change({ token: other.first }));
+      made.classList.toggle("noise", relations.noise(pair.relation));
+      if (about.relations.length) made.title = relations.words(pair.relation);
     }
     if (partners.length > 40) first.append(` and ${base.count(partners.length - 40)} more`);
     const here = reading.dominant(layer, head, theta);
@@ -196,6 +203,12 @@ const text = (() => {
     overview.mark(found);
   }
 
+  function found_(partners) {
+    const kind = relations.adjective(), muted = partners.filter((pair) => relations.noise(pair.relation)).length;
+    if (!partners.length) return `No ${kind}partner in ${view.name()} above θ.`;
+    return `${base.count(partners.length)} ${kind}partner${partners.length === 1 ? "" : "s"} in ${view.name()}${muted && !kind ? `, ${base.count(muted)} noise` : ""}: `;
+  }
+
   function chip(parent, label, small, value, act) {
     const made = base.element("button", "", parent);
     made.type = "button";
@@ -205,6 +218,7 @@ const text = (() => {
     base.element("span", value, made);
     made.addEventListener("click", act);
     parent.append(" ");
+    return made;
   }
 
   let known = { theta: -1, list: [] };
