@@ -9,7 +9,6 @@ whole model in the same round. The masked model does all the work of the whole o
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import torch
 import headscope
 from headscope.pruning.removal import remove
 from headscope.pruning.units import difference
+from measuring.tables import machine, save
 
 
 def runner(network: Any, options: argparse.Namespace, words: int) -> Callable[[], torch.Tensor]:
@@ -104,7 +104,9 @@ def main() -> None:
             each = f"{way['milliseconds_a_text']:10.3f} {way['ratio']:7.3f}"
             print(f"  {name:8} {each} {way['parameters']:12,} {share:7.3f}")
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        about = {name: getattr(options, name) for name in ("texts", "length", "attention", "by")}
+        result = {"kind": "pruned", "model": Path(options.model).name, **about, "cases": found}
+        save({**result, "machine": machine(options.device)}, options.json)
 
 
 if __name__ == "__main__":

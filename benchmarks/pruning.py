@@ -1,0 +1,171 @@
+"""Which heads can a model do without, and what tells them? Rankings of heads against what their removal really does.
+
+    python benchmarks/pruning.py --model FOLDER … --texts FILE [--windows 96] [--draws 10] [--json FILE]
+    python benchmarks/pruning.py --docs benchmarks/results/pruning-*.json
+
+Heads are ranked on the first windows of every other document, and removed on those of the documents between, which no
+ranking has seen. For each ranking: the rank correlation of its scores with what silencing each head alone does to the
+objective (a 95 % interval from 2,000 draws of heads), and the objective when ever more heads are silent, least scores
+first, by zero and by each head's mean. `greedy` measures again after every step; `ablation` measures once.
+
+`--docs` writes the tables and the figure of docs/pruning.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import headscope
+from headscope.corpus.windows import Window
+from headscope.model.model import Model
+from headscope.pruning.curves import SHARES, curve
+from headscope.pruning.measuring import Bench
+from headscope.pruning.naming import all_heads
+from headscope.pruning.outputs import output_norms
+from headscope.pruning.rankings import RULES, STUDIED, greedy, order_of, scores
+from headscope.pruning.silencing import head_means
+from headscope.pruning.texts import batches_of, read_windows
+from headscope.studies.result import Study
+from measuring.prune_tables import SECTIONS, draw, summary_table
+from measuring.tables import DOCS, machine, read_all, save, write_page
+
+FILE = Path(__file__).parent.parent.parent / "shared" / "data" / "english.jsonl.gz"
+DRAWS = 2000
+
+
+def ranked(by: np.ndarray) -> np.ndarray:
+    """Ranks of numbers, equal ones sharing theirs."""
+    _, places, counts = np.unique(by, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return (ends - (counts - 1) / 2)[places.reshape(by.shape)]
+
+
+def correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's; 0 where all of one are equal."""
+    a, b = (ranked(each.ravel()) - (each.size + 1) / 2 for each in (one, other))
+    spread = np.sqrt((a**2).sum() * (b**2).sum())
+    return float((a * b).sum() / spread) if spread else 0.0
+
+
+def interval(one: np.ndarray, other: np.ndarray, seed: int = 0) -> list[float]:
+    """95 % of the correlations over draws of heads."""
+    random = np.random.default_rng(seed)
+    draws = random.integers(0, one.size, (DRAWS, one.size))
+    found = [correlation(one.ravel()[draw], other.ravel()[draw]) for draw in draws]
+    return [float(edge) for edge in np.quantile(found, [0.025, 0.975])]
+
+
+def candidates(model: Model, windows: Sequence[Window], study: Study, batch: int) -> dict[str, np.ndarray]:
+    """Rankings tried here and nowhere else: the power of a head's signal, and of its noise, after the projection."""
+    power = output_norms(model, batches_of(model, windows, batch), projected=True) ** 2
+    noise = 10 ** (-study.signal_to_noise().values / 10)
+    return {"signal power": power * (1 - noise), "noise power": power * noise}
+
+
+def halves(model: Model, texts: str, count: int, length: int) -> tuple[Any, Any]:
+    """The documents heads are ranked on, and those they are removed on."""
+    held = list(headscope.documents(texts))
+    step = max(2, len(held) // (2 * count) * 2)  # all kinds of texts, which lie in the file one after the other
+    return held[::step][:count], held[step // 2 :: step][:count]
+
+
+def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    model = headscope.load(name, objective=True, device=options.device)
+    started = time.monotonic()
+    first, second = halves(model, options.texts, options.windows, options.length)
+    ranking, removal = (
+        read_windows(model, each, length=options.length, limit=None).windows for each in (first, second)
+    )
+    study = headscope.study(model, first, length=options.length, sample=1.0)
+    bench = Bench.of(model, removal, batch_size=options.batch)
+    shape = (model.anatomy.layers, model.anatomy.heads)
+    heads = all_heads(model.anatomy)
+    truth = bench.mean_changes(heads).reshape(shape)
+    base = bench.losses([])
+    means = head_means(model, (each.batch for each in batches_of(model, ranking, options.batch)))
+    print(f"{model.name}: {bench.objective.name} {base.mean():.4f}, {len(heads)} heads", flush=True)
+
+    def curves(order: Sequence[Any]) -> dict[str, list[float]]:
+        how = {"batch_size": options.batch, "means": means}
+        return {by: curve(model, order, removal, by=by, **how)["loss"].tolist() for by in ("zero", "mean")}  # type: ignore[arg-type]
+
+    found: dict[str, Any] = {}
+    given = {by: scores(model, by, ranking, study=study, batch_size=options.batch) for by in RULES if by != "random"}
+    given |= candidates(model, ranking, study, options.batch)
+    for by, each in given.items():
+        found[by] = {
+            "correlation": correlation(each, truth),
+            "interval": interval(each, truth),
+            "scores": [[float(f"{x:.6g}") if np.isfinite(x) else None for x in row] for row in each],
+            "curves": curves(order_of(each, model.anatomy.numbers)),
+        }
+        print(f"  {by}: {found[by]['correlation']:+.2f}, {time.monotonic() - started:.0f} s", flush=True)
+    for by in STUDIED:
+        if by.startswith("snr"):  # is it the noisy heads that matter?
+            found[by]["reversed"] = curves(order_of(-given[by], model.anatomy.numbers))
+    chance = [
+        curves(order_of(scores(model, "random", ranking, seed=seed), model.anatomy.numbers))
+        for seed in range(options.draws)
+    ]
+    step = max(1, len(heads) // options.steps)
+    found["greedy"] = {"curves": curves(greedy(model, ranking, step=step, batch_size=options.batch))}
+    print(f"  greedy, {time.monotonic() - started:.0f} s", flush=True)
+    return {
+        "objective": bench.objective.name,
+        "base": float(base.mean()),
+        "texts": len(removal),
+        "layers": shape[0],
+        "heads": shape[1],
+        "step": step,
+        "truth": [[float(f"{x:.6g}") for x in row] for row in truth],
+        "rankings": found,
+        "random": chance,
+        "seconds": time.monotonic() - started,
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--model", nargs="+", default=["minilm"])
+    made.add_argument("--texts", default=str(FILE))
+    made.add_argument("--windows", type=int, default=96, help="to rank on, and as many to remove on")
+    made.add_argument("--length", type=int, default=128)
+    made.add_argument("--draws", type=int, default=10, help="random orders")
+    made.add_argument("--steps", type=int, default=36, help="of the greedy search")
+    made.add_argument("--batch", type=int, default=None)
+    made.add_argument("--device", default="auto")
+    made.add_argument("--json", type=Path)
+    made.add_argument("--docs", type=Path, nargs="+", help="results to write docs/pruning.md from")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parser().parse_args(arguments)
+    if options.docs:
+        results = read_all(options.docs)
+        write_page(DOCS / "pruning.md", SECTIONS, results)
+        draw(results, DOCS / "images" / "pruning.png")
+        return
+    models = {Path(name).name: measured(name, options) for name in options.model}
+    device = "cuda" if torch.cuda.is_available() and options.device != "cpu" else "cpu"
+    result = {
+        "kind": "pruning",
+        "texts": Path(options.texts).name,
+        "shares": list(SHARES),
+        "machine": machine(device),
+        "models": models,
+    }
+    print(summary_table(result))
+    if options.json:
+        save(result, options.json)
+
+
+if __name__ == "__main__":
+    main()
