@@ -21,7 +21,19 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import job as paper_job  # noqa: E402
 import numeric_types  # noqa: E402
 import speed  # noqa: E402
-from measuring import lens, notebook, rounds, segment_tables, setup, speed_tables, tables, type_tables, ways  # noqa: E402
+from measuring import (  # noqa: E402
+    lens,
+    noise_tables,
+    notebook,
+    prune_tables,
+    rounds,
+    segment_tables,
+    setup,
+    speed_tables,
+    tables,
+    type_tables,
+    ways,
+)
 
 TINY = ["--shape", "2x2x32", "--length", "24", "--texts", "4"]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
@@ -158,6 +170,8 @@ def test_the_jobs_texts_fill_their_windows(tmp_path: Path):
         ("speed.md", speed_tables.SECTIONS, {"speed", "growth", "job"}),
         ("numeric-types.md", type_tables.SECTIONS, {"types"}),
         ("segmentation.md", segment_tables.SECTIONS, {"segmentation"}),
+        ("noise.md", noise_tables.SECTIONS, {"noise"}),
+        ("pruning.md", prune_tables.SECTIONS, {"pruning", "pruned"}),
     ],
 )
 def test_the_tables_in_the_docs_are_written_from_the_results(page: str, sections: dict[str, Any], kinds: set[str]):

@@ -1,0 +1,65 @@
+"""The benchmarks of noise and pruning run, and their statistics are what they say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import noise  # noqa: E402
+import pruning  # noqa: E402
+
+
+def test_ranks_share_what_is_equal():
+    assert pruning.ranked(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3.5, 1.0, 3.5, 2.0]
+
+
+def test_rank_correlation_worked_by_hand():
+    assert pruning.correlation(np.array([1, 2, 3, 4]), np.array([1, 4, 9, 16])) == pytest.approx(1)
+    assert pruning.correlation(np.array([1, 2, 3, 4]), np.array([4, 3, 2, 1])) == pytest.approx(-1)
+    # Ranks 1 2 3 4 and 2 1 4 3: 1 − 6·4 / (4·15) = 0.6.
+    assert pruning.correlation(np.array([1, 2, 3, 4]), np.array([20, 10, 40, 30])) == pytest.approx(0.6)
+    assert pruning.correlation(np.ones(4), np.arange(4)) == 0
+    low, high = pruning.interval(np.arange(30.0), np.arange(30.0))
+    assert low == high == pytest.approx(1)
+
+
+def test_heads_are_ranked_and_removed_on_different_texts(tmp_path: Path):
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"text": f"Text {k}."}) + "\n" for k in range(12)), encoding="utf-8")
+    first, second = pruning.halves(None, str(texts), 3, 16)  # type: ignore[arg-type]
+    told = [[document.text for document in half] for half in (first, second)]
+    assert told == [["Text 0.", "Text 4.", "Text 8."], ["Text 2.", "Text 6.", "Text 10."]]
+
+
+def test_pruning_measures_every_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    texts = tmp_path / "texts.jsonl"
+    lines = [f"The {animal} met a raven. The raven flew away." for animal in ("cat", "dog", "fox", "owl")]
+    texts.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), encoding="utf-8")
+    made = tmp_path / "made.json"
+    few = ["--windows", "2", "--length", "16", "--draws", "2", "--steps", "2", "--device", "cpu"]
+    pruning.main(["--texts", str(texts), *few, "--json", str(made)])
+    result = json.loads(made.read_text(encoding="utf-8"))
+    held = result["models"]["minilm"]
+    assert (held["objective"], held["texts"], held["layers"], held["heads"]) == ("embedding distance", 2, 6, 12)
+    assert {"snr", "gradient", "ablation", "greedy", "norm", "signal power"} <= set(held["rankings"])
+    for each in held["rankings"].values():
+        for curve in each["curves"].values():
+            assert len(curve) == len(result["shares"])
+            assert curve[0] == pytest.approx(0, abs=1e-6)
+            assert curve[-1] > 0.01
+    assert -1 <= held["rankings"]["gradient"]["correlation"] <= 1
+    assert len(held["random"]) == 2
+    assert "random, best of all" in capsys.readouterr().out
+
+
+def test_noise_recovers_what_was_planted():
+    study = noise.planted_study(noise.windows_of(12), "sentence", {})
+    found = study.signal_to_noise().values[0]
+    np.testing.assert_allclose(found[:4], 10 * np.log10(1 + np.array(noise.RATIOS[:4])), atol=0.8)
