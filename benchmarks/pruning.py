@@ -1,7 +1,8 @@
 """Which heads can a model do without, and what tells them? Rankings of heads against what their removal really does.
 
+    make curves MODELS="FOLDER …" TEXTS=FILE
     python benchmarks/pruning.py --model FOLDER … --texts FILE [--windows 96] [--draws 10] [--json FILE]
-    python benchmarks/pruning.py --docs benchmarks/results/pruning-*.json
+    python benchmarks/pruning.py --docs benchmarks/results/prun*.json
 
 Heads are ranked on the first windows of every other document, and removed on those of the documents between, which no
 ranking has seen. For each ranking: the rank correlation of its scores with what silencing each head alone does to the
@@ -69,7 +70,7 @@ def candidates(model: Model, windows: Sequence[Window], study: Study, batch: int
     return {"signal power": power * (1 - noise), "noise power": power * noise}
 
 
-def halves(model: Model, texts: str, count: int, length: int) -> tuple[Any, Any]:
+def halves(texts: str | None, count: int) -> tuple[Any, Any]:
     """The documents heads are ranked on, and those they are removed on."""
     held = list(headscope.documents(texts))
     step = max(2, len(held) // (2 * count) * 2)  # all kinds of texts, which lie in the file one after the other
@@ -79,7 +80,7 @@ def halves(model: Model, texts: str, count: int, length: int) -> tuple[Any, Any]
 def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     model = headscope.load(name, objective=True, device=options.device)
     started = time.monotonic()
-    first, second = halves(model, options.texts, options.windows, options.length)
+    first, second = halves(options.texts, options.windows)
     ranking, removal = (
         read_windows(model, each, length=options.length, limit=None).windows for each in (first, second)
     )
@@ -134,7 +135,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--model", nargs="+", default=["minilm"])
-    made.add_argument("--texts", default=str(FILE))
+    made.add_argument("--texts", default=str(FILE) if FILE.is_file() else None, help="default: the bundled ones")
     made.add_argument("--windows", type=int, default=96, help="to rank on, and as many to remove on")
     made.add_argument("--length", type=int, default=128)
     made.add_argument("--draws", type=int, default=10, help="random orders")
@@ -157,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = "cuda" if torch.cuda.is_available() and options.device != "cpu" else "cpu"
     result = {
         "kind": "pruning",
-        "texts": Path(options.texts).name,
+        "texts": Path(options.texts).name if options.texts else "bundled texts",
         "shares": list(SHARES),
         "machine": machine(device),
         "models": models,

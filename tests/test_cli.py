@@ -48,7 +48,7 @@ def test_study_writes_the_whole_folder(headscope_command, corpus: Path, tmp_path
     names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert {"study.nc", "findings.md", "findings.json", "heads.csv", "report.html"} <= names
     figures = {Path(name).stem for name in names if name.startswith("figures/")}
-    assert len(figures) == 11
+    assert len(figures) == 12
     assert all({f"figures/{stem}.{kind}" for kind in ("png", "svg", "pdf")} <= names for stem in figures)
     assert not any(Path(name).name.startswith(".") for name in names)
     assert "the paper's claim" in ran.out
@@ -190,7 +190,7 @@ def test_a_real_interrupt_signal(tmp_path: Path):
     ]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdin is not None
-    line = json.dumps({"text": TEXT * 8}).encode() + b"\n"
+    line = json.dumps({"text": TEXT * 80}).encode() + b"\n"
     # A pipe holds 64 KiB: once far more than that is written, texts have been read and studied one by one.
     running.stdin.write(line * (160_000 // len(line)))
     running.stdin.flush()

@@ -18,7 +18,7 @@ from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
 from tests.hostile import ALL, ENTRIES, HEADS, LAYERS, NOTHING, PLATES, SVG, make_findings, make_study
-from tests.synthetic import study_of
+from tests.synthetic import random_study, study_of
 
 
 @pytest.fixture(scope="module")
@@ -204,3 +204,14 @@ def test_a_note_is_told_only_where_it_says_something():
     assert told == {"Kernel", "Products in TF32"}
     rows = dict(manifest_groups({"kernel_note": "not compiled: numba is not installed", "tf32": 1})[0][1])
     assert rows == {"Why this kernel": "not compiled: numba is not installed", "Products in TF32": "yes"}
+
+
+def test_signal_to_noise_has_a_map_where_it_was_measured() -> None:
+    made = random_study(texts=60)
+    page = report(made, [], [])
+    assert "signal-to-noise" in page
+    value = float(made.signal_to_noise()[2, 1])
+    shown = re.search(r"L2H1[^<]*?: (\S+) ± (\S+) dB", study_card(made))
+    assert shown is not None
+    assert float(shown[1].replace("−", "-")) == pytest.approx(value, abs=0.06)
+    assert "signal-to-noise" not in report(random_study(modality="image"), [], [])

@@ -89,8 +89,8 @@ def test_without_a_special_token_finding_2_says_so() -> None:
 
 
 def test_figures_of_words_are_not_drawn(study: Study) -> None:
-    assert {n for n, held in figures.DRAWINGS.items() if not held.can_draw(study)} == {"6a", "6b", "8"}
-    for number in ("6a", "6b", "8"):
+    assert {n for n, held in figures.DRAWINGS.items() if not held.can_draw(study)} == {"6a", "6b", "8", "noise"}
+    for number in ("6a", "6b", "8", "noise"):
         with pytest.raises(StudyError, match=f"figure {number} shows what only words"):
             figures.draw(study, number)
     drawn = figures.draw(study, "11b")

@@ -81,7 +81,7 @@ def heat_maps(study: Study) -> list[HeatMap]:
             study, name, *(table[column].to_numpy(np.float64).reshape(shape) for column in (name, f"{name}_error"))
         )
         for name in RATE_WORDS
-        if name in table and not (study.of_images and name in (*OF_WORDS, "signal_to_noise"))
+        if name in table and not (study.of_images and name in OF_WORDS)
     ]
 
 

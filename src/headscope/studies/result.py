@@ -166,7 +166,8 @@ class Study:
             rows[f"{name}_error"] = self.standard_error(name).values.ravel()
         if noise.measured(self.data):
             found, errors = self.jackknife(lambda study: study.signal_to_noise().values)
-            rows["signal_to_noise"], rows["signal_to_noise_error"] = found.ravel(), errors.ravel()
+            if np.isfinite(found).any():  # images, and studies without a sample, have none
+                rows["signal_to_noise"], rows["signal_to_noise_error"] = found.ravel(), errors.ravel()
         return pd.DataFrame(rows)
 
     # -- parts and sums -----------------------------------------------------------------------------------------------
