@@ -190,7 +190,7 @@ def test_a_real_interrupt_signal(tmp_path: Path):
     ]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdin is not None
-    line = json.dumps({"text": TEXT * 80}).encode() + b"\n"
+    line = json.dumps({"text": TEXT * 8}).encode() + b"\n"
     # A pipe holds 64 KiB: once far more than that is written, texts have been read and studied one by one.
     running.stdin.write(line * (160_000 // len(line)))
     running.stdin.flush()
