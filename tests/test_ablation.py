@@ -426,3 +426,9 @@ def test_ablate_opens_a_model_by_name(minilm: Model) -> None:
     assert found.manifest["weight_hash"] == minilm.weight_hash
     assert np.isnan(found.table()["error"]).all()
     assert (found.table()["change"] > 0).all()
+
+
+def test_an_ablation_is_no_study(tmp_path: Path):
+    path = ablate("minilm", TEXTS[:1], heads="L0H0", length=16).save(tmp_path)
+    with pytest.raises(StudyError, match="an ablation, not a study: open it with open_ablation"):
+        headscope.open_study(path)

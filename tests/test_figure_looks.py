@@ -12,6 +12,7 @@ from headscope import figures
 from headscope.errors import StudyError
 from headscope.studies.result import Study
 from tests.drawn import KINDS, NUMBERS, RATE_FIGURES, assert_legible, made
+from tests.synthetic import random_study
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +49,16 @@ def test_legible_for_all_heads_of_two_layers(twelve: Study, number: str) -> None
     assert_legible(figures.draw(twelve, number, layers=[10, 11], heads=range(12)))
 
 
-@pytest.mark.parametrize("number", ["11b", "values"])
+@pytest.mark.parametrize("number", ["11b", "values", "noise"])
 def test_legible_for_all_layers(twelve: Study, number: str) -> None:
     assert_legible(figures.draw(twelve, number, layers=range(12)))
+
+
+@pytest.mark.parametrize("shape", [(30, 9), (4, 3), (1, 2)])
+def test_signal_and_noise_is_legible_where_it_was_measured(shape: tuple[int, int]) -> None:
+    figure = figures.draw(random_study(layers=shape[0], heads=shape[1], texts=40), "noise")
+    assert_legible(figure)
+    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["signal-to-noise", "heads"]
 
 
 def test_illegible_figures_are_noticed(twelve: Study) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from headscope.studies.findings import Finding, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
 from headscope.studies.result import FILE, Study, open_study
 from headscope.studies.speaking import spoken
-from headscope.writing import write_whole
+from headscope.writing import check_folder, write_whole
 
 REPORT = "report.html"
 HEADS = "heads.csv"
@@ -28,14 +27,7 @@ PEEK = 2000
 
 def prepare(folder: Path, *, expected: dict[str, Any], overwrite: bool) -> None:
     """Make sure, before anything is computed, that a study can be written there and would not replace another one."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise StudyError(
-            f"{folder}: cannot write there: {error.strerror or error}. Choose another folder with --out"
-        ) from None
+    check_folder(folder, StudyError)
     if overwrite or not (folder / FILE).exists():
         return
     try:

@@ -1,11 +1,14 @@
-"""Files that are written whole or not at all: what was there stays until the new one is finished."""
+"""Files that are written whole or not at all: what was there stays until the new one is finished. And how they open."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import xarray as xr
 
 from headscope.errors import HeadscopeError
 
@@ -22,6 +25,26 @@ def replacing(path: Path, error: type[HeadscopeError]) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # where nothing could be written there is nothing to take away
             waiting.unlink()
+
+
+def check_folder(folder: Path, error: type[HeadscopeError]) -> None:
+    """Make a folder, and make sure that files can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as reason:
+        raise error(
+            f"{folder}: cannot write there: {reason.strerror or reason}. Choose another folder with --out"
+        ) from None
+
+
+def load_dataset(source: Path, error: type[HeadscopeError]) -> xr.Dataset:
+    """Open a netCDF file."""
+    try:
+        return xr.load_dataset(source, engine="h5netcdf")
+    except Exception as reason:  # h5netcdf and HDF5 raise what they like on files that are not theirs
+        raise error(f"{source}: not readable as netCDF: {reason}") from None
 
 
 def write_whole(path: Path, content: bytes, error: type[HeadscopeError]) -> Path:

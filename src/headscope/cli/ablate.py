@@ -14,14 +14,7 @@ if TYPE_CHECKING:
 
 
 def ablate(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TEXTS",
-            help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts. For a vision "
-            "model: images.",
-        ),
-    ] = None,
+    sources: options.Texts = None,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
     heads: Annotated[str | None, typer.Option(help="Only these heads: L0H1,L3H4-7. Default: all, in turn.")] = None,
@@ -30,16 +23,12 @@ def ablate(
     ] = "zero",
     out: Annotated[Path | None, typer.Option(help="Folder for ablation.nc and ablation.csv.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table to this file, too.")] = None,
-    field: Annotated[
-        str, typer.Option(help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
-    ] = "text",
-    format: Annotated[str, typer.Option(help="auto (by ending), text, lines, jsonl, csv, parquet, image.")] = "auto",
-    encoding: Annotated[str, typer.Option(help="Of text files.")] = "utf-8",
+    field: options.Field = "text",
+    format: options.Format = "auto",
+    encoding: options.Encoding = "utf-8",
     limit: Annotated[int, typer.Option(help="Read at most so many documents; each takes a run for every head.")] = 64,
     length: options.Length = 128,
-    windows: Annotated[
-        str, typer.Option(help="first: each document's first window; all: every window of it.")
-    ] = "first",
+    windows: options.Windows = "first",
     batch_size: Annotated[int | None, typer.Option(help="Texts at once.")] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",

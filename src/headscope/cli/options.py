@@ -16,6 +16,22 @@ DIFFERS = 3
 """`paper` made its check, and the pairs are not the published ones"""
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="A study's folder, or its study.nc.")]
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TEXTS",
+        help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts. For a vision "
+        "model: images.",
+    ),
+]
+Field = Annotated[
+    str, typer.Option("--field", help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
+]
+Format = Annotated[str, typer.Option("--format", help="auto (by ending), text, lines, jsonl, csv, parquet, image.")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Of text files.")]
+Windows = Annotated[
+    str, typer.Option("--windows", help="first: each document's first window; all: every window of it.")
+]
 ModelName = Annotated[str, typer.Option("--model", help="Hub name, folder, or `minilm`, the bundled model.")]
 Stack = Annotated[
     str | None,

@@ -39,9 +39,7 @@ def prune(
     ] = "auto",
     study: Annotated[Path | None, typer.Option(help="A study of this model to rank by, in place of TEXTS.")] = None,
     stack: options.Stack = None,
-    field: Annotated[
-        str, typer.Option(help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
-    ] = "text",
+    field: options.Field = "text",
     limit: Annotated[int, typer.Option(help="Read at most so many documents.")] = 64,
     length: options.Length = 128,
     seed: Annotated[int, typer.Option(help="Of --by random.")] = 0,

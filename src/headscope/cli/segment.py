@@ -37,7 +37,7 @@ def segment(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser (segments.html).")] = False,
     separator: Annotated[str, typer.Option(help="The line between segments.")] = "=" * 10,
     field: Annotated[str, typer.Option(help="Column or key that holds the text, in files of many documents.")] = "text",
-    encoding: Annotated[str, typer.Option(help="Of text files.")] = "utf-8",
+    encoding: options.Encoding = "utf-8",
     length: Annotated[int, typer.Option("--length", help="Tokens in a window of the fine level.")] = 128,
     tau: options.Tau = 0.3,
     device: options.Device = "auto",

@@ -18,27 +18,16 @@ if TYPE_CHECKING:
 
 
 def study(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TEXTS",
-            help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts. For a vision "
-            "model: images.",
-        ),
-    ] = None,
+    sources: options.Texts = None,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("study"),
-    field: Annotated[
-        str, typer.Option(help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
-    ] = "text",
-    format: Annotated[str, typer.Option(help="auto (by ending), text, lines, jsonl, csv, parquet, image.")] = "auto",
-    encoding: Annotated[str, typer.Option(help="Of text files.")] = "utf-8",
+    field: options.Field = "text",
+    format: options.Format = "auto",
+    encoding: options.Encoding = "utf-8",
     limit: Annotated[int | None, typer.Option(help="Read at most so many documents.")] = None,
     length: options.Length = 128,
-    windows: Annotated[
-        str, typer.Option(help="first: each document's first window; all: every window of it.")
-    ] = "first",
+    windows: options.Windows = "first",
     sentences: options.Sentences = "tokens",
     min_tokens: Annotated[int, typer.Option(help="Skip documents with fewer tokens, special ones aside.")] = 2,
     theta: options.Theta = 0.3,

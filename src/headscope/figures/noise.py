@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,6 +15,7 @@ from headscope.figures.style import (
     BLACK,
     DASHED,
     DOUBLE,
+    FONT,
     GREY,
     MAP,
     ORANGE,
@@ -27,6 +30,8 @@ from headscope.studies import noise
 from headscope.studies.result import Study
 from headscope.types import Floats
 
+LINE: dict[str, Any] = {"linewidth": 1.0, "marker": ".", "markersize": 2.5}
+"""marked, so that a single layer is seen"""
 SOURCES = {"equal tokens": VERMILION, "one sentence": SKY, "neighbours": ORANGE}
 
 
@@ -40,11 +45,26 @@ def signal_and_noise(study: Study, layers: Numbers = None, heads: Numbers = None
         table, spread, course, sources = figure.subplots(1, 4, width_ratios=widths)
         for axes in (table, spread, course, sources):
             plain_ticks(axes)
+        if not np.isfinite(ratios).any():
+            _nothing((table, spread, course, sources))
+            return figure
         _map(figure, table, chosen, ratios)
         _spread(spread, ratios)
         _course(course, chosen, ratios)
         _sources(sources, chosen, shares)
     return figure
+
+
+def _nothing(panels: tuple[Axes, ...]) -> None:
+    """No text was in the sample, or all were too short."""
+    for axes, name in zip(panels, ("signal-to-noise", "heads", "by layer", "what it is of"), strict=True):
+        heading(axes, name)
+        note(axes, "not measured")
+        axes.set_xticks([])
+        axes.set_yticks([])
+    panels[0].set_xlabel("head")
+    panels[0].set_ylabel("layer")
+    panels[1].set_xlabel("heads")
 
 
 def _map(figure: Figure, axes: Axes, study: Study, ratios: Floats) -> None:
@@ -56,18 +76,17 @@ def _map(figure: Figure, axes: Axes, study: Study, ratios: Floats) -> None:
     _numbered(axes, study.heads, "x")
     axes.set_xlabel("head")
     axes.set_ylabel("layer")
-    bar = figure.colorbar(image, ax=axes, fraction=0.06, pad=0.02)
+    bar = figure.colorbar(image, ax=axes, fraction=0.06, pad=0.02, aspect=20 if len(study.layers) <= 12 else 45)
     bar.outline.set_visible(False)
     plain_ticks(bar.ax)
 
 
 def _spread(axes: Axes, ratios: Floats) -> None:
     found = ratios[np.isfinite(ratios)]
-    heading(axes, "heads", f"median {np.median(found):.1f}" if found.size else "")
-    if not found.size:
-        note(axes, "not measured")
-        return
-    axes.hist(found, bins=min(20, max(5, found.size // 4)), orientation="horizontal", color=SKY)
+    heading(axes, "heads", f"median {np.median(found):.1f}")
+    edges = np.linspace(min(0.0, found.min()), max(1.0, found.max()), 21)
+    axes.hist(found, bins=edges.tolist(), orientation="horizontal", color=SKY)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.axhline(0, color=VERMILION, linewidth=1.0, linestyle=DASHED)
     axes.set_xlabel("heads")
     axes.set_ylabel("dB")
@@ -80,10 +99,9 @@ def _course(axes: Axes, study: Study, ratios: Floats) -> None:
         axes.plot(study.layers, column, ".", color=SKY, markersize=2.5, markeredgewidth=0)
     alive = np.isfinite(ratios).any(axis=1)
     places = np.array(study.layers)[alive]
-    axes.plot(places, np.nanmedian(ratios[alive], axis=1), color=BLACK, linewidth=1.0)
+    axes.plot(places, np.nanmedian(ratios[alive], axis=1), color=BLACK, **LINE)
     axes.axhline(0, color=VERMILION, linewidth=1.0, linestyle=DASHED)
-    axes.set_xlabel("layer")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    _layers(axes, study)
 
 
 def _sources(axes: Axes, study: Study, shares: Floats) -> None:
@@ -93,11 +111,16 @@ def _sources(axes: Axes, study: Study, shares: Floats) -> None:
         held = shares[..., k] * PERCENT
         alive = np.isfinite(held).any(axis=1)
         places = np.array(study.layers)[alive]
-        axes.plot(places, np.nanmedian(held[alive], axis=1), color=colour, linewidth=1.0, label=name)
+        axes.plot(places, np.nanmedian(held[alive], axis=1), color=colour, label=name, **LINE)
     axes.axhline(0, color=BLACK, linewidth=0.5)
+    _layers(axes, study)
+    axes.legend(frameon=False, fontsize=FONT, handlelength=1.2, labelspacing=0.2)
+
+
+def _layers(axes: Axes, study: Study) -> None:
     axes.set_xlabel("layer")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.legend(frameon=False, fontsize="small", handlelength=1.2, labelspacing=0.2)
+    axes.set_xlim(study.layers[0] - 0.5, study.layers[-1] + 0.5)
+    axes.set_xticks(study.layers[:: max(1, -(-len(study.layers) // 6))])
 
 
 def _numbered(axes: Axes, names: list[int], side: str) -> None:

@@ -24,7 +24,7 @@ from headscope.pruning.silencing import By
 from headscope.pruning.texts import LIMIT, Documents, Read, read_windows
 from headscope.studies.labels import shape_in_words
 from headscope.types import Floats
-from headscope.writing import replacing
+from headscope.writing import load_dataset, replacing
 
 FORMAT, KIND, FILE = 1, "ablation", "ablation.nc"
 JSON_ATTRIBUTES = ("documents_skipped", "versions")
@@ -224,10 +224,7 @@ def open_ablation(path: str | Path) -> Ablation:
     source = source / FILE if source.is_dir() else source
     if not source.is_file():
         raise StudyError(f"{source}: no ablation there")
-    try:
-        data = xr.load_dataset(source, engine="h5netcdf")
-    except Exception as error:  # h5netcdf and HDF5 raise what they like on files that are not theirs
-        raise StudyError(f"{source}: not readable as netCDF: {error}") from None
+    data = load_dataset(source, StudyError)
     if (data.attrs.get("kind"), data.attrs.get("format")) != (KIND, FORMAT):
         raise StudyError(f"{source}: not an ablation of headscope, of format {FORMAT}")
     return Ablation(data)

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 
 from headscope.errors import StudyError
 from headscope.pruning.ablation import FILE, Ablation
-from headscope.writing import write_whole
+from headscope.writing import check_folder, write_whole
 
 TABLE = "ablation.csv"
 
 
 def prepare(folder: Path, *, overwrite: bool) -> None:
     """Make sure, before anything is computed, that it can be written there and replaces nothing unasked."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise StudyError(
-            f"{folder}: cannot write there: {error.strerror or error}. Choose another folder with --out"
-        ) from None
+    check_folder(folder, StudyError)
     there = [name for name in (FILE, TABLE) if (folder / name).exists()]
     if there and not overwrite:
         raise StudyError(f"{folder / there[0]} is there already: choose another folder with --out, or say --overwrite")

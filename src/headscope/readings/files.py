@@ -15,7 +15,7 @@ import xarray as xr
 from headscope.errors import ReadingError
 from headscope.readings.dataset import FORMAT, KIND
 from headscope.readings.reading import Reading
-from headscope.writing import replacing, write_whole
+from headscope.writing import load_dataset, replacing, write_whole
 
 STRINGS = ("token", "text")
 COORDINATES = ("layer", "head", "position", "token_id", "special", "sentence", "word", "start", "end")
@@ -48,10 +48,7 @@ def open_reading(path: str | Path) -> Reading:
         raise ReadingError(f"{source}: a folder: a reading is one file")
     if not os.path.isfile(source):
         raise ReadingError(f"{source}: no such file")
-    try:
-        data = xr.load_dataset(source, engine="h5netcdf")
-    except Exception as error:  # h5netcdf and HDF5 raise what they like on files that are not theirs
-        raise ReadingError(f"{source}: not readable as netCDF: {error}") from None
+    data = load_dataset(source, ReadingError)
     if data.attrs.get("kind") != KIND:
         what = "a study: open it with open_study" if "theta" in data.attrs else "not a headscope reading"
         raise ReadingError(f"{source}: {what}")

@@ -17,10 +17,12 @@ from headscope.studies import noise
 from headscope.studies.labels import OF_WORDS, RATES, derived, of_images, ratio, shape_in_words
 from headscope.tally.quantities import BY_NAME
 from headscope.types import Floats
-from headscope.writing import replacing
+from headscope.writing import load_dataset, replacing
 
 FORMAT = 1
 FILE = "study.nc"
+OTHERS = {"reading": "a reading of one text", "ablation": "an ablation"}
+"""files of ours that are no studies"""
 JSON_ATTRIBUTES = ("documents_skipped", "excerpts", "timing", "versions")
 SETTINGS = (
     "model",
@@ -260,12 +262,11 @@ def open_study(path: str | Path) -> Study:
     source = source / FILE if source.is_dir() else source
     if not source.is_file():
         raise StudyError(f"{source}: no study there")
-    try:
-        data = xr.load_dataset(source, engine="h5netcdf")
-    except Exception as error:  # h5netcdf and HDF5 raise what they like on files that are not theirs
-        raise StudyError(f"{source}: not readable as netCDF: {error}") from None
+    data = load_dataset(source, StudyError)
     if data.attrs.get("kind", "study") != "study":
-        raise StudyError(f"{source}: a {data.attrs['kind']} of one text, not a study: open it with open_reading")
+        kind = str(data.attrs["kind"])
+        what = f"{OTHERS[kind]}, not a study: open it with open_{kind}" if kind in OTHERS else "not a study"
+        raise StudyError(f"{source}: {what}")
     if data.attrs.get("format") != FORMAT:
         raise StudyError(
             f"{source}: not a headscope study of format {FORMAT} (its format is {data.attrs.get('format', 'unknown')})"
