@@ -54,7 +54,7 @@ bench: $(VENV)/.installed-dev
 # The curves and tables of docs/pruning.md, anew for these models.
 MODELS ?= minilm
 curves: $(VENV)/.installed-dev
-	$(BIN)/python benchmarks/pruning.py --model $(MODELS) $(if $(TEXTS),--texts $(TEXTS)) --json benchmarks/results/pruning.json
+	$(BIN)/python benchmarks/pruning.py --model $(MODELS) $(if $(TEXTS),--texts $(TEXTS)) $(HOW) --json benchmarks/results/pruning.json
 	$(BIN)/python benchmarks/pruning.py --docs benchmarks/results/prun*.json
 
 clean:
