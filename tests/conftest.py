@@ -9,6 +9,8 @@ import shutil
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+from collections.abc import Iterator
+
 import pytest
 
 import headscope
@@ -35,3 +37,11 @@ def loaded_once(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         return minilm if name == "minilm" else real(name, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loading, "load", load)
+
+
+@pytest.fixture(scope="module")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache folder for all tests of a run: the bundled model's background takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield

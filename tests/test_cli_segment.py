@@ -6,7 +6,6 @@ import io
 import json
 import sys
 import webbrowser
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,15 +17,8 @@ from headscope.model.model import Model
 from tests import tiny
 from tests.test_segmentation import BANK, COOK, RAIN, TEXT
 
-pytestmark = pytest.mark.usefixtures("loaded_once")
+pytestmark = pytest.mark.usefixtures("shared_cache", "loaded_once")
 PLAIN = f"{RAIN.strip()}\n==========\n{BANK.strip()}\n==========\n{COOK}\n"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-        yield
 
 
 @pytest.fixture

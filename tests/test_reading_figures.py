@@ -3,132 +3,39 @@
 from __future__ import annotations
 
 import re
-import warnings
-import xml.etree.ElementTree as ElementTree
-from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LogNorm, to_hex
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
-from matplotlib.text import Text
 
-import headscope
 from headscope import figures
 from headscope.errors import ReadingError, StudyError
 from headscope.figures import text
-from headscope.figures.style import styled
-from headscope.model.model import Model
 from headscope.readings.reading import Reading
-from tests.drawn import assert_legible, image, made, panels, shown_texts
-
-NUMBERS = ["4", "5", "9", "12"]
-WORDS = ["airport", "policing", "in", "the", "united", "kingdom", "has", "taken", "many", ","]
-HOSTILE = [
-    *(
-        "$x_1$",
-        "$",
-        "a_b^{c}",
-        "\\alpha",
-        "\\",
-        "%s",
-        "{x}",
-        "\n",
-        "a\nb\tc",
-        "\x00",
-        "\x1b[31m",
-        "\u202eevil",
-        "\u2028x",
-    ),
-    *("", " ", "\xa0", "\ud800", "\ufffe", "😀", "👩‍👩‍👧", "中文", "नमस्ते", "שלום", "سلام", "e\u0301" * 3, "a" * 3000),
-    *("<script>alert(1)</script>", "&amp;", "]]>", "'\"", "__init__"),
-]
+from tests.drawn import assert_legible, image, made, panels
+from tests.reading_figures import (
+    NUMBERS,
+    drawn_by_default,
+    listed,
+    marks,
+    of_twelve,
+    reading_of,
+    running,
+    sheet,
+    tables,
+    tokens_of,
+)
 
 
-def reading_of(
-    tokens: list[str], layers: int = 2, heads: int = 3, *, seed: int = 5, attention: bool = True, width: int = 4
-) -> Reading:
-    """Random outputs and maps; every seventh token draws much attention, other ones in other layers."""
-    random = np.random.default_rng(seed)
-    n = len(tokens)
-    maps = random.random((layers, heads, n, n)) ** 4
-    for layer in range(layers):
-        maps[layer, ..., (layers - 1 - layer) % min(7, n) :: 7] += 3
-    maps /= maps.sum(axis=-1, keepdims=True)
-    outputs = random.normal(size=(layers, n, heads, width))
-    return Reading.from_arrays(tokens, outputs, maps if attention else None)
-
-
-def tokens_of(n: int) -> list[str]:
-    """Tokens of which many are equal, and many are not."""
-    return [WORDS[k % len(WORDS)] if k % 3 else f"word{k}" for k in range(n)]
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def twelve() -> Reading:
-    return reading_of(tokens_of(40), 12, 12, width=8)
+    return of_twelve()
 
 
-@pytest.fixture(scope="module")
-def drawn(twelve: Reading) -> dict[str, Figure]:
-    """Every figure as it is by default; tests look at these and leave them as they are."""
-    return figures.draw_all(twelve)
-
-
-# -- looking into a figure
-
-
-def sheet(figure: Figure) -> Axes:
-    """Where tokens are written: the axes without an axis."""
-    (found,) = [axes for axes in figure.axes if not axes.axison]
-    return found
-
-
-def marks(figure: Figure, kind: str = "token") -> dict[int, tuple[str, str, float]]:
-    """The marked tokens: by position, their colour, line style and width."""
-    return {
-        int(str(patch.get_label()).split()[1]): (
-            to_hex(patch.get_facecolor()),
-            str(patch.get_linestyle()),
-            patch.get_linewidth(),
-        )
-        for patch in sheet(figure).patches
-        if isinstance(patch, FancyBboxPatch) and re.fullmatch(rf"{kind} \d+", str(patch.get_label()))
-    }
-
-
-def tables(figure: Figure) -> dict[str, tuple[list[list[str]], str]]:
-    """The tables of pairs: the cells of their rows, and what stands under each."""
-    texts = sorted(sheet(figure).texts, key=lambda one: (one.get_position()[1], one.get_position()[0]))
-    names = [one for one in texts if re.fullmatch(r"L\d+H\d+", one.get_text())]
-    found = {}
-    for name in names:
-        left, top = name.get_position()
-        right = min((x for x, y in (other.get_position() for other in names) if y == top and x > left), default=1e9)
-        below = [one for one in texts if left <= one.get_position()[0] < right - 1 and one.get_position()[1] > top]
-        end = next(k for k, one in enumerate(below) if re.search("pairs?$", one.get_text()))
-        lines: dict[float, list[str]] = {}
-        for one in below[:end]:
-            lines.setdefault(one.get_position()[1], []).append(one.get_text())
-        head, *rows = lines.values()
-        assert head == ["Token_i", "Token_j", "Index_i", "Index_j"]
-        found[name.get_text()] = rows, below[end].get_text()
-    return found
-
-
-def running(figure: Figure) -> list[str]:
-    """The tokens of the running text, in order."""
-    return [one.get_text() for one in sheet(figure).texts if one.get_fontsize() == 7.5]
-
-
-def listed(figure: Figure) -> dict[int, str]:
-    """The tokens of the list, by their numbers."""
-    texts = [one.get_text() for one in sheet(figure).texts]
-    return {int(number[:-1]): word for number, word in pairwise(texts) if re.fullmatch(r"\d+:", number)}
+@pytest.fixture
+def drawn() -> dict[str, Figure]:
+    return drawn_by_default()
 
 
 # -- the catalogue
@@ -423,163 +330,3 @@ def test_no_similarity_above_nothing() -> None:
         assert "C / max |C|, none above 0" in labels
         assert tables(everything["9"]) == {"L0H0": ([], "no pairs")}
         assert marks(everything["9"]) == {}
-
-
-# -- every reading
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize(
-    "reading",
-    [
-        reading_of(["yes", "no"], 1, 1),
-        reading_of(tokens_of(40), 1, 1),
-        reading_of([f"{'long' * 9}{k}" for k in range(150)], 3, 3),
-        reading_of(HOSTILE),
-    ],
-    ids=["two tokens", "one head", "long tokens", "hostile tokens"],
-)
-def test_legible_and_without_warnings(number: str, reading: Reading) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure = figures.draw(reading, number)
-        assert_legible(figure)
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_512_tokens_are_legible(number: str) -> None:
-    figure = figures.draw(reading_of(tokens_of(512), 3, 3), number)
-    assert max(figure.get_size_inches()) <= 9
-    with styled():
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        texts = shown_texts(figure)
-        boxes = np.array([one.get_window_extent(canvas.get_renderer()).extents for one in texts])
-    assert min(one.get_fontsize() for one in texts) >= 6
-    assert boxes[:, :2].min() >= -1
-    assert (boxes[:, 2:].max(axis=0) <= np.array([figure.bbox.width, figure.bbox.height]) + 1).all()
-    lows, highs = np.maximum(boxes[:, None, :2], boxes[:, :2]), np.minimum(boxes[:, None, 2:], boxes[:, 2:])
-    overlapping = ((highs - lows) > 1).all(axis=-1) & ~np.eye(len(boxes), dtype=bool)
-    assert not [(texts[a], texts[b]) for a, b in np.argwhere(overlapping)]
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_legible_by_default(drawn: dict[str, Figure], number: str) -> None:
-    assert_legible(drawn[number])
-
-
-@pytest.mark.parametrize(
-    ("number", "layers", "heads"),
-    [("4", 3, range(12)), ("4", range(6), [0, 1]), ("9", [1, 2], [0, 1]), ("12", range(12), 1)],
-)
-def test_legible_as_asked_for(twelve: Reading, number: str, layers: object, heads: object) -> None:
-    assert_legible(figures.draw(twelve, number, layers=layers, heads=heads))  # type: ignore[arg-type]
-
-
-def test_the_bundled_model(minilm: Model) -> None:
-    reading = headscope.read(minilm, headscope.examples()["airport-policing"])
-    everything = figures.draw_all(reading)
-    assert list(everything) == NUMBERS
-    for figure in everything.values():
-        assert_legible(figure)
-    assert listed(everything["4"])[127] == "[SEP]"
-    rows, words = tables(everything["9"])["L5H7"]
-    assert words == f"20 strongest of {len(reading.pairs(5, 7))} pairs"
-    assert ["airports", "airport", "29", "109"] in rows
-    assert running(everything["9"])[:3] == ["[CLS]", "airport", "policing"]
-    np.testing.assert_array_equal(image(panels(everything["4"])["L3"]), reading.attention_map(3, "sum").values)
-
-
-# -- text and files
-
-
-def test_hostile_tokens_are_written_as_text(tmp_path: Path) -> None:
-    reading = reading_of(HOSTILE, 1, 2)
-    for number in ("4", "9"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            figure = figures.draw(reading, number)
-            figures.save(figure, tmp_path, number)
-        svg = (tmp_path / f"{number}.svg").read_text(encoding="utf-8")
-        words = [
-            "".join(element.itertext())
-            for element in ElementTree.fromstring(svg).iter()
-            if element.tag.endswith("text")
-        ]
-        for token in ("$x_1$", "a_b^{c}", "\\alpha", "<script>alert(1)</script>", "&amp;", "]]>", "שלום", "__init__"):
-            assert token in words, (number, token)
-        assert "<script" not in svg
-        assert "U+4E2D U+6587" in words
-        assert all(isinstance(one, Text) and not one.get_parse_math() for one in sheet(figure).texts)
-
-
-@pytest.mark.parametrize(
-    ("token", "shown"),
-    [
-        ("plain", "plain"),
-        ("two words", "two words"),
-        ("", "empty token"),
-        ("\n", "U+000A"),
-        (" \xa0", "U+0020 U+00A0"),
-        ("a\nb", "a�b"),
-        ("\u202eevil", "�evil"),
-        ("\ud800", "U+D800"),
-        ("x中", "x U+4E2D"),
-        ("😀", "😀"),
-        ("Ġthe", "Ġthe"),
-    ],
-)
-def test_drawable(token: str, shown: str) -> None:
-    assert text.drawable(token) == shown
-
-
-def test_every_drawable_character_is_in_the_font() -> None:
-    everything = "".join(map(chr, range(0x110000)))
-    shown = text.drawable(everything)
-    assert {ord(character) for character in shown} <= text._characters()
-    assert not set(shown) & set("\n\r\t\x00\x7f\x85\u2028\u202e\u200b")
-
-
-def test_widths_are_those_drawn(drawn: dict[str, Figure]) -> None:
-    figure = figures.draw(reading_of(["responsibility", "##bular"], 1, 1), "9")
-    assert_legible(figure)  # draws it
-    for one in sheet(figure).texts:
-        if one.get_text() in ("responsibility", "##bular"):
-            drawn_width = one.get_window_extent().width / figure.dpi * 72
-            assert drawn_width == pytest.approx(text.width(one.get_text(), one.get_fontsize()), rel=0.05)
-
-
-def test_clipped() -> None:
-    assert text.clipped("short", 100) == "short"
-    for room in (5.0, 20.0, 40.0):
-        cut = text.clipped("responsibility", room)
-        assert cut.endswith("…")
-        assert text.width(cut) <= max(room, text.width("…"))
-    assert text.clipped("responsibility", text.width("responsibility")) == "responsibility"
-
-
-def test_flow_breaks_lines_between_words_and_nowhere_else() -> None:
-    words = ["aaa", "bbb", "##b", "##b", "c"]
-    belongs = [0, 1, 1, 1, 2]
-    room = text.width("bbb##b##b", 10) + 2
-    placed = text.flow(words, belongs, [0.0] * 5, room, 10)
-    assert [one.row for one in placed] == [0, 1, 1, 1, 2]
-    assert [one.left for one in placed][::4] == [0, 0]
-    assert placed[1].left < placed[2].left < placed[3].left
-    narrow = text.flow(words, belongs, [0.0] * 5, text.width("bbb", 10) + 1, 10)
-    assert [one.row for one in narrow] == [0, 1, 2, 3, 4]
-    assert all(one.left + one.width <= text.width("bbb", 10) + 1 for one in narrow)
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_the_same_reading_gives_the_same_bytes(number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = figures.save(figures.draw(reading_of(tokens_of(20)), number), tmp_path, "first")
-    monkeypatch.setattr("time.time", lambda: 2e9)
-    again = figures.save(figures.draw(reading_of(tokens_of(20)), number), tmp_path, "again")
-    for one, other in zip(first, again, strict=True):
-        assert one.read_bytes() == other.read_bytes(), one.suffix
-
-
-def test_words_stay_text_in_svg(drawn: dict[str, Figure]) -> None:
-    for number, words in {"4": ">policing<", "5": ">query position<", "9": ">Token_i<", "12": ">C / max(C)<"}.items():
-        assert words in figures.svg(drawn[number])

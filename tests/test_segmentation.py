@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +24,8 @@ from headscope.segmentation.vectors import head_means
 from tests import tiny
 from tests.tokenizing import KINDS
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 RAIN = (
     "Rain fell on the hills all morning. Dark clouds hid the sun for hours. The storm brought thunder and lightning. "
     "Meteorologists expect more showers tomorrow. Strong winds will blow from the west. "
@@ -39,14 +41,6 @@ COOK = (
 )
 TEXT = RAIN + BANK + COOK
 TINY = "The owl sat, the cat ran. A dog hid! The sun set? The moon rose, the day was done. The end came"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One folder for all tests of a run: the bundled model's background takes seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-        yield
 
 
 @pytest.fixture

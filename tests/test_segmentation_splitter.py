@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -16,6 +15,8 @@ from headscope.model.model import Model
 from headscope.segmentation import splitter as splitters
 from headscope.segmentation.splitter import Chunk
 from tests.test_segmentation import BANK, COOK, RAIN, TEXT
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
 @dataclass
@@ -37,13 +38,6 @@ class Node:
 @dataclass
 class Page(Document):
     """A class of one's own."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-        yield
 
 
 @pytest.fixture(scope="module")

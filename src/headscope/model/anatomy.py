@@ -181,7 +181,7 @@ def _heads_said(network: Any, module: torch.nn.Module) -> int | None:
 
 def _layers(name: str, network: Any, own: list[Call]) -> tuple[tuple[int, ...], int]:
     """The layers' numbers, and how many layers there are in all."""
-    places = _places(network, own)
+    places = places_of(network, own)
     if places is None:
         # One module serves several layers (ALBERT): there is no other number than the order of their calls.
         said = getattr(network.config.get_text_config(), "num_hidden_layers", None)
@@ -197,7 +197,7 @@ def _layers(name: str, network: Any, own: list[Call]) -> tuple[tuple[int, ...], 
     return numbers, len(layers)
 
 
-def _places(network: Any, own: list[Call]) -> tuple[str, tuple[int, ...]] | None:
+def places_of(network: Any, own: list[Call]) -> tuple[str, tuple[int, ...]] | None:
     """The list of layers these modules stand in, and their places there; None if they do not stand in order."""
     paths: dict[int, list[str]] = {}
     for path, module in network.named_modules(remove_duplicate=False):

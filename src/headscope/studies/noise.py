@@ -60,14 +60,16 @@ def apart(data: xr.Dataset, *, shuffled: bool = False) -> xr.DataArray:
 def shares(data: xr.Dataset) -> xr.DataArray:
     """By what share outputs are nearer to each other than those of unrelated tokens where tokens are equal, where they
     are of one sentence, and where they are neighbours besides: over layers, heads and `source`."""
-    found = apart(data)
-    kind = {str(name): found.sel(kind=name, drop=True) for name in found["kind"].values}
+    kind = _by_kind(apart(data))
     alone = kind["unrelated"].where(kind["unrelated"] > 0)
     same = kind["same sentence"].where(kind["same sentence"] > 0)
     made = [1 - kind["equal"] / alone, 1 - kind["same sentence"] / alone, 1 - kind["neighbours"] / same]
-    return xr.concat(made, xr.Variable("source", ["equal tokens", "one sentence", "neighbours"])).transpose(
-        ..., "source"
-    )
+    sources = xr.Variable("source", ["equal tokens", "one sentence", "neighbours"])
+    return xr.concat(made, sources).transpose(..., "source")
+
+
+def _by_kind(found: xr.DataArray) -> dict[str, xr.DataArray]:
+    return {str(name): found.sel(kind=name, drop=True) for name in found["kind"].values}
 
 
 def _structure(data: xr.Dataset) -> xr.DataArray:
@@ -77,7 +79,7 @@ def _structure(data: xr.Dataset) -> xr.DataArray:
 
 def _noise_share(found: xr.DataArray) -> xr.DataArray:
     """What is left of the distance where all is shared: the token, the sentence, and the neighbourhood."""
-    kind = {str(name): found.sel(kind=name, drop=True) for name in found["kind"].values}
+    kind = _by_kind(found)
     shared = ratio(kind["equal in a sentence"], kind["unrelated"])
     return shared * ratio(kind["neighbours"], kind["same sentence"])
 
