@@ -25,7 +25,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install -q -c constraints.txt -e '.[datasets]' pytest pytest-xdist hypothesis ruff mypy pandas-stubs playwright \
+	$(PIP) install -q -c constraints.txt -e '.[datasets,ray]' pytest pytest-xdist hypothesis ruff mypy pandas-stubs playwright \
 		"triton; sys_platform == 'linux'"
 	touch $@
 

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from matplotlib.figure import Figure
 
 from headscope import cli, output
-from headscope.figures import draw
+
+TEXT = (
+    "The Harlow lamp is a lantern made in Harlow. Harlow made lamps for ships, and the lamps burned oil. "
+    'In 1890 a lamp from Harlow cost 3.5 shillings; Dr. Moss, who sold lamps, called it "the best lamp afloat". '
+)
+HOSTILE = '<script>alert(1)</script> "><img src=x onerror=alert(2)>'
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Four short documents."""
+    path = tmp_path / "corpus.jsonl"
+    rows = [{"title": f"t{k}", "text": f"{HOSTILE} {TEXT} Lamp number {k} hung in the tower."} for k in range(4)]
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
 
 
 @pytest.fixture
 def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing all eleven figures takes most of a small study's time; where they do not matter, one will do."""
-    monkeypatch.setattr(output, "draw_all", lambda study: {"11b": draw(study, "11b")})
+    """Drawing all figures takes most of a small study's time; where they do not matter, a blank one will do."""
+    monkeypatch.setattr(output, "draw_all", lambda study: {"11b": Figure(figsize=(1, 1))})
 
 
 class Ran(SimpleNamespace):

@@ -17,9 +17,20 @@ import headscope
 from headscope.model import loading
 from headscope.model.model import Model
 from tests.browser import chromium, page_opener
-from tests.commanding import headscope_command, one_figure
+from tests.commanding import corpus, headscope_command, one_figure
+from tests.cutting import small_portions
+from tests.opening import opened_once
 
-__all__ = ["chromium", "headscope_command", "minilm", "one_figure", "page_opener"]
+__all__ = [
+    "chromium",
+    "corpus",
+    "headscope_command",
+    "minilm",
+    "one_figure",
+    "opened_once",
+    "page_opener",
+    "small_portions",
+]
 
 
 @pytest.fixture(scope="session")

@@ -148,7 +148,7 @@ def test_damaged_parquet_after_good_documents(tmp_path: Path):
 
 def test_parquet_strings_that_are_no_utf8(tmp_path: Path):
     pq.write_table(pa.table({"text": NO_UTF8}), tmp_path / "a.parquet")
-    assert "a.parquet: not readable as Parquet" in error_of(lambda: documents(tmp_path / "a.parquet"))
+    assert "a.parquet, row 1: not readable as Parquet" in error_of(lambda: documents(tmp_path / "a.parquet"))
     pq.write_table(pa.table({"text": [b"bytes"]}), tmp_path / "b.parquet")
     assert "field 'text' holds bytes" in error_of(lambda: documents(tmp_path / "b.parquet"))
 

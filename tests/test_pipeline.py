@@ -21,17 +21,17 @@ from transformers import PreTrainedTokenizerFast
 
 import headscope
 from headscope.corpus.bundled import openings
-from headscope.corpus.documents import as_corpus
+from headscope.corpus.documents import Corpus, as_corpus
 from headscope.corpus.formats import Document
 from headscope.corpus.windows import Cut, Window
 from headscope.model import openings as model_openings
 from headscope.model.model import Model
 from headscope.model.openings import opening, suffice
 from headscope.model.tokens import ModelTokens
-from headscope.studies import texts as pipeline
 from headscope.studies.ahead import Ahead
+from headscope.studies.events import Event, Load
 from headscope.studies.memory import Room, fitting, ran_out
-from headscope.studies.texts import Load, Texts
+from headscope.studies.texts import Texts
 from headscope.studies.undisturbed import undisturbed
 from headscope.tally.vectorized import VectorizedTallier
 from tests import tiny
@@ -71,10 +71,14 @@ def hash_of(texts: list[str]) -> int:
 
 
 def take(texts: Texts, taken: list[Window], *, ahead: bool) -> None:
-    with texts.loads(ahead=ahead) as loads:
-        for load in loads:
-            taken += load.batch.windows
-            texts.count(load)
+    with texts.loads(ahead=ahead) as events:
+        for event in events:
+            taken += event.batch.windows if isinstance(event, Load) else []
+            texts.count(event)
+
+
+def loads_of(events: Iterator[Event]) -> Iterator[Load]:
+    return (event for event in events if isinstance(event, Load))
 
 
 # The same windows
@@ -87,11 +91,12 @@ def test_many_documents_at_once_give_the_windows_of_each_alone(minilm: Model, cu
     corpus = as_corpus(texts)
     alone = [minilm.windows(document, cut) for document in corpus]
     expected = [fields(window) for windows in alone if isinstance(windows, list) for window in windows]
-    straight = Texts(corpus, minilm, cut, size)
-    assert [fields(text.window) for text in straight._texts()] == expected
+    straight = Texts(corpus, minilm, cut, 1, by_length=False)
+    with straight.loads(ahead=False) as events:
+        assert [fields(window) for load in loads_of(events) for window in load.batch.windows] == expected
     ahead = Texts(corpus, minilm, cut, size)
-    with ahead.loads(ahead=True) as loads:
-        made = [load for load in loads if not ahead.count(load)]
+    with ahead.loads(ahead=True) as events:
+        made = list(loads_of(event for event in events if not ahead.count(event)))
     assert sorted(map(repr, (fields(w) for load in made for w in load.batch.windows))) == sorted(map(repr, expected))
     assert ahead.account.read == len(texts)
     assert ahead.account.content == hash_of([document.text for document in corpus])
@@ -225,7 +230,7 @@ def test_an_error_of_the_corpus_comes_after_all_before_it(small: Model, error: B
             yield Document(f"text {k} of the cat" if k != 5 else "", f"text {k}")
         raise error
 
-    texts = Texts(pipeline.Corpus("broken", broken), small, Cut(), 4)
+    texts = Texts(Corpus.of("broken", broken), small, Cut(), 4)
     taken: list[Window] = []
     with pytest.raises(type(error)) as caught:
         take(texts, taken, ahead=True)
@@ -304,11 +309,11 @@ def test_a_thread_that_hangs_outside_is_not_waited_for(small: Model):
         hangs.set()
         wake.wait(60)
 
-    texts = Texts(pipeline.Corpus("slow", slow), small, Cut(), 1)
+    texts = Texts(Corpus.of("slow", slow), small, Cut(), 1)
     started = time.monotonic()
-    with texts.loads(ahead=True) as loads:
+    with texts.loads(ahead=True) as events:
         for _ in range(31):
-            next(loads)
+            next(events)
         assert hangs.wait(20)
     assert time.monotonic() - started < 20
     assert len(threads()) == 1
@@ -386,11 +391,11 @@ def test_a_study_that_stops_speaks_only_of_what_it_counted(small: Model):
 
 def test_a_document_counts_with_its_first_window(small: Model):
     texts = Texts(as_corpus(["", "the cat sat. " * 20, "a owl " * 20]), small, Cut(length=16, windows="all"), 2)
-    with texts.loads(ahead=True) as loads:
-        texts.count(next(loads))
+    with texts.loads(ahead=True) as events:
+        texts.count(next(events))
         assert (texts.account.read, texts.account.skipped["empty"]) == (2, 1)
-        for load in loads:
-            texts.count(load)
+        for event in events:
+            texts.count(event)
     assert texts.account.read == 3
 
 
@@ -459,15 +464,15 @@ def test_the_batch_size_is_a_power_of_two_within_bounds(small: Model):
     sizes = [fitting(free * 2**30, 16, 512, 4096) for free in (4, 8, 16, 32, 64, 128)]
     assert sizes == sorted(sizes)
     assert all(size & (size - 1) == 0 for size in sizes)
-    assert Room.of(small, 128).size == 32
+    assert Room.of(small, 128).size == 16
     assert Room.of(small, 16_000).size == 1
     assert Room.of(small, 128, 7).size == 7
 
 
 def test_parts_of_a_load_keep_what_belongs_to_each_text(small: Model):
     texts = Texts(as_corpus([f"text {k}" + " cat" * k for k in range(5)]), small, Cut(), 5)
-    with texts.loads(ahead=False) as loads:
-        (load,) = loads
+    with texts.loads(ahead=False) as events:
+        (load,) = loads_of(events)
     parts = load.parts(2)
     assert [len(part.batch) for part in parts] == [2, 2, 1]
     assert [w for part in parts for w in part.batch.windows] == load.batch.windows
@@ -589,8 +594,8 @@ def test_real_texts_come_out_in_the_same_order(minilm: Model):
     order = []
     for _ in range(2):
         made = Texts(as_corpus(texts), minilm, Cut(), 4)
-        with made.loads(ahead=True) as loads:
-            order.append([[window.digest for window in load.batch.windows] for load in loads])
+        with made.loads(ahead=True) as events:
+            order.append([[window.digest for window in load.batch.windows] for load in loads_of(events)])
     assert order[0] == order[1]
     assert [len(batch) for batch in order[0]] == [4] * 10
     assert np.unique([digest for batch in order[0] for digest in batch]).size == 40

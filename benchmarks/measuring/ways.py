@@ -123,8 +123,8 @@ def headscope_way(kernel: str, sample: float) -> Callable[[Job], Run]:
         crew = crew_of(job, kernel, sample)
 
         def run() -> None:
-            for batch in job.batches:
-                crew.observe(job.model, batch)
+            for k in range(0, len(job.batches), crew.size):
+                crew.observe(job.model, job.batches[k : k + crew.size])
                 crew.end()
 
         return run

@@ -27,6 +27,10 @@ class StudyError(HeadscopeError):
     """A study cannot be made, opened, merged or written."""
 
 
+class Changed(StudyError):
+    """A study cannot be continued, because something it depends on is not what it was when it began."""
+
+
 class ReadingError(HeadscopeError):
     """A text cannot be read into matrices, or a reading cannot be opened, shown or written."""
 

@@ -13,6 +13,9 @@ import torch
 
 from headscope.model.model import Model
 
+TRUSTED = {"trust_remote_code": "code that comes with the model", "allow_pickle": "pickled weights"}
+"""What is opened or run only where it is asked for by name."""
+
 
 def of_model(model: Model) -> dict[str, Any]:
     """Which model, and in which numbers."""
@@ -35,6 +38,7 @@ def of_model(model: Model) -> dict[str, Any]:
         "verified": int(model.anatomy.verified),
         "dtype": model.dtype,
         "device": _device_name(model.device),
+        "trusted": ", ".join(words for name, words in TRUSTED.items() if (model.origin or {}).get(name)) or "nothing",
     }
 
 

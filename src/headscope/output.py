@@ -11,6 +11,7 @@ from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, drawings, sa
 from headscope.page.report import Plate, report
 from headscope.readings.files import is_reading, open_reading
 from headscope.readings.reading import Reading
+from headscope.studies import checkpoint
 from headscope.studies.characters import characters
 from headscope.studies.findings import Finding, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
@@ -19,16 +20,25 @@ from headscope.studies.speaking import spoken
 from headscope.writing import check_folder, write_whole
 
 REPORT = "report.html"
+CHECKPOINTS = checkpoint.FOLDER
 HEADS = "heads.csv"
 GENERATOR = b'<meta name="generator" content="headscope">'
 """what every page of ours says of itself, within its first bytes"""
 PEEK = 2000
 
 
-def prepare(folder: Path, *, expected: dict[str, Any], overwrite: bool) -> None:
-    """Make sure, before anything is computed, that a study can be written there and would not replace another one."""
+def check(folder: Path) -> None:
+    """Make sure that a study can be written there."""
     check_folder(folder, StudyError)
-    if overwrite or not (folder / FILE).exists():
+
+
+def prepare(folder: Path, *, expected: dict[str, Any], overwrite: bool) -> None:
+    """Make sure, before anything is computed, that a study would not replace another one."""
+    check(folder)
+    if overwrite:
+        finish(folder)
+        return
+    if not (folder / FILE).exists():
         return
     try:
         there = open_study(folder).manifest
@@ -42,6 +52,38 @@ def prepare(folder: Path, *, expected: dict[str, Any], overwrite: bool) -> None:
             f"{folder} holds another study, which differs in {'; '.join(differing)}. "
             "Choose another folder with --out, or replace it with --overwrite"
         )
+
+
+def refuse_other(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that holds a study, finished or not."""
+    if not overwrite and ((folder / FILE).exists() or unfinished(folder)):
+        raise StudyError(
+            f"{folder} holds a study already. Choose another folder with --out, or replace it with --overwrite"
+        )
+    finish(folder)
+
+
+def merge(sources: Sequence[Path]) -> Study:
+    """Studies as one, opened one after the other."""
+    if len(sources) < 2:
+        raise StudyError("merging takes two studies at least")
+    made = open_study(sources[0])
+    for source in sources[1:]:
+        try:
+            made = made.merge(open_study(source))
+        except StudyError as error:
+            raise StudyError(f"{source}: {error}") from None
+    return made
+
+
+def finish(folder: Path) -> None:
+    """The study there is finished, or given up: its checkpoints go."""
+    checkpoint.Checkpoints(folder / CHECKPOINTS, {}).clear()
+
+
+def unfinished(folder: Path) -> bool:
+    """Whether there is a study that can be continued."""
+    return (folder / CHECKPOINTS / checkpoint.LAST).exists()
 
 
 def keeps_more(folder: Path, study: Study) -> bool:

@@ -110,7 +110,7 @@ class _Speed(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         texts, started = task.fields.get("texts", 0), task.fields["started"]
-        rate = texts / max(time.monotonic() - started, 1e-9)
+        rate = (texts - task.fields["before"]) / max(time.monotonic() - started, 1e-9)
         return Text(f"{texts:,} {task.fields['unit']}, {rate:,.1f}/s")
 
 
@@ -118,9 +118,10 @@ class _Remaining(ProgressColumn):
     """Time left, where the number of documents is known."""
 
     def render(self, task: Task) -> Text:
-        if task.total is None or not task.completed:
+        now = task.completed - task.fields["documents_before"]
+        if task.total is None or not now:
             return Text("")
-        seconds = int((time.monotonic() - task.fields["started"]) * (task.total - task.completed) / task.completed)
+        seconds = int((time.monotonic() - task.fields["started"]) * (task.total - task.completed) / now)
         return Text(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left")
 
 
@@ -129,11 +130,19 @@ class Meter:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task = progress.add_task("studying", total=None, texts=0, unit="texts", started=time.monotonic())
+        self._task = progress.add_task(
+            "studying", total=None, texts=0, before=0, documents_before=0, unit="texts", started=time.monotonic()
+        )
 
     def __call__(self, done: Done) -> None:
         self._progress.update(
-            self._task, total=done.expected, completed=done.documents, texts=done.texts, unit=done.unit
+            self._task,
+            total=done.expected,
+            completed=done.documents,
+            texts=done.texts,
+            before=done.texts_before,
+            documents_before=done.documents_before,
+            unit=done.unit,
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import xarray as xr
 
+from headscope.declared import Refused, check_file
 from headscope.errors import HeadscopeError
 
 
@@ -42,7 +43,11 @@ def check_folder(folder: Path, error: type[HeadscopeError]) -> None:
 def load_dataset(source: Path, error: type[HeadscopeError]) -> xr.Dataset:
     """Open a netCDF file."""
     try:
-        return xr.load_dataset(source, engine="h5netcdf")
+        check_file(source)
+        # No file of ours holds times: units that say so are not asked for a calendar.
+        return xr.load_dataset(source, engine="h5netcdf", decode_times=False)
+    except Refused as reason:
+        raise error(f"{source}: not a file that headscope wrote: {reason}") from None
     except Exception as reason:  # h5netcdf and HDF5 raise what they like on files that are not theirs
         raise error(f"{source}: not readable as netCDF: {reason}") from None
 

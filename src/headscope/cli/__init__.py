@@ -1,7 +1,7 @@
 """The command line: arguments in, one call, words out.
 
 Exit codes: 0 done; 1 an error that the message explains; 2 the command itself was not understood; 3 `paper` made its
-check and found differences; 130 interrupted.
+check and found differences; 130 interrupted; 143 terminated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli import ablate, compare, heads, models, options, prune, read, results, segment, study
+from headscope.cli import ablate, compare, heads, merge, models, options, prune, read, results, segment, study
 from headscope.errors import HeadscopeError
 
 app = typer.Typer(
@@ -23,8 +23,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 for command in (
-    study.study, read.read, segment.segment, results.findings, heads.heads, results.figures, results.report,
-    compare.compare, ablate.ablate, prune.prune, models.models, models.anatomy, models.paper,
+    study.study, merge.merge, read.read, segment.segment, results.findings, heads.heads, results.figures,
+    results.report, compare.compare, ablate.ablate, prune.prune, models.models, models.anatomy, models.paper,
 ):  # fmt: skip
     app.command()(command)
 

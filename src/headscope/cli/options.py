@@ -11,7 +11,7 @@ import typer
 
 from headscope.errors import StudyError
 
-FAILED, INTERRUPTED = 1, 130
+FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 DIFFERS = 3
 """`paper` made its check, and the pairs are not the published ones"""
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli import options
+from headscope.cli.endings import ending
 from headscope.cli.results import show_findings
-from headscope.errors import Stopped
 
 if TYPE_CHECKING:
     from headscope.corpus.documents import Corpus
@@ -52,7 +52,18 @@ def study(
     tf32: Annotated[
         bool, typer.Option("--tf32/--no-tf32", help="On a GPU, multiply float32 numbers in TF32: faster, less exact.")
     ] = True,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another study in the output folder.")] = False,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Skip and count documents that cannot be read, instead of stopping.")
+    ] = False,
+    engine: Annotated[str, typer.Option(help="Where it runs: local, or ray (a cluster).")] = "local",
+    workers: Annotated[int | None, typer.Option(help="With ray: how many workers. Default: as there is room.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="With ray: a cluster's address, or auto. Default: one on this machine.")
+    ] = None,
+    checkpoint_every: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 60.0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace another study in the output folder, or begin anew.")
+    ] = False,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
     quiet: options.Quiet = False,
@@ -71,46 +82,46 @@ def study(
         headscope study photos/ --model google/vit-base-patch16-224 --out vit/
 
         zcat corpus.jsonl.gz | headscope study - --field body --limit 500
+
+        headscope study 's3://bucket/part-*.jsonl.gz' --model ./bert --engine ray --workers 8 --out all/
+
+    A study that was ended, by whatever, goes on where it was when the same command is given again.
     """
     from headscope import output, terminal
     from headscope.corpus.documents import documents
     from headscope.model.loading import load
+    from headscope.studies.lock import Lock
     from headscope.studies.run import fitted
     from headscope.studies.run import study as run
     from headscope.studies.settings import Settings
+    from headscope.studies.undisturbed import terminable
 
     asked: dict[str, Any] = {
         "length": length, "windows": windows, "sentences": sentences, "min_tokens": min_tokens,
-        "theta": theta, "tau": tau, "sample": sample, "maps": maps,
+        "theta": theta, "tau": tau, "sample": sample, "maps": maps, "skip_broken": skip_broken,
     }  # fmt: skip
     settings = Settings(**asked)
-    corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    corpus = documents(
+        sources or None, field=field, format=format, encoding=encoding, limit=limit, skip_broken=skip_broken
+    )
     command = options.command()
-    try:
-        loaded = load(
-            model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
-            allow_pickle=allow_pickle,
-        )  # fmt: skip
-        output.prepare(out, expected=_identity(loaded, fitted(loaded, settings), corpus), overwrite=overwrite)
-        with terminal.metering(quiet=quiet or as_json) as meter:
-            made = run(
-                loaded,
-                corpus,
-                batch_size=batch_size,
-                kernel=kernel,
-                tf32=tf32,
-                progress=meter,
-                command=command,
-                **asked,
-            )
-    except Stopped as stopped:
-        _save_unfinished(stopped, out)
-        raise typer.Exit(options.INTERRUPTED if stopped.interrupted else options.FAILED) from None
-    except KeyboardInterrupt:
-        terminal.complain("interrupted before any text was studied")
-        raise typer.Exit(options.INTERRUPTED) from None
-    with terminal.working("drawing figures and writing the report", quiet=quiet or as_json):
-        found = output.write(made, out)
+    with terminable(), ending(out):
+        output.check(out)
+        with Lock(out):
+            loaded = load(
+                model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
+                allow_pickle=allow_pickle,
+            )  # fmt: skip
+            output.prepare(out, expected=_identity(loaded, fitted(loaded, settings), corpus), overwrite=overwrite)
+            with terminal.metering(quiet=quiet or as_json) as meter:
+                made = run(
+                    loaded, corpus, batch_size=batch_size, kernel=kernel, tf32=tf32, progress=meter, command=command,
+                    checkpoints=out, every=checkpoint_every, say=terminal.note, engine=engine, workers=workers,
+                    address=address, **asked,
+                )  # fmt: skip
+            with terminal.working("drawing figures and writing the report", quiet=quiet or as_json):
+                found = output.write(made, out)
+            output.finish(out)
     show_findings(made, found, as_json=as_json)
     skipped = made.manifest["documents_skipped"]
     if skipped:
@@ -132,18 +143,3 @@ def _identity(model: Model, settings: Settings, corpus: Corpus) -> dict[str, Any
         "corpus": corpus.name,
         "limit": corpus.limit or "none",
     } | {name: getattr(settings, name) for name in named}
-
-
-def _save_unfinished(stopped: Stopped, out: Path) -> None:
-    from headscope import output, terminal
-
-    if stopped.study is None:
-        terminal.complain(f"{stopped}: no text was finished")
-    elif output.keeps_more(out, stopped.study):
-        terminal.complain(f"{stopped}\n{out} already holds more texts of this study, and was left as it is")
-    else:
-        terminal.note(f"writing the {stopped.study.texts:,} texts finished until now …")
-        output.write(stopped.study, out)
-        terminal.complain(
-            f"{stopped}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete"
-        )

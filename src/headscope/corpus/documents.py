@@ -6,11 +6,11 @@ that the same command reads the same documents. Which formats there are, and wha
 
 from __future__ import annotations
 
-import glob
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -28,10 +28,9 @@ from headscope.corpus.formats import (
     whole_characters,
 )
 from headscope.corpus.images import ENDINGS, as_picture
+from headscope.corpus.places import found, is_url
+from headscope.corpus.shards import Shard, Source, packed
 from headscope.errors import CorpusError
-
-SHOWN = 200
-"""characters of a source that an error message repeats"""
 
 __all__ = ["Corpus", "Document", "as_corpus", "documents"]
 
@@ -41,16 +40,30 @@ class Corpus:
     """Documents in a fixed order, read as a stream, as often as wanted (standard input only once).
 
     `size` is the number of documents where it is known without reading them; `limit` reads no more than so many.
+    `options` says how texts are found in its files.
     """
 
     name: str
-    read: Callable[[], Iterator[Document]]
+    sources: Sequence[Source]
     size: int | None = None
     limit: int | None = None
     rereadable: bool = True
+    options: ReadOptions = field(default_factory=ReadOptions)
+    anywhere: bool = True
+    """another process, on another machine, can read it too"""
+
+    @classmethod
+    def of(cls, name: str, read: Callable[[], Iterator[Document]], **more: Any) -> Corpus:
+        """A corpus of one stream."""
+        return cls(name, [Source(name, read)], **more)
 
     def __iter__(self) -> Iterator[Document]:
-        return islice(self.read(), self.limit)
+        return islice((document for source in self.sources for document in source.read()), self.limit)
+
+    @cached_property
+    def shards(self) -> list[Shard]:
+        """The pieces that can be read apart."""
+        return packed(self.sources, self.limit)
 
     def count(self, at_most: int) -> int | None:
         """How many documents there are, if they can be counted and are not more than `at_most`; else None."""
@@ -70,9 +83,12 @@ def documents(
     format: str = "auto",
     encoding: str = "utf-8",
     limit: int | None = None,
+    skip_broken: bool = False,
 ) -> Corpus:
     """Open text files, folders, globs, JSONL, CSV, Parquet (each also `.gz`), images, `-` (standard input), `hf:NAME`,
     `example:NAME`; nothing at all is the bundled corpus.
+
+    `skip_broken`: documents that cannot be read are skipped and counted; else the first of them is an error.
 
     >>> corpus = documents(limit=2)
     >>> [document.name for document in corpus]
@@ -82,9 +98,9 @@ def documents(
         raise CorpusError(f"limit is {limit}: ask for at least one document")
     if format != "auto" and format not in FORMATS:
         raise CorpusError(f"unknown format {format!r}; there are: auto, {', '.join(FORMATS)}")
-    options = ReadOptions(field=field, format=format, encoding=_known_encoding(encoding))
+    options = ReadOptions(field=field, format=format, encoding=_known_encoding(encoding), skip_broken=skip_broken)
     if sources is None:
-        return Corpus("bundled openings", bundled.openings, size=bundled.OPENINGS, limit=limit)
+        return Corpus.of("bundled openings", bundled.openings, size=bundled.OPENINGS, limit=limit)
     given = [sources] if isinstance(sources, (str, Path)) else list(sources)
     if not given:
         raise CorpusError("the list of sources is empty: name at least one, or give None for the bundled texts")
@@ -92,10 +108,12 @@ def documents(
     size = len(items) if all(_is_one_document(item, options) for item in items) else None
     return Corpus(
         name=whole_characters(" ".join(str(source) for source in given)),
-        read=lambda: (document for item in items for document in _read(item, options)),
+        sources=[_source(item, options) for item in items],
         size=size,
         limit=limit,
         rereadable=all(_is_rereadable(item) for item in items),
+        options=options,
+        anywhere="-" not in items,
     )
 
 
@@ -113,11 +131,12 @@ def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
     size = len(texts) if isinstance(texts, Sized) else None
     first = texts[0] if isinstance(texts, (list, tuple, np.ndarray)) and size else ""
     what = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
-    return Corpus(
-        name=f"{what} given in Python",
-        read=lambda: (_as_document(text, k) for k, text in enumerate(source, start=1)),
+    return Corpus.of(
+        f"{what} given in Python",
+        lambda: (_as_document(text, k) for k, text in enumerate(source, start=1)),
         size=size,
         rereadable=size is not None,
+        anywhere=isinstance(texts, (list, tuple)),
     )
 
 
@@ -141,39 +160,24 @@ def _as_document(text: Any, number: int) -> Document:
 
 def _expand(source: str, options: ReadOptions) -> list[str]:
     """A source as people name it, as the files and streams it stands for."""
-    if source == "-" or source.startswith(("hf:", "example:")):
+    if source == "-" or (source.startswith(("hf:", "example:")) and not is_url(source)):
         return [source]
-    path = Path(source)
-    try:
-        # An empty name would be the current folder, one of a text's length is more than a file system takes.
-        there = source != "" and path.exists()
-    except OSError:
-        there = False
-    if there and path.is_dir():
-        files = sorted(p.as_posix() for p in path.rglob("*") if p.is_file() and not _hidden(p, path) and format_of(p))
-        images = [file for file in files if format_of(Path(file)) == "image"]
-        texts = [file for file in files if format_of(Path(file)) != "image"]
-        # Many texts have images beside them that are not meant: a folder is one of images where it holds no texts.
-        found = images if options.format == "image" else texts or (images if options.format == "auto" else [])
-        if not found:
-            raise CorpusError(
-                f"{source}: no file in this folder has an ending headscope reads "
-                f"(.txt .md .jsonl .csv .tsv .parquet, also .gz; or {' '.join(ENDINGS)})"
-            )
-        return found
-    if there:
-        return [source]
-    if glob.has_magic(source):
-        found = sorted(p for p in glob.glob(source, recursive=True) if Path(p).is_file())
-        if not found:
-            raise CorpusError(f"{source}: no file matches this pattern")
-        return found
-    shown = source if len(source) <= SHOWN else f"{source[:SHOWN]}…"
-    raise CorpusError(f"{shown!r}: no such file or folder. A text itself is given in a list, or on standard input (-)")
-
-
-def _hidden(path: Path, root: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(root).parts)
+    kind, files = found(source)
+    if kind == "pattern" and not files:
+        raise CorpusError(f"{source}: no file matches this pattern")
+    if kind != "folder":
+        return files
+    formats = {file: format_of(file) for file in files}
+    images = [file for file in files if formats[file] == "image"]
+    texts = [file for file in files if formats[file] not in (None, "image")]
+    # Many texts have images beside them that are not meant: a folder is one of images where it holds no texts.
+    chosen = images if options.format == "image" else texts or (images if options.format == "auto" else [])
+    if not chosen:
+        raise CorpusError(
+            f"{source}: no file in this folder has an ending headscope reads "
+            f"(.txt .md .jsonl .csv .tsv .parquet, also .gz; or {' '.join(ENDINGS)})"
+        )
+    return chosen
 
 
 def _is_one_document(item: str, options: ReadOptions) -> bool:
@@ -184,7 +188,12 @@ def _is_one_document(item: str, options: ReadOptions) -> bool:
 
 def _is_rereadable(item: str) -> bool:
     """Pipes, such as `<(zcat …)` makes, give their bytes only once; a hub's would be fetched twice."""
-    return item.startswith("example:") or Path(item).is_file()
+    return item.startswith("example:") or is_url(item) or Path(item).is_file()
+
+
+def _source(item: str, options: ReadOptions) -> Source:
+    path = item if _is_rereadable(item) and not item.startswith("example:") else ""
+    return Source(item, lambda: _read(item, options), path, single=_is_one_document(item, options))
 
 
 def _read(item: str, options: ReadOptions) -> Iterator[Document]:

@@ -18,12 +18,20 @@ if TYPE_CHECKING:
     from PIL import Image
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-DAMAGED, UNKNOWN, TOO_LARGE, NUMBERS = (
+KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+"""what PIL may take a file for: it knows kinds that other programs are started for"""
+LARGEST = 64 * 2**20
+"""bytes of one image file, at most"""
+MOST_PIXELS = 64 * 10**6
+"""pixels of one image; each takes some 12 bytes while it is decoded"""
+DAMAGED, UNKNOWN, TOO_LARGE, TOO_MANY_BYTES, NUMBERS = (
     "damaged image",
     "no image of a known kind",
     "image of too many pixels",
+    "image file too large",
     "image of 32-bit numbers",
 )
+REASONS = (DAMAGED, UNKNOWN, TOO_LARGE, TOO_MANY_BYTES, NUMBERS)
 """why an image is skipped; each is a file by itself, so one that cannot be read says nothing of the next"""
 
 
@@ -54,10 +62,12 @@ def decoded(raw: bytes) -> Picture | str:
     """An image file's content, or the reason why there is none. Of an animation, the first frame."""
     from PIL import Image
 
+    if len(raw) > LARGEST:
+        return TOO_MANY_BYTES
     with warnings.catch_warnings():
         # PIL warns of images that may be made to fill the memory, and refuses those of twice as many pixels.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        return _attempted(lambda: Image.open(io.BytesIO(raw)))
+        return _attempted(lambda: Image.open(io.BytesIO(raw), formats=KINDS))
 
 
 def as_picture(given: Any) -> Picture | str | None:
@@ -82,6 +92,8 @@ def _attempted(opened: Callable[[], Image.Image]) -> Picture | str:
 
     try:
         image = opened()
+        if image.width * image.height > MOST_PIXELS:
+            return TOO_LARGE
         return NUMBERS if image.mode in ("I", "F") else Picture(_rgb(image))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return TOO_LARGE

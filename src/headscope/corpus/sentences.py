@@ -9,6 +9,9 @@ import numpy as np
 from headscope.types import Bools, Ints
 
 SENTENCE_ENDS = frozenset(".!?")
+AFTER = 100_000
+"""characters that are read beyond a position to tell which sentences start before it; the splitter looks a few words
+ahead, and over brackets of some hundred characters"""
 
 
 def by_tokens(ends: Bools) -> Ints:
@@ -41,7 +44,8 @@ def starts(text: str, until: int | None = None) -> Ints:
     [0, 26]
     """
     found: list[int] = []
-    for start in _starts(text):
+    # The splitter takes all of a text apart before it says where its first sentence ends.
+    for start in _starts(text if until is None else text[: until + AFTER]):
         if until is not None and start > until:
             break
         found.append(start)

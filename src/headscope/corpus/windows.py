@@ -19,8 +19,11 @@ from headscope.types import Bools, Floats, Ints
 BLOCKS = 20
 """Texts are split over this many blocks, for jackknife standard errors."""
 
-LOOK_AHEAD, LOOK_AHEAD_MOST = 8, 4096
+LOOK_AHEAD, LOOK_AHEAD_MOST = 16, 4096
 """Batches, and items in all, among which those of like length are looked for."""
+
+NOT_TOKENIZABLE = "not tokenizable"
+"""why a document is skipped at which the tokenizer fails"""
 
 WindowMode = Literal["first", "all"]
 SentenceMode = Literal["tokens", "text"]
@@ -136,6 +139,8 @@ class Cut:
     sentences: SentenceMode = "tokens"
     min_tokens: int = 2
     """documents with fewer tokens, special ones aside, have no pair of words to relate and are skipped"""
+    skip_broken: bool = False
+    """a document that the tokenizer cannot take is skipped; else it is an error"""
 
     def __call__(self, document: Document, tokens: Tokens) -> list[Window] | str:
         """The windows of a document, or the reason why it has none."""
@@ -144,6 +149,8 @@ class Cut:
                 f"{document.name}: an image, and this model reads texts: choose a vision model with --model, or give "
                 "texts"
             )
+        if document.broken:
+            return document.broken
         if not document.text.strip():
             return "empty"
         try:
@@ -151,6 +158,8 @@ class Cut:
                 document.text, self.length, all_windows=self.windows == "all", offsets=self.sentences == "text"
             )
         except CorpusError as error:
+            if self.skip_broken:
+                return NOT_TOKENIZABLE
             raise CorpusError(f"{document.name}: {error}") from None
         return self._windows(document, encodings)
 
@@ -232,13 +241,16 @@ class Batch:
         return len(self.windows)
 
 
-def grouped(items: Iterable[Item], size: int, *, alike: bool = False) -> Iterator[list[Item]]:
+def grouped(
+    items: Iterable[Item], size: int, *, alike: bool = False, by_length: bool = False, at_once: bool = False
+) -> Iterator[list[Item]]:
     """Windows, or what has the length of one, in groups of at most `size` and of like length: little is padded.
 
     Each group is chosen among the next few only, so that nothing waits long for its turn: at first among as many as
-    make one batch, so that the model can start at once, then among twice as many, and so on up to 8 batches. Groups
-    come in the order of their first items. What is in which depends on the items and their order alone, and where all
-    have one length, they stay in their order.
+    make one batch, so that the model can start at once, then among twice as many, and so on up to 16 batches; `at_once`
+    among 16 from the beginning. Groups come in the order of their first items; `by_length`, the shorter ones first.
+    What is in which depends on the items and their order alone, and where all have one length, they stay in their
+    order.
 
     `alike`: nothing is padded at all; a group holds items of one length.
 
@@ -246,12 +258,12 @@ def grouped(items: Iterable[Item], size: int, *, alike: bool = False) -> Iterato
     [['one', 'word'], ['and', 'by'], ['four', 'two']]
     """
     source, most = iter(items), max(1, min(LOOK_AHEAD, LOOK_AHEAD_MOST // size))
-    batches = 1
+    batches = most if at_once else 1
     while waiting := list(islice(source, batches * size)):
         lengths = [len(item) for item in waiting]
         order = sorted(range(len(waiting)), key=lengths.__getitem__)
         runs = [list(run) for _, run in groupby(order, key=lengths.__getitem__)] if alike else [order]
         groups = [sorted(run[k : k + size]) for run in runs for k in range(0, len(run), size)]
-        for group in sorted(groups):
+        for group in groups if by_length else sorted(groups):
             yield [waiting[k] for k in group]
         batches = min(2 * batches, most)

@@ -75,7 +75,7 @@ def load(
         raise ModelError(f"unknown numeric type {dtype!r}; there are: {', '.join(DTYPES)}")
     if not isinstance(name, (str, Path)):
         return _on(_wrapped(name, tokenizer), stack)
-    place = _device(device)
+    place, given = _device(device), tokenizer
     # The bundled model keeps its name whatever lies in the working folder; a folder of that name is ./minilm.
     bundled = name == BUNDLED
     source = bundled_folder() if bundled else os.path.expanduser(name)
@@ -105,7 +105,11 @@ def load(
         tokenizer = _from_hub(label, lambda: AutoTokenizer.from_pretrained(source, **options))
         _check_tokenizer(label, tokenizer)
     network.to(place).eval()
-    return _on(Model(label, network, _tokens(label, network, tokenizer), _weight_hash(source, network)), stack)
+    origin = None
+    if given is None:
+        origin = {"name": name, "stack": stack, "dtype": dtype, **options, "allow_pickle": allow_pickle}
+    made = Model(label, network, _tokens(label, network, tokenizer), _weight_hash(source, network), origin=origin)
+    return _on(made, stack)
 
 
 def _predicting(label: str, source: str, config: Any, asked: dict[str, Any]) -> Any:

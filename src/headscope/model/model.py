@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,6 +49,8 @@ class Model:
     weight_hash: str
     stack: str | None = None
     """which of its stacks is watched; None: the first, and mostly the only one"""
+    origin: Mapping[str, Any] | None = None
+    """what `headscope.load` has to be asked for to have it once more; None: it was given as an object"""
 
     @property
     def device(self) -> torch.device:

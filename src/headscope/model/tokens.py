@@ -15,7 +15,7 @@ import numpy as np
 from headscope.corpus.sentences import SENTENCE_ENDS
 from headscope.corpus.windows import Encoding
 from headscope.errors import CorpusError, ModelError
-from headscope.model import words
+from headscope.model import long_texts, words
 from headscope.model.openings import opening
 from headscope.model.openings import suffice as openings_suffice
 from headscope.types import Bools, Ints
@@ -103,14 +103,11 @@ class ModelTokens:
                 f"{self.name} is a slow tokenizer, which cannot cut a text into all its windows: use --windows first"
             )
         try:
-            with _TURNS:
-                made = self.tokenizer(
-                    text,
-                    truncation=True,
-                    max_length=length,
-                    return_overflowing_tokens=all_windows,
-                    return_offsets_mapping=offsets and fast,
-                )
+            if all_windows and len(text) > long_texts.LONG and (taken := self._all_windows(text, length, offsets)):
+                return taken
+            made = self._made(text, length, all_windows=all_windows, offsets=offsets and fast)
+        except CorpusError:
+            raise
         except Exception as error:  # a tokenizer may break on a text in ways of its own
             raise CorpusError(
                 f"the tokenizer {self.name} cannot read this text: {type(error).__name__}: {error}"
@@ -125,6 +122,55 @@ class ModelTokens:
             self._encoding(text, ids, None if starts is None else starts[k], numbers[k]) for k, ids in enumerate(rows)
         ]
 
+    def _made(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> Any:
+        """What the tokenizer makes of a text, or for its first window of as much of it as decides that."""
+
+        def made(held: str) -> Any:
+            with _TURNS:
+                return self.tokenizer(
+                    held,
+                    truncation=True,
+                    max_length=length,
+                    return_overflowing_tokens=all_windows,
+                    return_offsets_mapping=offsets,
+                )
+
+        if all_windows:
+            return made(text)
+        if self.tokenizer.is_fast and self._openings_suffice:
+            for held in long_texts.openings(text, length):
+                if len(held) > long_texts.LONG * long_texts.GROWS:
+                    break
+                found = made(held)
+                if len(held) == len(text) or len(found["input_ids"]) == length:
+                    return found
+        if len(text) > long_texts.LONG:
+            text = long_texts.settled(text, length, lambda held: list(made(held)["input_ids"]))
+        return made(text)
+
+    def _all_windows(self, text: str, length: int, offsets: bool) -> list[Encoding] | None:
+        """All windows of a long text, which is tokenized in pieces; None where that might change its tokens."""
+        if not (self._openings_suffice and long_texts.spaces_stay(self.tokenizer.backend_tokenizer)):
+            return None
+
+        def tokenized(piece: str) -> long_texts.Tokenized:
+            with _TURNS:
+                made = self.tokenizer(
+                    piece, add_special_tokens=False, verbose=False, return_offsets_mapping=offsets, truncation=False
+                )
+            return np.asarray(made["input_ids"], np.int64), np.asarray(made.get("offset_mapping", []), int).reshape(
+                -1, 2
+            )
+
+        beginning = self._made(next(long_texts.openings(text, 8 * length)), length, all_windows=True, offsets=False)
+        known = [np.asarray(ids, dtype=np.int64) for ids in beginning["input_ids"][:-1]]  # the last may be cut short
+        rows = long_texts.windows(long_texts.tokenized(text, tokenized), length, self.added, known)
+        return None if rows is None else [self._row(text, ids, spans if offsets else None) for ids, spans in rows]
+
+    def _row(self, text: str, ids: Ints, spans: Ints | None) -> Encoding:
+        starts = None if spans is None else _starts(text, [(int(a), int(b)) for a, b in spans])
+        return Encoding(ids, self._specials(ids), *self._marks_of(ids), starts)
+
     def encode_all(
         self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool
     ) -> list[list[Encoding]] | None:
@@ -132,7 +178,7 @@ class ModelTokens:
 
         None where they have to be taken one by one: by a slow tokenizer, or because one of them breaks this one.
         """
-        if not self.tokenizer.is_fast:
+        if not self.tokenizer.is_fast or any(len(text) > long_texts.LONG for text in texts):
             return None
         try:
             if all_windows or not self._openings_suffice:

@@ -69,6 +69,7 @@ MANIFEST = {
         "route": "Heads seen through",
         "verified": "Held against the output projections",
         "weight_hash": "Hash of the weights",
+        "trusted": "Trusted on request",
     },
     "Texts": {
         "corpus": "Corpus",
@@ -79,6 +80,7 @@ MANIFEST = {
         "length": "Window length, tokens",
         "min_tokens": "Shortest text, tokens",
         "sentences": "Sentences found by",
+        "skip_broken": "Broken documents are skipped",
     },
     "Measurement": {
         "theta": "Threshold θ of a high pair",
@@ -97,6 +99,7 @@ MANIFEST = {
         "stopped_by": "Stopped by",
         "date": "Date",
         "duration_seconds": "Duration",
+        "runs": "Runs it took",
         "device": "Device",
         "platform": "Platform",
         "command": "Command",
@@ -116,7 +119,7 @@ IMAGE_WORDS = {
     "Window length, tokens": "Window length, patches",
     "Fraction of texts in the sample": "Fraction of images in the sample",
 }
-YES_OR_NO = ("causal", "verified", "maps", "complete", "tf32")
+YES_OR_NO = ("causal", "verified", "maps", "complete", "tf32", "skip_broken")
 
 
 def fixed(number: float | None, decimals: int) -> str:

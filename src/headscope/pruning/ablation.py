@@ -15,6 +15,7 @@ import xarray as xr
 
 from headscope import manifest
 from headscope.corpus.windows import WindowMode
+from headscope.declared import attribute, check_arrays, check_json
 from headscope.errors import Stopped, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
@@ -28,6 +29,17 @@ from headscope.writing import load_dataset, replacing
 
 FORMAT, KIND, FILE = 1, "ablation", "ablation.nc"
 JSON_ATTRIBUTES = ("documents_skipped", "versions")
+SHAPES = {
+    "layer": (("layer",), "i"),
+    "head": (("head",), "i"),
+    "change": (("layer", "head"), "f"),
+    "error": (("layer", "head"), "f"),
+    "change_texts": (("text", "layer", "head"), "f"),
+    "objective_texts": (("text",), "f"),
+    "objective": ((), "f"),
+    "objective_error": ((), "f"),
+}
+"""what its file must hold, over which axes"""
 
 
 class Ablation:
@@ -225,6 +237,9 @@ def open_ablation(path: str | Path) -> Ablation:
     if not source.is_file():
         raise StudyError(f"{source}: no ablation there")
     data = load_dataset(source, StudyError)
-    if (data.attrs.get("kind"), data.attrs.get("format")) != (KIND, FORMAT):
+    if (attribute(data, "kind"), attribute(data, "format")) != (KIND, FORMAT):
         raise StudyError(f"{source}: not an ablation of headscope, of format {FORMAT}")
+    whole = f"{source}: an ablation"
+    check_arrays(data, whole, (*SHAPES, "model", "objective"), SHAPES, StudyError)
+    check_json(data, whole, JSON_ATTRIBUTES, StudyError)
     return Ablation(data)

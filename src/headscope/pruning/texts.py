@@ -11,10 +11,12 @@ from headscope.corpus.documents import Corpus, as_corpus
 from headscope.corpus.windows import Batch, Window, WindowMode, grouped
 from headscope.errors import StudyError
 from headscope.model.model import Model
+from headscope.studies.account import Account
+from headscope.studies.events import Load
 from headscope.studies.memory import Room
 from headscope.studies.run import fitted
 from headscope.studies.settings import Settings
-from headscope.studies.texts import Account, Texts
+from headscope.studies.texts import Texts
 
 LIMIT = 64
 """documents that are read where nothing else is said: every head takes a run of its own over all of them"""
@@ -49,12 +51,12 @@ def read_windows(
     corpus = as_corpus(documents)
     limits = [most for most in (corpus.limit, limit) if most is not None]
     corpus = replace(corpus, limit=min(limits, default=None))
-    texts = Texts(corpus, model, settings.cut, size=1)  # one by one they stay in their order
+    texts = Texts(corpus, model, settings.cut, size=1, by_length=False)
     found: list[Window] = []
     with texts.loads(ahead=False) as loads:
         for load in loads:
             texts.count(load)
-            found += load.batch.windows
+            found += load.batch.windows if isinstance(load, Load) else []
     if not found:
         skips = "".join(f", {count} {reason}" for reason, count in sorted(texts.account.skipped.items()))
         raise StudyError(f"{corpus.name}: no {model.modality} to run: {texts.account.read} documents read{skips}")

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from headscope.declared import attribute, check_arrays, check_numbers
 from headscope.errors import ReadingError
 from headscope.readings.dataset import FORMAT, KIND
 from headscope.readings.reading import Reading
@@ -20,6 +21,17 @@ from headscope.writing import load_dataset, replacing, write_whole
 STRINGS = ("token", "text")
 COORDINATES = ("layer", "head", "position", "token_id", "special", "sentence", "word", "start", "end")
 NEEDED = ("outputs", *STRINGS, *COORDINATES, "model", "theta", "tau")
+NUMBERS = ("theta", "tau")
+SHAPES = {
+    **dict.fromkeys(COORDINATES, (("position",), "iu")),
+    "outputs": (("layer", "position", "head", "width"), "f"),
+    "attention": (("layer", "head", "query", "key"), "f"),
+    "layer": (("layer",), "i"),
+    "head": (("head",), "i"),
+    "token": (("position",), "OU"),
+    "text": ((), "OU"),
+    "special": (("position",), "biu"),
+}
 TABLES = (".csv", ".parquet")
 
 
@@ -49,14 +61,14 @@ def open_reading(path: str | Path) -> Reading:
     if not os.path.isfile(source):
         raise ReadingError(f"{source}: no such file")
     data = load_dataset(source, ReadingError)
-    if data.attrs.get("kind") != KIND:
+    if attribute(data, "kind") != KIND:
         what = "a study: open it with open_study" if "theta" in data.attrs else "not a headscope reading"
         raise ReadingError(f"{source}: {what}")
-    if data.attrs.get("format") != FORMAT:
+    if attribute(data, "format") != FORMAT:
         raise ReadingError(f"{source}: a reading of format {data.attrs.get('format')}; this headscope reads {FORMAT}")
-    there = {*data.variables, *data.attrs}
-    if absent := [name for name in NEEDED if name not in there]:
-        raise ReadingError(f"{source}: a reading, but not a whole one: no {', '.join(absent)}")
+    whole = f"{source}: a reading"
+    check_arrays(data, whole, NEEDED, SHAPES, ReadingError)
+    check_numbers(data, whole, NUMBERS, ReadingError)
     for name in STRINGS:
         plain = np.vectorize(_unescaped, otypes=[object])(data[name].values)
         data[name] = (data[name].dims, np.asarray(plain, dtype=object))

@@ -1,12 +1,13 @@
-"""Talliers that share the texts of every batch, each in a thread of its own.
+"""Talliers at work side by side, each on a batch of its own and in a thread of its own.
 
-On a CPU torch shares every single product of a model among all cores. It is faster to share the texts: each core then
-runs the whole model on some of them, its numbers stay in its cache, and no core waits for another.
+On a CPU torch shares every single product of a model among all cores. It is faster to share the batches: each core then
+runs the whole model on some texts, its numbers stay in its cache, and no core waits for another. And it makes numbers
+what they are on any machine: what is computed together is one batch in one thread, however many threads there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import reduce
@@ -18,33 +19,34 @@ from headscope.model.model import Model
 from headscope.tally.kernels import Choice
 from headscope.tally.tally import Tallier, Tally
 
-FEWEST = 4
-"""texts for each thread, or what a thread has to do for every layer outweighs them"""
-
 
 class Crew:
-    """As one tallier; the first works in the calling thread."""
+    """As one tallier, which takes up to `size` batches at a time; the first works in the calling thread."""
 
     def __init__(self, choice: Choice) -> None:
         self.talliers = [choice.make() for _ in range(choice.threads)]
+        self.shares = choice.shares
         self.pool = ThreadPoolExecutor(choice.threads, "headscope", torch.set_num_threads, (1,))
         self.busy: list[Tallier] = []
 
-    def observe(self, model: Model, batch: Batch) -> None:
-        """Run a model over a batch, every head watched."""
-        count = max(1, min(len(self.talliers), len(batch) // FEWEST))
-        self.busy = self.talliers[:count]
-        if count == 1:
+    @property
+    def size(self) -> int:
+        return len(self.talliers)
+
+    def observe(self, model: Model, batches: Sequence[Batch]) -> None:
+        """Run a model over some batches, every head watched. What an error leaves of them counts for nothing."""
+        self.busy = self.talliers[: len(batches)]
+        if not self.shares:
+            (batch,) = batches
             _observe(model, batch, self.talliers[0])
             return
-        parts = [Batch.of(batch.windows[k::count], batch.pad_id) for k in range(count)]
         with model.prepared(), _one_thread():
             others = [
-                self.pool.submit(_observe, model, part, tallier)
-                for part, tallier in zip(parts[1:], self.busy[1:], strict=True)
+                self.pool.submit(_observe, model, batch, tallier)
+                for batch, tallier in zip(batches[1:], self.busy[1:], strict=True)
             ]
             try:
-                _observe(model, parts[0], self.busy[0])
+                _observe(model, batches[0], self.busy[0])
             finally:
                 wait(others)
             for other in others:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,13 +11,13 @@ import torch
 from headscope.corpus.windows import Batch
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.studies.texts import Load
+from headscope.studies.events import Load
 
-BATCH_SIZE, CORES = 8, 4
-"""Texts for each core of a CPU, which has at least so many; more at once are no faster."""
+BATCH_SIZE = 16
+"""Texts for each core of a CPU; more at once are no faster."""
 BATCH_SIZE_GPU = 1024
 """On the largest GPU fewer leave it waiting for the host, and more gain nothing."""
-BATCH_ELEMENTS = 2_000_000
+BATCH_ELEMENTS = 4_000_000
 """N×N elements over all heads that a batch of the default size may hold for each core"""
 BYTES_ELEMENT = 64
 """Bytes for each element of a head's N×N matrices: scores, maps, similarities, and what is counted of them. These and
@@ -48,29 +47,36 @@ class Room:
     def note(self) -> str:
         return f"halved from {self.planned} after running out of memory" if self.size < self.planned else ""
 
-    def tried(self, load: Load, attempt: Callable[[Batch], None]) -> Iterator[Load]:
-        """The parts of a load in turn, each after the attempt on it went well: where there was no room, with halves."""
-        waiting = deque(load.parts(self.size))
+    def tried(
+        self, loads: Sequence[Load], side_by_side: int, attempt: Callable[[list[Batch]], None]
+    ) -> Iterator[list[Load]]:
+        """Loads, some side by side, after the attempt on them went well: where there was no room, with halves."""
+        waiting = [part for load in loads for part in load.parts(self.size)]
         while waiting:
-            part = waiting.popleft()
-            refused = _refusal(part.batch, attempt)
+            parts, rest = waiting[:side_by_side], waiting[side_by_side:]
+            refused = _refusal([part.batch for part in parts], attempt)
             if not refused:
-                yield part
+                yield parts
+                waiting = rest
                 continue
-            if len(part.batch) == 1:
+            largest = max(len(part.batch) for part in parts)
+            if largest == 1 and side_by_side > 1:
+                side_by_side = 1
+                continue
+            if largest == 1:
+                longest = max(part.batch.ids.shape[1] for part in parts)
                 raise StudyError(
-                    f"out of memory with one text of {part.batch.ids.shape[1]} tokens at a time ({refused}): choose a "
+                    f"out of memory with one text of {longest} tokens at a time ({refused}): choose a "
                     "shorter --length, --dtype bfloat16, or --device cpu"
                 )
-            self.size = max(1, len(part.batch) // 2)
-            smaller = [half for each in (part, *waiting) for half in each.parts(self.size)]
-            waiting = deque(smaller)
+            self.size = max(1, largest // 2)
+            waiting = [half for part in waiting for half in part.parts(self.size)]
 
 
-def _refusal(batch: Batch, attempt: Callable[[Batch], None]) -> str:
+def _refusal(batches: list[Batch], attempt: Callable[[list[Batch]], None]) -> str:
     """What an attempt says that runs out of memory; empty if it went well."""
     try:
-        attempt(batch)
+        attempt(batches)
         return ""
     except Exception as error:
         if not ran_out(error):
@@ -93,8 +99,8 @@ def ran_out(error: BaseException) -> bool:
 def _found(model: Model, length: int) -> int:
     heads = model.anatomy.heads
     if model.device.type != "cuda":
-        cores = max(CORES, torch.get_num_threads())
-        return max(1, min(BATCH_SIZE * cores, BATCH_ELEMENTS * cores // (heads * length**2)))
+        # The same on every machine, however many cores it has: it decides what is computed together.
+        return max(1, min(BATCH_SIZE, BATCH_ELEMENTS // (heads * length**2)))
     free, _ = torch.cuda.mem_get_info(model.device)
     # What torch keeps for later is free as well.
     free += torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)

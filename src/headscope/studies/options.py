@@ -18,3 +18,4 @@ class Options(TypedDict, total=False):
     tau: float
     sample: float | None
     maps: bool | None
+    skip_broken: bool

@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from headscope.declared import attribute
 from headscope.errors import StudyError
 from headscope.studies import noise
+from headscope.studies.checks import check_study
 from headscope.studies.labels import OF_WORDS, RATES, derived, of_images, ratio, shape_in_words
-from headscope.tally.quantities import BY_NAME
 from headscope.types import Floats
 from headscope.writing import load_dataset, replacing
 
@@ -24,23 +25,6 @@ FILE = "study.nc"
 OTHERS = {"reading": "a reading of one text", "ablation": "an ablation"}
 """files of ours that are no studies"""
 JSON_ATTRIBUTES = ("documents_skipped", "excerpts", "timing", "versions")
-SETTINGS = (
-    "model",
-    "weight_hash",
-    "tokenizer",
-    "length",
-    "windows",
-    "sentences",
-    "min_tokens",
-    "theta",
-    "tau",
-    "sample",
-    "maps",
-    "dtype",
-    "layers",
-    "heads",
-)
-"""What two studies must share to be added up."""
 
 
 class Study:
@@ -194,38 +178,10 @@ class Study:
         return Study(data)
 
     def merge(self, other: Study) -> Study:
-        """The study of both corpora together. Refused where model or settings differ, or the texts are the same."""
-        mine, theirs = self.data.attrs, other.data.attrs
-        differing = [
-            f"{name}: {mine.get(name)} here, {theirs.get(name)} there"
-            for name in SETTINGS
-            if mine.get(name) != theirs.get(name)
-        ]
-        if differing:
-            raise StudyError("these studies cannot be merged; they differ in " + "; ".join(differing))
-        if not (self.whole and other.whole):
-            raise StudyError("only whole studies can be merged, not selected layers or heads")
-        if mine["corpus_hash"] == theirs["corpus_hash"]:
-            raise StudyError(
-                "both studies are of the same texts (same content hash): merged, every text would count twice"
-            )
-        ids = {**self._token_ids(), **other._token_ids()}
-        tokens = sorted(ids, key=lambda token: ids[token])
-        left, right = (study.data.reindex(token=tokens, fill_value=0) for study in (self, other))
-        names = [name for name in (*BY_NAME, "most_attended") if name in left]
-        names += [f"{name}_blocks" for name in names if f"{name}_blocks" in left]
-        sums = {name: left[name].variable + right[name].variable for name in names}
-        for name, variable in sums.items():
-            variable.attrs = dict(left[name].attrs)
-        coordinates = left[[name for name in left.coords if name not in ("distance", "token_id")]]
-        merged = coordinates.assign(sums).assign_coords(
-            token_id=("token", np.array([ids[token] for token in tokens], dtype=np.int64))
-        )
-        return Study(derived(merged).assign_attrs(_merged_attributes(self.manifest, other.manifest)))
+        """The study of both corpora together. Refused where model or settings differ, or texts are in both."""
+        from headscope.studies.merging import merged
 
-    def _token_ids(self) -> dict[str, int]:
-        """Tokens that were the most attended of some text, in the order of their ids."""
-        return dict(zip(self.data["token"].values.tolist(), self.data["token_id"].values.tolist(), strict=True))
+        return merged(self, other)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -263,14 +219,15 @@ def open_study(path: str | Path) -> Study:
     if not source.is_file():
         raise StudyError(f"{source}: no study there")
     data = load_dataset(source, StudyError)
-    if data.attrs.get("kind", "study") != "study":
-        kind = str(data.attrs["kind"])
+    kind = str(data.attrs.get("kind", "study"))
+    if kind != "study":
         what = f"{OTHERS[kind]}, not a study: open it with open_{kind}" if kind in OTHERS else "not a study"
         raise StudyError(f"{source}: {what}")
-    if data.attrs.get("format") != FORMAT:
+    if attribute(data, "format") != FORMAT:
         raise StudyError(
             f"{source}: not a headscope study of format {FORMAT} (its format is {data.attrs.get('format', 'unknown')})"
         )
+    check_study(data, source)
     return Study(data)
 
 
@@ -289,27 +246,3 @@ def _listed(name: str, wanted: int | Iterable[int], there: list[int]) -> list[in
     if absent:
         raise StudyError(f"no {name} {', '.join(map(str, absent))}: this study has {name}s {there[0]} to {there[-1]}")
     return [int(k) for k in chosen]
-
-
-def _merged_attributes(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    skipped = dict(mine["documents_skipped"])
-    for reason, count in theirs["documents_skipped"].items():
-        skipped[reason] = skipped.get(reason, 0) + count
-    merged = dict(mine)
-    if "timing" in mine and "timing" in theirs:  # studies of earlier versions have none
-        spent = [*mine["timing"].items(), *theirs["timing"].items()]
-        merged["timing"] = {name: round(sum(taken for each, taken in spent if each == name), 3) for name, _ in spent}
-    merged.update(
-        corpus=f"{mine['corpus']} + {theirs['corpus']}",
-        corpus_hash=f"{(int(mine['corpus_hash'], 16) + int(theirs['corpus_hash'], 16)) % 2**128:032x}",
-        documents_read=mine["documents_read"] + theirs["documents_read"],
-        documents_skipped=skipped,
-        duration_seconds=mine["duration_seconds"] + theirs["duration_seconds"],
-        complete=min(mine["complete"], theirs["complete"]),
-        stopped_by="; ".join(reason for reason in (mine["stopped_by"], theirs["stopped_by"]) if reason),
-        command=f"{mine['command']} + {theirs['command']}",
-    )
-    return {
-        name: json.dumps(value, ensure_ascii=False) if name in JSON_ATTRIBUTES else value
-        for name, value in merged.items()
-    }

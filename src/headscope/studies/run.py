@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import json
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sized
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from headscope import manifest
 from headscope.corpus.documents import Corpus, as_corpus
-from headscope.corpus.windows import Batch
-from headscope.errors import HeadscopeError, Stopped, StudyError
+from headscope.engines.choice import engine_of
+from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
 from headscope.model.model import Model
 from headscope.model.patches import Patches
-from headscope.studies.crew import Crew
+from headscope.studies.account import Account
+from headscope.studies.checkpoint import EVERY, FOLDER, Checkpoints
+from headscope.studies.clock import Clock
+from headscope.studies.job import Job
 from headscope.studies.labels import labelled
-from headscope.studies.memory import Room
 from headscope.studies.options import Options
-from headscope.studies.precision import multiplying, uses_tf32
 from headscope.studies.result import FORMAT, Study
-from headscope.studies.settings import SAMPLE_FRACTION, SMALL_CORPUS, Settings
-from headscope.studies.texts import Account, Load, Texts
-from headscope.studies.undisturbed import undisturbed
-from headscope.tally.kernels import AUTO, choose
-from headscope.tally.quantities import Shape
-from headscope.tally.tally import Counting
+from headscope.studies.settings import Settings
+from headscope.studies.sources import with_sources
+from headscope.studies.standing import Standing
+from headscope.tally.kernels import AUTO
 
 OWN_MAPS = "attention computed by the model itself"
 """what the manifest says where a kernel could not do that"""
@@ -45,6 +41,9 @@ class Progress:
     """documents in all, where that is known"""
     unit: str = "texts"
     """what is studied: texts, or images"""
+    texts_before: int = 0
+    documents_before: int = 0
+    """those of earlier runs, from which this one goes on"""
 
 
 def study(
@@ -56,6 +55,12 @@ def study(
     tf32: bool = True,
     progress: Callable[[Progress], None] | None = None,
     command: str = "",
+    checkpoints: str | Path | None = None,
+    every: float = EVERY,
+    say: Callable[[str], None] = lambda _: None,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
     **options: Unpack[Options],
 ) -> Study:
     """Study what every head of a model does with a corpus.
@@ -67,107 +72,78 @@ def study(
     `kernel` is the way sums are computed, one of `headscope.tally.kernels.KERNELS`; all give the same counts. `tf32`
     lets GPUs that can do so multiply single-precision numbers in TF32, as the manifest then says.
 
+    `checkpoints` is a folder where the sums so far are kept while it runs, `every` so many seconds: the same call then
+    goes on from there. They stay until `headscope.output.finish(folder)` takes them away. `say` is told what people
+    should know on the way.
+
+    `engine` is where it runs: `local`, or `ray`, with so many `workers`, on the cluster at `address`.
+
     >>> import headscope
     >>> headscope.study(headscope.load(), ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
     <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
     """
-    clock, settings = _Clock(), fitted(model, Settings(**options))
-    if batch_size is not None and batch_size < 1:
-        raise StudyError(f"batch size is {batch_size}: at least 1")
+    clock, settings = Clock(), fitted(model, Settings(**options))
     corpus = as_corpus(documents)
-    counted = corpus.count(SMALL_CORPUS)
-    small = counted is not None or (corpus.limit is not None and corpus.limit <= SMALL_CORPUS)
-    fraction = settings.sample if settings.sample is not None else (1.0 if small else SAMPLE_FRACTION)
-    anatomy = model.anatomy
-    shape = Shape(anatomy.layers, anatomy.heads, settings.length, settings.keeps_maps)
-    counting = Counting(shape, settings.theta, settings.tau, fraction, anatomy.causal, anatomy.numbers)
-    tf32 = tf32 and uses_tf32(model)
-    chosen, started = choose(kernel, counting, model.device, tf32=tf32), time.monotonic()
-    crew = Crew(chosen)
-    room = Room.of(model, settings.length, batch_size)
-    texts = Texts(corpus, model, settings.cut, room.size)
-
-    def result(stopped_by: str = "") -> Study:
-        made = labelled(crew.total(), model.tokens.names, anatomy.numbers, model.modality)
-        clock.lap("finishing")
-        how = {
-            "sample": fraction,
-            "batch_size": room.size,
-            "batch_size_note": room.note,
-            "kernel": chosen.name,
-            "kernel_note": chosen.note or (OWN_MAPS if crew.shown() and hasattr(crew.talliers[0], "attend") else ""),
-            "tf32": int(tf32),
-            "command": command,
-            "duration_seconds": time.monotonic() - started,
-            "timing": json.dumps(clock.rounded()),
-        }
-        return Study(made.assign_attrs({**_manifest(model, settings, corpus, texts.account, stopped_by), **how}))
-
-    def attempt(batch: Batch) -> None:
-        crew.observe(model, batch)
-
-    done, ended = 0, deque[Load]()
-
-    def account(lag: int) -> None:
-        """Say of the batches that count by now that they do."""
-        nonlocal done
-        while len(ended) > lag:
-            part = ended.popleft()
-            texts.count(part)
-            done += len(part.batch)
-
+    job = Job.of(model, corpus, settings, batch_size=batch_size, kernel=kernel, tf32=tf32)
+    run = engine_of(engine, model, corpus, job, ahead=_anywhere(documents), workers=workers, address=address, say=say)
+    kept = None
+    standing: Standing | None = None
+    if checkpoints is not None:
+        kept = Checkpoints(Path(checkpoints) / FOLDER, job.identity(model, corpus), every=every, say=say)
+        standing = kept.found(job.shape(model))
+    if standing is None:
+        standing = Standing.empty(job.shape(model), job.batch_size)
+    else:
+        say(f"going on from {standing.texts:,} texts that were studied before")
     clock.lap("opening")
+    standing.seconds["opening"] = standing.seconds.get("opening", 0.0) + clock.seconds["opening"]
+
+    before = standing.texts, standing.account.read
+
+    def told(texts: int, read: int) -> None:
+        if progress is not None:
+            progress(Progress(texts, read, job.expected, f"{model.modality}s", *before))
+
     try:
-        with multiplying(tf32), texts.loads(ahead=_anywhere(documents)) as loads:
-            for load in loads:
-                clock.lap("waiting_for_texts")
-                for part in room.tried(load, attempt):
-                    with undisturbed():  # the sums, and what is said of them, change together
-                        crew.end()
-                        ended.append(part)
-                        account(crew.lag)
-                    if progress is not None and done:
-                        progress(Progress(done, texts.account.read, counted, f"{model.modality}s"))
-                clock.lap("model_and_sums")
-            with undisturbed():
-                crew.settle()
-                account(0)
-            clock.lap("model_and_sums")
-    except (Exception, KeyboardInterrupt) as error:  # whatever it is, also out of memory, loses nothing
+        run.run(standing, kept, told)
+    except Changed:
+        raise
+    except (Exception, KeyboardInterrupt) as error:
         interrupted = isinstance(error, KeyboardInterrupt)
         named = str(error) if isinstance(error, HeadscopeError) else f"{type(error).__name__}: {error}"
         reason = "interrupted" if interrupted else named
-        with suppress(HeadscopeError):  # what ended counts, unless it is what is broken
-            crew.settle()
-            account(0)
-        finished = result(reason) if done else None
+        stands = run.standing
+        finished = _result(model, corpus, job, stands, command, reason) if stands.texts else None
         if finished is None and not interrupted:
             raise
         raise Stopped(reason, finished, interrupted=interrupted) from error
-    finally:
-        crew.close()
-    if not done:
-        read, skipped = texts.account.read, texts.account.skipped
+    stands = run.standing
+    if not stands.texts:
+        read, skipped = stands.account.read, stands.account.skipped
         skips = "".join(f", {count} {reason}" for reason, count in sorted(skipped.items()))
         raise StudyError(f"{corpus.name}: no {model.modality} to study: {read} documents read{skips}")
-    return result()
+    return _result(model, corpus, job, stands, command)
 
 
-@dataclass
-class _Clock:
-    """Where the time goes, in seconds."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    last: float = field(default_factory=time.monotonic)
-
-    def lap(self, name: str) -> None:
-        """All since the last lap was this."""
-        now = time.monotonic()
-        self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
-        self.last = now
-
-    def rounded(self) -> dict[str, float]:
-        return {name: round(taken, 3) for name, taken in self.seconds.items()}
+def _result(model: Model, corpus: Corpus, job: Job, stands: Standing, command: str, stopped_by: str = "") -> Study:
+    clock = Clock(stands.seconds)
+    made = labelled(stands.tally, model.tokens.names, model.anatomy.numbers, model.modality)
+    made = with_sources(made, stands.account, corpus)
+    clock.lap("finishing")
+    halved = f"halved from {job.batch_size} after running out of memory"
+    how = {
+        "sample": job.fraction,
+        "batch_size": stands.batch_size,
+        "batch_size_note": halved if stands.batch_size < job.batch_size else "",
+        "kernel": job.kernel,
+        "kernel_note": job.kernel_note or (OWN_MAPS if stands.shown else ""),
+        "tf32": int(job.tf32),
+        "command": command,
+        "runs": stands.runs,
+        "duration_seconds": sum(clock.seconds.values()),
+        "timing": json.dumps(clock.rounded()),
+    }
+    return Study(made.assign_attrs({**_manifest(model, job.settings, corpus, stands.account, stopped_by), **how}))
 
 
 def _anywhere(documents: Any) -> bool:
@@ -212,6 +188,7 @@ def _manifest(model: Model, settings: Settings, corpus: Corpus, account: Account
         "windows": settings.windows,
         "sentences": settings.sentences,
         "min_tokens": settings.min_tokens,
+        "skip_broken": int(settings.skip_broken or corpus.options.skip_broken),
         "theta": settings.theta,
         "tau": settings.tau,
         "maps": int(settings.keeps_maps),

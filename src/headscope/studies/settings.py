@@ -30,6 +30,8 @@ class Settings:
     """fraction of the texts in the sample; None: 1 where the corpus is known to be small, else 0.05"""
     maps: bool | None = None
     """keep N×N maps; None: for windows of up to 256 tokens"""
+    skip_broken: bool = False
+    """documents that the tokenizer cannot take are skipped and counted; else the first of them is an error"""
 
     def __post_init__(self) -> None:
         if self.length < 3:
@@ -47,7 +49,7 @@ class Settings:
 
     @property
     def cut(self) -> Cut:
-        return Cut(length=self.length, windows=self.windows, sentences=self.sentences, min_tokens=self.min_tokens)
+        return Cut(self.length, self.windows, self.sentences, self.min_tokens, skip_broken=self.skip_broken)
 
     @property
     def keeps_maps(self) -> bool:

@@ -33,7 +33,9 @@ class Choice:
     note: str
     make: Callable[[], Tallier]
     threads: int = 1
-    """how many talliers may share the texts of a batch, each in a thread of its own"""
+    """how many talliers may work side by side, each in a thread of its own"""
+    shares: bool = False
+    """a batch is computed in one thread, whatever torch would do by itself"""
 
 
 def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = False) -> Choice:
@@ -56,7 +58,7 @@ def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = 
     if name == "compiled":
         from headscope.tally.compiled.tallier import CompiledTallier
 
-        return Choice(name, "", lambda: CompiledTallier(counting, device), threads=torch.get_num_threads())
+        return Choice(name, "", lambda: CompiledTallier(counting, device), torch.get_num_threads(), shares=True)
     if name == "vectorized":
         return Choice(name, "", lambda: VectorizedTallier(counting, device))
     return Choice(name, "", lambda: ReferenceTallier(counting))

@@ -40,13 +40,20 @@ class Tally:
             both.attend(token, counts)
         return both
 
-    def take(self, other: Tally) -> None:
-        """Add another tally to this one, in place, and leave nothing in it. For those that cannot be interrupted."""
-        for name, taken in other.arrays.items():
-            self.arrays[name] += taken
-            taken[...] = 0
+    def add(self, other: Tally) -> None:
+        """Add another tally to this one, in place. For those that cannot be interrupted."""
+        if other.shape != self.shape:
+            raise ValueError(f"tallies of different shape do not add: {self.shape} and {other.shape}")
+        for name, array in other.arrays.items():
+            self.arrays[name] += array
         for token, counts in other.most_attended.items():
             self.attend(token, counts)
+
+    def take(self, other: Tally) -> None:
+        """Add another tally to this one, in place, and leave nothing in it."""
+        self.add(other)
+        for taken in other.arrays.values():
+            taken[...] = 0
         other.most_attended.clear()
 
     def attend(self, token: int, counts: Ints) -> None:

@@ -1,0 +1,124 @@
+"""A document: one text or one image, where it came from, and why it cannot be read, if so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headscope.corpus import images
+from headscope.errors import CorpusError
+
+LARGEST = images.LARGEST
+"""characters of one document, or bytes of one image file; more are no document, but a file that was misunderstood or a
+bomb, and reading it whole would fill the memory"""
+NO_JSON, NO_TEXT, BAD_ENCODING, NULS, TOO_LARGE, NO_ROW = (
+    "not JSON",
+    "no text in its field",
+    "badly encoded",
+    "holds NUL bytes",
+    "too large",
+    "not a CSV row",
+)
+"""why a text is skipped"""
+
+
+class Broken(CorpusError):
+    """One document that cannot be read, where those after it can. `reason` is the same for all of its kind."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One text, and where it came from (`file`, or `file:line`); or one image, and then the text is empty."""
+
+    text: str
+    name: str
+    image: images.Picture | None = None
+    broken: str = ""
+    """of a text or an image that cannot be read: why"""
+
+    def __post_init__(self) -> None:
+        # Half a surrogate pair, as cut-off emojis leave them in JSON, is no character: no tokenizer takes it, and no
+        # file. It becomes U+FFFD, the sign for such characters, wherever the document comes from.
+        object.__setattr__(self, "text", whole_characters(self.text))
+        object.__setattr__(self, "name", whole_characters(self.name))
+
+    @classmethod
+    def of_image(cls, image: images.Picture | str, name: str) -> Document:
+        """An image, or why it cannot be read."""
+        return cls("", name, broken=image) if isinstance(image, str) else cls("", name, image=image)
+
+    @property
+    def is_image(self) -> bool:
+        return self.image is not None or self.broken in images.REASONS
+
+    @property
+    def content(self) -> bytes:
+        """What its hash is made of."""
+        return self.text.encode("utf-8", "surrogatepass") if self.image is None else self.image.content
+
+    @property
+    def excerpt(self) -> str:
+        """The text in one line; of an image, its size."""
+        return " ".join(self.text.split()) if self.image is None else self.image.size
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How texts are found in files. `skip_broken`: one that cannot be read is a broken document, and not an error."""
+
+    field: str = "text"
+    format: str = "auto"
+    encoding: str = "utf-8"
+    skip_broken: bool = False
+
+
+def whole_characters(text: str) -> str:
+    """A text with U+FFFD for every surrogate that stands alone.
+
+    >>> whole_characters("cut \\ud83d off")
+    'cut \ufffd off'
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def made(name: str, options: ReadOptions, text: Callable[[], str]) -> Document:
+    """The document of a text; where that is `Broken`, and such are to be skipped, one that says why."""
+    try:
+        return Document(text(), name)
+    except Broken as error:
+        if not options.skip_broken:
+            raise
+        return Document("", name, broken=error.reason)
+
+
+def text_of(value: object, where: str, options: ReadOptions) -> str:
+    """A cell's text; a missing value is an empty text, which is skipped and counted later."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise Broken(
+            NO_TEXT,
+            f"{where}: field {options.field!r} holds {type(value).__name__}, not text: choose another with --field",
+        )
+    if len(value) > LARGEST:
+        raise too_large(where, "it")
+    return value
+
+
+def no_field(where: str, field: str, present: list[str]) -> Broken:
+    """The error of a row, or a whole table, without the field that was asked for."""
+    there = ", ".join(name[:100] for name in present[:20]) or "none"
+    return Broken(NO_TEXT, f"{where}: no field {field!r}; the fields there are: {there}. Choose one with --field")
+
+
+def too_large(where: str, what: str, advice: str = "cut it into documents") -> Broken:
+    """The error of what is too large for one document."""
+    return Broken(TOO_LARGE, f"{where}: {what} has more than {LARGEST:,} characters, too many for one text: {advice}")

@@ -1,0 +1,87 @@
+"""One process for one output folder: a lock that the system takes back however the process ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from headscope.errors import StudyError
+
+FILE = ".lock"
+
+
+class Lock:
+    """A context within which no other process holds the lock of this folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Lock:
+        while True:
+            file = self._opened()
+            if not _taken(file):
+                holder = _holder(file)
+                file.close()
+                raise StudyError(
+                    f"{self.path.parent} is in use: {holder} writes a study there. Wait for it, or choose another "
+                    "folder with --out"
+                )
+            if _same(file, self.path):
+                break
+            file.close()  # its last holder removed it in the meantime
+        self._file = file
+        with suppress(OSError):  # who holds it is a courtesy: the disk may be full
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+        return self
+
+    def _opened(self) -> IO[str]:
+        try:
+            return open(self.path, "a+", encoding="utf-8")
+        except OSError as reason:
+            raise StudyError(
+                f"{self.path.parent}: cannot write there: {reason.strerror or reason}. Choose another folder with --out"
+            ) from None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(OSError):
+            self.path.unlink()
+        if self._file is not None:
+            with suppress(OSError):  # a full disk shows itself on closing
+                self._file.close()
+
+
+def _holder(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read(200).strip() or "another process"
+
+
+def _same(file: IO[str], path: Path) -> bool:
+    """Whether an open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
+
+
+def _taken(file: IO[str]) -> bool:
+    """Take the lock of an open file; False if another has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as reason:
+        # Some network file systems know no locks: there, two processes cannot be told apart, and none is refused.
+        return reason.errno not in (errno.EAGAIN, errno.EACCES)
+    return True
