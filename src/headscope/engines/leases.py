@@ -6,7 +6,7 @@ counted twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headscope.studies.done import Done, UnderWay
 
@@ -104,10 +104,13 @@ class Leases:
         self._close(shard)
 
     def lost(self, lease: Lease) -> None:
-        """A worker ended before its lease did."""
+        """A worker ended before its lease did. It is lent again in halves: where workers live shortly, less is lost."""
         shard = self._open[lease.shard]
         shard.out -= 1
-        shard.back.append(lease)
+        half = (lease.count + 1) // 2
+        shard.back.append(replace(lease, count=half))
+        if half < lease.count:
+            shard.back.append(replace(lease, first=lease.first + half, count=lease.count - half))
 
     def broken(self, lease: Lease, again: bool = False) -> bool:
         """Something in a lease cannot be read. Its portions are lent one by one; False: it was the portion itself.

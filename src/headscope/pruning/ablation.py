@@ -25,7 +25,7 @@ from headscope.pruning.silencing import By
 from headscope.pruning.texts import LIMIT, Documents, Read, read_windows
 from headscope.studies.labels import shape_in_words
 from headscope.types import Floats
-from headscope.writing import load_dataset, replacing
+from headscope.writing import load_dataset, save_dataset
 
 FORMAT, KIND, FILE = 1, "ablation", "ablation.nc"
 JSON_ATTRIBUTES = ("documents_skipped", "versions")
@@ -82,10 +82,8 @@ class Ablation:
         """Write one netCDF file; into a folder, as `ablation.nc`."""
         target = Path(path)
         target = target / FILE if target.is_dir() else target
-        packed = {name: {"zlib": True, "complevel": 4} for name, held in self.data.variables.items() if held.ndim}
-        with replacing(target, StudyError) as waiting:
-            self.data.to_netcdf(waiting, engine="h5netcdf", encoding=packed)
-        return target
+        packed = [name for name, held in self.data.variables.items() if held.ndim]
+        return save_dataset(self.data, target, packed, StudyError)
 
     def __repr__(self) -> str:
         about = self.data.attrs

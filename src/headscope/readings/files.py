@@ -16,7 +16,7 @@ from headscope.declared import attribute, check_arrays, check_numbers
 from headscope.errors import ReadingError
 from headscope.readings.dataset import FORMAT, KIND
 from headscope.readings.reading import Reading
-from headscope.writing import load_dataset, replacing, write_whole
+from headscope.writing import load_dataset, save_dataset, write_whole
 
 STRINGS = ("token", "text")
 COORDINATES = ("layer", "head", "position", "token_id", "special", "sentence", "word", "start", "end")
@@ -42,10 +42,8 @@ def save_reading(reading: Reading, path: Path) -> Path:
     for name in STRINGS:  # netCDF strings end at a NUL, and tokens may hold one
         escaped = np.vectorize(_escaped, otypes=[object])(data[name].values)
         data[name] = (data[name].dims, np.asarray(escaped, dtype=object))
-    packed = {name: {"zlib": True, "complevel": 4} for name in ("outputs", "attention") if name in data}
-    with replacing(path, ReadingError) as waiting:
-        data.to_netcdf(waiting, engine="h5netcdf", encoding=packed)
-    return path
+    packed = [name for name in ("outputs", "attention") if name in data]
+    return save_dataset(data, path, packed, ReadingError)
 
 
 def open_reading(path: str | Path) -> Reading:

@@ -18,7 +18,7 @@ from headscope.studies import noise
 from headscope.studies.checks import check_study
 from headscope.studies.labels import OF_WORDS, RATES, derived, of_images, ratio, shape_in_words
 from headscope.types import Floats
-from headscope.writing import load_dataset, replacing
+from headscope.writing import load_dataset, save_dataset
 
 FORMAT = 1
 FILE = "study.nc"
@@ -189,14 +189,9 @@ class Study:
         """Write one netCDF file; into a folder, as `study.nc`. What was there stays whole until the new one is."""
         target = Path(path)
         target = target / FILE if target.is_dir() else target
-        packed = {
-            name: {"zlib": True, "complevel": 4}
-            for name, variable in self.data.variables.items()
-            if variable.ndim and variable.dtype.kind in "iuf"
-        }
-        with replacing(target, StudyError) as waiting:
-            self.data.to_netcdf(waiting, engine="h5netcdf", encoding=packed)
-        return target
+        variables = self.data.variables.items()
+        packed = [name for name, variable in variables if variable.ndim and variable.dtype.kind in "iuf"]
+        return save_dataset(self.data, target, packed, StudyError)
 
     # -- how it shows itself ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,103 @@
+"""A cluster of two nodes on this machine, which loses workers and nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from runs import Folder, Row, Running, check
+
+from headscope.studies.result import Study
+
+WORKER = b"ray::_Remote"
+
+
+@contextmanager
+def two_nodes() -> Iterator[Any]:
+    """Two nodes with one core each, as they think."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    try:
+        yield made
+    finally:
+        made.shutdown()
+
+
+def _raylets(cluster: Any) -> set[int]:
+    nodes = [cluster.head_node, *cluster.worker_nodes]
+    return {held.process.pid for node in nodes for held in node.all_processes.get("raylet", [])}
+
+
+def workers(cluster: Any) -> list[int]:
+    """The processes of our workers on this cluster, and of no other."""
+    raylets, found = _raylets(cluster), []
+    for place in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            if not (place / "cmdline").read_bytes().startswith(WORKER):
+                continue
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in raylets:
+                found.append(int(place.name))
+    return sorted(found)
+
+
+def _meanwhile(running: Running, act: Callable[[threading.Event], None]) -> None:
+    """Do something until a run ends, which must end well."""
+    over = threading.Event()
+    thread = threading.Thread(target=act, args=(over,))
+    thread.start()
+    try:
+        running.ended(0)
+    finally:
+        over.set()
+        thread.join()
+
+
+def workers_killed(folder: Folder, whole: Study, every: float) -> Row:
+    """Every few seconds one of two workers is killed, in turn."""
+    killed: list[int] = []
+
+    with two_nodes() as cluster:
+
+        def act(over: threading.Event) -> None:
+            while not over.wait(every):
+                for number in [held for held in workers(cluster) if held not in killed][:1]:
+                    with suppress(OSError):
+                        os.kill(number, signal.SIGKILL)
+                        killed.append(number)
+
+        running = folder.start("--engine", "ray", "--workers", "2", "--address", cluster.address)
+        _meanwhile(running, act)
+    noticed = running.said.count("a worker is gone")
+    check(bool(killed), "no worker was killed: the study was too short")
+    note = f"every {every:.0f} s; {noticed} of them at work or starting, and replaced"
+    return folder.row("Ray: a worker killed again and again", len(killed), whole, note)
+
+
+def nodes_replaced(folder: Folder, whole: Study, every: float) -> Row:
+    """A node goes, and another comes."""
+    counted = [0]
+
+    with two_nodes() as cluster:
+
+        def act(over: threading.Event) -> None:
+            while not over.wait(every):
+                if not workers(cluster):
+                    continue
+                cluster.remove_node(next(iter(cluster.worker_nodes)))
+                counted[0] += 1
+                time.sleep(1.0)
+                cluster.add_node(num_cpus=1)
+
+        running = folder.start("--engine", "ray", "--workers", "2", "--address", cluster.address)
+        _meanwhile(running, act)
+    check(counted[0] > 0, "no node was removed: the study was too short")
+    return folder.row("Ray: a node removed, another added", counted[0], whole, f"every {every:.0f} s")

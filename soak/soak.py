@@ -1,0 +1,185 @@
+# ruff: noqa: D103
+"""The soak: everything that may happen to a study is done to it, and what comes out must be what it always is.
+
+    python soak/soak.py [--quick] [--only kills,ray] [--lanes 2] [--docs]
+
+Studies run by the real command line, as processes of their own; each fault in an output folder of its own. Every
+finished study is compared with an undisturbed one of the same texts: integers exactly, reals to 1e-12, and the
+documents it speaks of. Takes about twenty minutes on two idle cores, `--quick` a few. Exit code 1 if anything was
+wrong. `--docs` writes docs/soak.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import cluster
+import documents
+import ends
+import kills
+import memory
+import places
+import small_model
+from corpora import mixed
+from page import table, written
+from runs import STUDYING, Folder, Row, Wrong, opened
+
+from headscope.studies.result import Study
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass
+class Soak:
+    """The faults, each in folders under `root`."""
+
+    root: Path
+    quick: bool
+
+    def __post_init__(self) -> None:
+        self.small = mixed(self.root / "small", 300)
+        self.large = mixed(self.root / "large", 400 if self.quick else 1800, seed=1)
+        self.model = small_model.saved(self.root / "tiny")
+        self.short = memory.corpora(self.root / "short", 20_000 if self.quick else 100_000)
+        self._once = threading.Lock()
+        self._grown: Row | None = None
+
+    def folder(self, name: str, **options: object) -> Folder:
+        """An output folder for a study of the small corpus; its files may be changed, so it has its own."""
+        copied = self.root / f"{name}-texts"
+        shutil.copytree(self.root / "small", copied)
+        sources = [copied / path.relative_to(self.root / "small") for path in self.small]
+        return Folder(self.root / name / "out", sources, **options)  # type: ignore[arg-type]
+
+    @cached_property
+    def whole(self) -> Study:
+        made = Folder(self.root / "undisturbed" / "out", self.small)
+        made.finish()
+        return opened(made.out)
+
+    def kills(self) -> list[Row]:
+        whole = Folder(self.root / "large-undisturbed" / "out", self.large, hooks=())
+        pace = kills.paced(whole)
+        told(f"undisturbed: loading {pace.loading:.0f} s, studying {pace.studying:.0f} s, drawing {pace.drawing:.0f} s")
+        folder = Folder(self.root / "kills" / "out", self.large, hooks=())
+        return [kills.killed(folder, opened(whole.out), pace, 6 if self.quick else 25)]
+
+    def ends(self) -> list[Row]:
+        return [
+            ends.terminated(self.folder("terminated"), self.whole, 1 if self.quick else 3),
+            ends.interrupted(self.folder("interrupted"), self.whole),
+            ends.interrupted_twice(self.folder("interrupted-twice"), self.whole),
+        ]
+
+    def disk(self) -> list[Row]:
+        return places.full(self.folder("full"), self.whole)
+
+    def places(self) -> list[Row]:
+        return [
+            places.removed(self.folder("removed"), self.whole),
+            *places.damaged(self.folder("damaged"), self.whole),
+            places.wanted_by_two(self.folder("two"), self.whole),
+        ]
+
+    def texts(self) -> list[Row]:
+        vanish, reading, between = (self.folder(name) for name in ("vanish", "reading", "between"))
+        line, skip = self.folder("line"), self.folder("skip")
+        skip.sources = line.sources
+        return [
+            documents.vanished(vanish, self.whole, Path(vanish.sources[3])),
+            documents.changed_while_read(reading, self.whole, Path(reading.sources[0])),
+            documents.changed_between(between, self.whole, Path(between.sources[0])),
+            *documents.broken(line, skip, self.whole, Path(line.sources[5])),
+            documents.tokenizer(self.folder("tokenizer"), self.whole),
+        ]
+
+    def machine(self) -> list[Row]:
+        return [
+            documents.clock(self.folder("clock"), self.whole),
+            documents.memory(self.folder("memory"), self.whole),
+        ]
+
+    def memory(self) -> list[Row]:
+        size = 300_000_000 if self.quick else 3 * memory.GIGABYTE
+        return [self.growth(), *memory.bombs(self.root / "bombs", self.model, self.short[memory.FEW], size)]
+
+    def ray(self) -> list[Row]:
+        _, (many, path) = sorted(self.short.items())
+        self.growth()
+        whole, every = opened(self.root / "growth" / f"of-{many}"), 8.0 if self.quick else 12.0
+        one, other = (
+            Folder(self.root / name / "out", [path], small_model.options(self.model)) for name in ("ray", "nodes")
+        )
+        return [cluster.workers_killed(one, whole, every), cluster.nodes_replaced(other, whole, 2 * every)]
+
+    def growth(self) -> Row:
+        with self._once:  # two kinds of faults need it
+            if self._grown is None:
+                self._grown = memory.growth(self.root / "growth", self.model, self.short)
+            return self._grown
+
+
+FAULTS: dict[str, Callable[[Soak], list[Row]]] = {
+    "kills": Soak.kills, "ends": Soak.ends, "disk": Soak.disk, "places": Soak.places, "texts": Soak.texts,
+    "machine": Soak.machine, "memory": Soak.memory, "ray": Soak.ray,
+}  # fmt: skip
+
+
+def told(words: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {words}", file=sys.stderr, flush=True)
+
+
+def provoked(soak: Soak, name: str) -> list[Row]:
+    """The rows of one kind of fault; what goes wrong is a row too."""
+    began = time.monotonic()
+    try:
+        rows = FAULTS[name](soak)
+    except Exception as error:
+        words = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
+        rows = [Row(name, 0, 0, 0, note=f"WRONG: {words}", right=False)]
+    for row in rows:
+        row.note = row.note.replace(f"{soak.root}/", "")
+        told(f"{'right' if row.right else 'WRONG'}: {row.fault}: {row.often}×, {row.runs} runs, {row.note}")
+    told(f"{name}: {time.monotonic() - began:.0f} s")
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller: a few minutes")
+    parser.add_argument("--only", default=",".join(FAULTS), help="kinds of faults, with commas: %(default)s")
+    parser.add_argument("--lanes", type=int, default=2, help="kinds of faults provoked at a time (default 2)")
+    parser.add_argument("--docs", action="store_true", help="write docs/soak.md")
+    parser.add_argument("--keep", action="store_true", help="leave the folders it worked in")
+    asked = parser.parse_args(arguments)
+    names = asked.only.split(",")
+    for name in names:
+        if name not in FAULTS:
+            parser.error(f"unknown kind {name!r}; there are: {', '.join(FAULTS)}")
+    began, root = time.monotonic(), Path(tempfile.mkdtemp(prefix="soak-"))
+    told(f"in {root}")
+    soak = Soak(root, asked.quick)
+    _ = soak.whole
+    with ThreadPoolExecutor(asked.lanes) as lanes:
+        rows = [row for made in lanes.map(lambda name: provoked(soak, name), names) for row in made]
+    minutes = (time.monotonic() - began) / 60
+    print(table(rows))
+    if asked.docs:
+        written(ROOT / "docs" / "soak.md", rows, minutes, " ".join(STUDYING), quick=asked.quick)
+    if not asked.keep:
+        shutil.rmtree(root, ignore_errors=True)
+    return 0 if all(row.right for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
