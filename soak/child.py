@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-SLOW = 0.02
+SLOW = 0.05
 """seconds a document"""
 DAYS = 86400.0
-REFUSED = 40
+REFUSED = 8
 """the batch at which memory runs out"""
 
 

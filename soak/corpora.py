@@ -34,12 +34,12 @@ def lines(path: Path, held: list[str]) -> Path:
     return path
 
 
-def mixed(folder: Path, count: int, seed: int = 0) -> list[Path]:
-    """JSON lines, packed ones, a folder of texts, CSV, Parquet, JSON lines again."""
+def mixed(folder: Path, count: int, seed: int = 0) -> list[str]:
+    """Their names in the folder: JSON lines, packed ones, a folder of texts, CSV, Parquet, JSON lines again."""
     folder.mkdir(parents=True)
     held = texts(count, seed)
     parts = [held[k * count // 6 : (k + 1) * count // 6] for k in range(6)]
-    first = lines(folder / "a.jsonl", parts[0])
+    lines(folder / "a.jsonl", parts[0])
     second = folder / "b.jsonl.gz"
     second.write_bytes(gzip.compress(lines(folder / "b.jsonl", parts[1]).read_bytes()))
     (folder / "b.jsonl").unlink()
@@ -49,5 +49,5 @@ def mixed(folder: Path, count: int, seed: int = 0) -> list[Path]:
     with open(folder / "c.csv", "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["number", "text"], *([str(k), text] for k, text in enumerate(parts[3]))])
     pq.write_table(pa.table({"text": parts[4]}), folder / "d.parquet")
-    last = lines(folder / "e.jsonl", parts[5])
-    return [first, second, folder / "notes", folder / "c.csv", folder / "d.parquet", last]
+    lines(folder / "e.jsonl", parts[5])
+    return ["a.jsonl", "b.jsonl.gz", "notes", "c.csv", "d.parquet", "e.jsonl"]

@@ -54,9 +54,13 @@ def vanished(folder: Folder, whole: Study, path: Path) -> Row:
 
 
 def changed_while_read(folder: Folder, whole: Study, path: Path) -> Row:
+    """It is written anew all the time, with what it held, so that this happens while it is read too."""
     running = folder.start(hooks=SLOWLY)
     check(running.studies(), f"no checkpoint: {running.said[-300:]}")
-    with changed(path, path.read_bytes() + b"\n"):
+    with changed(path, path.read_bytes()):
+        while running.alive:
+            os.utime(path)
+            time.sleep(0.3)
         running.ended(1)
         check(f"{path.name}: changed while it was read" in running.said, running.said[-300:])
     folder.finish()

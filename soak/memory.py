@@ -44,8 +44,9 @@ def corpora(folder: Path, many: int) -> dict[int, Path]:
 def growth(root: Path, model: Path, made: dict[int, Path]) -> Row:
     """The study of many documents stays, to be compared with others."""
     peaks = {}
+    asked = small_model.options(model)
     for count, path in made.items():
-        peaks[count] = peak(Folder(root / f"of-{count}", [path], small_model.options(model)).start(), 0)
+        peaks[count] = peak(Folder(root / f"of-{count}", path.parent, [path.name], asked).start(), 0)
     (few, less), (many, more) = sorted(peaks.items())
     grown = more / less - 1
     note = f"peak {less / 2**20:,.0f} MiB at {few:,} documents, {more / 2**20:,.0f} MiB at {many:,}: {grown:+.1%}"
@@ -63,12 +64,13 @@ def packed(path: Path, size: int, line: bytes) -> Path:
 
 def bombs(root: Path, model: Path, small: Path, size: int) -> list[Row]:
     root.mkdir(parents=True, exist_ok=True)
-    usual = peak(Folder(root / "small", [small], small_model.options(model)).start(), 0)
+    usual = peak(Folder(root / "small", small.parent, [small.name], small_model.options(model)).start(), 0)
+    asked = [*small_model.options(model), "--format", "lines"]
     kinds = {"one line": b"a cat sat on it. ", "lines of 1 MiB": (b"a cat sat on it. " * 61681)[: 2**20 - 1] + b"\n"}
     rows = []
     for name, line in kinds.items():
         path = packed(root / f"{name.replace(' ', '-')}.txt.gz", size, line)
-        folder = Folder(root / name.replace(" ", "-"), [path], [*small_model.options(model), "--format", "lines"])
+        folder = Folder(root / name.replace(" ", "-"), root, [path.name], asked)
         running = folder.start()
         used = peak(running, 0, 1)
         said = "studied" if running.process.returncode == 0 else f"refused: {running.said.strip().splitlines()[-1]}"

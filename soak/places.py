@@ -79,9 +79,9 @@ def removed(folder: Folder, whole: Study) -> Row:
 
 
 def _cut(folder: Folder) -> Running:
-    """A run that is killed when there are two checkpoints."""
+    """A run that is killed when there are two checkpoints of it."""
     running = folder.start(hooks=("blank", "slow"))
-    running.until(lambda: running.fresh("checkpoint/last") and (folder.out / "checkpoint/previous").exists())
+    running.until(lambda: running.fresh("checkpoint/last") and running.fresh("checkpoint/previous"))
     time.sleep(0.2)
     running.process.kill()
     running.ended()

@@ -105,10 +105,14 @@ class Running:
 
 @dataclass
 class Folder:
-    """One output folder, and the command for it, given again and again. `hooks` are those of child.py."""
+    """One output folder, and the command for it, given again and again. `hooks` are those of child.py.
+
+    The command is given in the folder `at`, by names in it: so texts have the same names wherever they are copied.
+    """
 
     out: Path
-    sources: Sequence[str | Path]
+    at: Path
+    sources: Sequence[str]
     options: Sequence[str] = STUDYING
     hooks: Sequence[str] = ("blank",)
     runs: int = 0
@@ -117,12 +121,14 @@ class Folder:
         hooks = self.hooks if hooks is None else hooks
         self.out.parent.mkdir(parents=True, exist_ok=True)
         begin = [sys.executable, str(CHILD), ",".join(hooks)] if hooks else [sys.executable, "-m", "headscope"]
-        given = [*begin, "study", *map(str, self.sources), "--out", str(self.out), *self.options, *more]
+        given = [*begin, "study", *self.sources, "--out", str(self.out), *self.options, *more]
         errors = self.out.parent.parent / f"{self.out.parent.name}-{self.out.name}-{time.monotonic_ns()}.err"
         self.runs += 1
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         with open(errors, "wb") as said, open(errors.with_suffix(".out"), "wb") as told:
-            process = subprocess.Popen(given, stderr=said, stdout=told, env=environment, start_new_session=True)
+            process = subprocess.Popen(
+                given, stderr=said, stdout=told, env=environment, start_new_session=True, cwd=self.at
+            )
         return Running(process, errors, self.out)
 
     def finish(self, *more: str, hooks: Sequence[str] | None = None) -> Running:

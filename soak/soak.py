@@ -47,31 +47,31 @@ class Soak:
     quick: bool
 
     def __post_init__(self) -> None:
-        self.small = mixed(self.root / "small", 300)
-        self.large = mixed(self.root / "large", 400 if self.quick else 1800, seed=1)
+        self.names = mixed(self.root / "small", 300)
+        mixed(self.root / "large", 400 if self.quick else 1800, seed=1)
         self.model = small_model.saved(self.root / "tiny")
         self.short = memory.corpora(self.root / "short", 20_000 if self.quick else 100_000)
         self._once = threading.Lock()
         self._grown: Row | None = None
 
-    def folder(self, name: str, **options: object) -> Folder:
+    def folder(self, name: str) -> Folder:
         """An output folder for a study of the small corpus; its files may be changed, so it has its own."""
         copied = self.root / f"{name}-texts"
         shutil.copytree(self.root / "small", copied)
-        sources = [copied / path.relative_to(self.root / "small") for path in self.small]
-        return Folder(self.root / name / "out", sources, **options)  # type: ignore[arg-type]
+        return Folder(self.root / name / "out", copied, self.names)
 
     @cached_property
     def whole(self) -> Study:
-        made = Folder(self.root / "undisturbed" / "out", self.small)
+        made = Folder(self.root / "undisturbed" / "out", self.root / "small", self.names)
         made.finish()
         return opened(made.out)
 
     def kills(self) -> list[Row]:
-        whole = Folder(self.root / "large-undisturbed" / "out", self.large, hooks=())
+        texts = self.root / "large"
+        whole = Folder(self.root / "large-undisturbed" / "out", texts, self.names, hooks=())
         pace = kills.paced(whole)
         told(f"undisturbed: loading {pace.loading:.0f} s, studying {pace.studying:.0f} s, drawing {pace.drawing:.0f} s")
-        folder = Folder(self.root / "kills" / "out", self.large, hooks=())
+        folder = Folder(self.root / "kills" / "out", texts, self.names, hooks=())
         return [kills.killed(folder, opened(whole.out), pace, 6 if self.quick else 25)]
 
     def ends(self) -> list[Row]:
@@ -94,12 +94,12 @@ class Soak:
     def texts(self) -> list[Row]:
         vanish, reading, between = (self.folder(name) for name in ("vanish", "reading", "between"))
         line, skip = self.folder("line"), self.folder("skip")
-        skip.sources = line.sources
+        skip.at = line.at
         return [
-            documents.vanished(vanish, self.whole, Path(vanish.sources[3])),
-            documents.changed_while_read(reading, self.whole, Path(reading.sources[0])),
-            documents.changed_between(between, self.whole, Path(between.sources[0])),
-            *documents.broken(line, skip, self.whole, Path(line.sources[5])),
+            documents.vanished(vanish, self.whole, vanish.at / "e.jsonl"),
+            documents.changed_while_read(reading, self.whole, reading.at / "e.jsonl"),
+            documents.changed_between(between, self.whole, between.at / "a.jsonl"),
+            *documents.broken(line, skip, self.whole, line.at / "e.jsonl"),
             documents.tokenizer(self.folder("tokenizer"), self.whole),
         ]
 
@@ -117,9 +117,8 @@ class Soak:
         _, (many, path) = sorted(self.short.items())
         self.growth()
         whole, every = opened(self.root / "growth" / f"of-{many}"), 8.0 if self.quick else 12.0
-        one, other = (
-            Folder(self.root / name / "out", [path], small_model.options(self.model)) for name in ("ray", "nodes")
-        )
+        asked = [path.name], small_model.options(self.model)
+        one, other = (Folder(self.root / name / "out", path.parent, *asked) for name in ("ray", "nodes"))
         return [cluster.workers_killed(one, whole, every), cluster.nodes_replaced(other, whole, 2 * every)]
 
     def growth(self) -> Row:
@@ -171,7 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     soak = Soak(root, asked.quick)
     _ = soak.whole
     with ThreadPoolExecutor(asked.lanes) as lanes:
-        rows = [row for made in lanes.map(lambda name: provoked(soak, name), names) for row in made]
+        coming = lanes.map(lambda name: provoked(soak, name), [name for name in names if name != "ray"])
+        last = provoked(soak, "ray") if "ray" in names else []  # Ray starts only in the main thread
+        rows = [*(row for made in coming for row in made), *last]
     minutes = (time.monotonic() - began) / 60
     print(table(rows))
     if asked.docs:

@@ -28,6 +28,12 @@ DOCS = Path(__file__).parent.parent / "docs" / "characters.md"
 PREFERRED = tuple(preference.name for preference in PREFERENCES)
 
 
+@pytest.fixture(scope="module")
+def varied() -> Study:
+    """Heads of every character; tests leave it as it is."""
+    return planted(*VARIED)
+
+
 def only(head: Planted, **changes: Any) -> pd.Series:
     """What one planted head is found to be."""
     return characters(planted([head], **changes)).iloc[0]
@@ -52,8 +58,8 @@ def test_names_and_their_order() -> None:
         assert character.criterion.endswith(".")
 
 
-def test_each_character_is_hit() -> None:
-    table = characters(planted(*VARIED))
+def test_each_character_is_hit(varied: Study) -> None:
+    table = characters(varied)
     assert table["character"].tolist() == list(NAMES)
     assert counts(table).tolist() == [1] * len(NAMES)
     assert table["also"].tolist() == [()] * len(NAMES)
@@ -69,8 +75,8 @@ def test_each_character_is_hit() -> None:
     ]
 
 
-def test_columns_and_numbers() -> None:
-    table = characters(planted(*VARIED))
+def test_columns_and_numbers(varied: Study) -> None:
+    table = characters(varied)
     rates = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share", "near_share")
     named = ["layer", "head", "name", "character", "also", "description", "pairs", "pairs_per_text"]
     assert set(named + [f"{name}{part}" for name in rates for part in ("", "_error", "_chance")]) <= set(table.columns)
@@ -285,29 +291,26 @@ def same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(one.reset_index(drop=True), other.reset_index(drop=True), check_dtype=False)
 
 
-def test_selected_heads_stay_what_they_are_in_any_order() -> None:
-    study = planted(*VARIED)
-    whole = characters(study)
-    same_rows(characters(study.select(heads=[3, 1])), whole[whole["head"].isin([1, 3])])
-    same_rows(characters(study.select(layers=[1, 0], heads=[2, 0])), whole[whole["head"].isin([0, 2])])
-    same_rows(characters(study.select(layers=1)), whole[whole["layer"] == 1])
+def test_selected_heads_stay_what_they_are_in_any_order(varied: Study) -> None:
+    whole = characters(varied)
+    same_rows(characters(varied.select(heads=[3, 1])), whole[whole["head"].isin([1, 3])])
+    same_rows(characters(varied.select(layers=[1, 0], heads=[2, 0])), whole[whole["head"].isin([0, 2])])
+    same_rows(characters(varied.select(layers=1)), whole[whole["layer"] == 1])
 
 
-def test_layers_keep_their_numbers() -> None:
-    study = planted(*VARIED)
-    table = characters(Study(study.data.assign_coords(layer=[3, 7])))
+def test_layers_keep_their_numbers(varied: Study) -> None:
+    table = characters(Study(varied.data.assign_coords(layer=[3, 7])))
     assert table["name"].tolist() == [f"L{layer}H{head}" for layer in (3, 7) for head in range(4)]
     assert table["layer"].tolist() == [3] * 4 + [7] * 4
     assert table["character"].tolist() == list(NAMES)
 
 
-def test_causal_models_are_judged_alike() -> None:
-    same_rows(characters(planted(*VARIED, causal=1)), characters(planted(*VARIED)))
+def test_causal_models_are_judged_alike(varied: Study) -> None:
+    same_rows(characters(planted(*VARIED, causal=1)), characters(varied))
 
 
-def test_a_study_file_gives_the_same(tmp_path: Path) -> None:
-    study = planted(*VARIED)
-    same_rows(headscope.characters(headscope.open_study(study.save(tmp_path / "a.nc"))), characters(study))
+def test_a_study_file_gives_the_same(varied: Study, tmp_path: Path) -> None:
+    same_rows(headscope.characters(headscope.open_study(varied.save(tmp_path / "a.nc"))), characters(varied))
 
 
 SHARES = st.floats(0, 1)
@@ -324,7 +327,7 @@ HEADS = st.builds(
 
 
 @settings(max_examples=15, deadline=None, phases=(Phase.explicit, Phase.generate))
-@given(st.lists(HEADS, min_size=2, max_size=4), st.integers(1, 20), st.randoms())
+@given(st.lists(HEADS, min_size=2, max_size=4), st.integers(1, MIN_BLOCKS + 2), st.randoms())
 def test_every_head_has_one_character_whatever_its_place(heads: list[Planted], blocks: int, random: Any) -> None:
     table = characters(planted(heads, blocks=blocks))
     assert len(table) == len(heads)

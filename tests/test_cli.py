@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import headscope
-from tests.synthetic import random_study
-
-TEXT = (
-    "The Harlow lamp is a lantern made in Harlow. Harlow made lamps for ships, and the lamps burned oil. "
-    'In 1890 a lamp from Harlow cost 3.5 shillings; Dr. Moss, who sold lamps, called it "the best lamp afloat". '
-)
+from tests.compared import model_study
 
 
-HOSTILE = '<script>alert(1)</script> "><img src=x onerror=alert(2)>'
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    path = tmp_path / "corpus.jsonl"
-    rows = [{"title": f"t{k}", "text": f"{HOSTILE} {TEXT} Lamp number {k} hung in the tower."} for k in range(4)]
-    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    return path
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study on disk, made without a model, of few blocks: what is found of it is found sooner."""
+    study = model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
+    return study.save(tmp_path_factory.mktemp("saved") / "study.nc")
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
-    """A study on disk, made without a model."""
-    folder = tmp_path / "made"
-    folder.mkdir()
-    random_study(0, layers=4, heads=3, texts=40).save(folder)
-    return folder
+def made(saved: Path, tmp_path: Path) -> Path:
+    """A folder with this study, for a test to do with what it likes."""
+    (tmp_path / "made").mkdir()
+    return Path(shutil.copy(saved, tmp_path / "made")).parent
 
 
 def test_study_writes_the_whole_folder(headscope_command, corpus: Path, tmp_path: Path):
@@ -63,13 +50,13 @@ def test_study_writes_the_whole_folder(headscope_command, corpus: Path, tmp_path
     assert study.manifest["command"].startswith("headscope study")
 
 
-@pytest.mark.usefixtures("one_figure")
+@pytest.mark.usefixtures("one_figure", "loaded_once")
 def test_the_same_command_again_makes_the_same_study_in_the_same_place(headscope_command, corpus: Path):
     for _ in range(2):
         assert headscope_command("study", str(corpus), "--out", "out").code == 0
 
 
-@pytest.mark.usefixtures("one_figure")
+@pytest.mark.usefixtures("one_figure", "loaded_once")
 def test_json_goes_to_stdout_alone(headscope_command, corpus: Path):
     ran = headscope_command("study", str(corpus), "--out", "out", "--json", "--limit", "2")
     assert ran.code == 0, ran.err
@@ -79,7 +66,7 @@ def test_json_goes_to_stdout_alone(headscope_command, corpus: Path):
     assert ran.err == ""
 
 
-@pytest.mark.usefixtures("one_figure")
+@pytest.mark.usefixtures("one_figure", "loaded_once")
 def test_another_study_in_the_folder_is_not_replaced(headscope_command, corpus: Path, tmp_path: Path):
     assert headscope_command("study", str(corpus), "--out", "out", "--limit", "1").code == 0
     before = (tmp_path / "out" / "study.nc").read_bytes()
@@ -114,101 +101,6 @@ def test_a_broken_line_of_a_small_corpus_is_found_before_any_work(headscope_comm
     assert ran.code == 1
     assert "corpus.jsonl:5: not a JSON object" in ran.err
     assert not (tmp_path / "out" / "study.nc").exists()
-
-
-@pytest.mark.usefixtures("one_figure")
-def test_a_broken_line_leaves_what_came_before(
-    headscope_command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    # Standard input cannot be counted beforehand; nor are the lines beyond the first 2,000 of a file.
-    lines = corpus.read_bytes() + b'\n{"text": "broken\n' + json.dumps({"text": TEXT}).encode()
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(lines))))  # type: ignore[arg-type]
-    ran = headscope_command("study", "-", "--out", "out")
-    assert ran.code == 1
-    assert "standard input:5: not a JSON object" in ran.err
-    assert "Traceback" not in ran.err
-    study = headscope.open_study(tmp_path / "out")
-    assert (study.texts, study.manifest["complete"]) == (4, 0)
-    assert "4 texts finished" in ran.err
-    assert "standard input:5" in study.manifest["stopped_by"]
-    assert "incomplete" in (tmp_path / "out" / "findings.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.usefixtures("one_figure")
-def test_an_unfinished_run_does_not_replace_a_finished_one(
-    headscope_command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def feed(content: bytes) -> None:
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
-
-    feed(corpus.read_bytes())
-    assert headscope_command("study", "-", "--out", "out").code == 0
-    feed(corpus.read_bytes().splitlines()[0] + b"\n{broken")
-    ran = headscope_command("study", "-", "--out", "out")
-    assert ran.code == 1
-    assert "left as it is" in ran.err
-    assert headscope.open_study(tmp_path / "out").texts == 4
-
-
-@pytest.mark.usefixtures("one_figure")
-def test_control_c_leaves_what_was_finished(headscope_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    class Interrupted(io.BytesIO):
-        """Three documents, then someone presses Ctrl-C."""
-
-        def peek(self, size: int = 0) -> bytes:
-            return self.getvalue()[:size]
-
-        def __next__(self) -> bytes:
-            line = self.readline()
-            if not line:
-                raise KeyboardInterrupt
-            return line
-
-    lines = "".join(json.dumps({"text": f"{TEXT} {k}"}) + "\n" for k in range(3))
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Interrupted(lines.encode())))
-    ran = headscope_command("study", "-", "--out", "out", "--batch-size", "1")
-    assert ran.code == 130
-    assert "interrupted" in ran.err
-    assert "3 texts finished" in ran.err
-    assert headscope.open_study(tmp_path / "out").texts == 3
-
-
-def test_a_real_interrupt_signal(tmp_path: Path):
-    """A running command is stopped by SIGINT while it waits for more texts on its standard input."""
-    command = [
-        sys.executable,
-        "-m",
-        "headscope",
-        "study",
-        "-",
-        "--out",
-        str(tmp_path / "out"),
-        "--batch-size",
-        "1",
-        "--length",
-        "32",
-    ]
-    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert running.stdin is not None
-    line = json.dumps({"text": TEXT * 8}).encode() + b"\n"
-    # A pipe holds 64 KiB: once far more than that is written, texts have been read and studied one by one.
-    running.stdin.write(line * (160_000 // len(line)))
-    running.stdin.flush()
-    running.send_signal(signal.SIGINT)
-    # The pipe stays open meanwhile: an end of the input would be a finished study.
-    out, err = b"", b""
-    try:
-        running.wait(timeout=120)
-        out, err = running.stdout.read(), running.stderr.read()  # type: ignore[union-attr]
-    finally:
-        running.kill()
-        running.communicate()
-    assert running.returncode == 130, (out, err)
-    assert b"Traceback" not in err
-    assert b"marked incomplete" in err
-    study = headscope.open_study(tmp_path / "out")
-    assert study.texts > 0
-    assert study.manifest["complete"] == 0
 
 
 BAD = {

@@ -34,6 +34,11 @@ def one() -> Study:
 
 
 @pytest.fixture(scope="module")
+def copied(one: Study, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return headscope.open_study(one.save(tmp_path_factory.mktemp("copied") / "one.nc"))
+
+
+@pytest.fixture(scope="module")
 def small() -> Study:
     """A model of another shape."""
     return model_study(2, layers=4, heads=2)
@@ -94,15 +99,14 @@ def test_another_tau_changes_nothing_that_is_compared(one: Study) -> None:
         (["one", "copy"], "one and the same study"),
     ],
 )
-def test_what_is_no_pair_of_studies(one: Study, given: list[Any], words: str, tmp_path: Path) -> None:
+def test_what_is_no_pair_of_studies(one: Study, copied: Study, given: list[Any], words: str, tmp_path: Path) -> None:
     reading = Reading.from_arrays(["a", "b", "a"], np.eye(3)[None, :, None, :] + 0.5)
-    one.save(tmp_path / "one.nc")
     meant = {
         "one": one,
         "reading": reading,
         "nowhere": tmp_path / "nowhere",
         "selected": model_study(1).select(layers=[0]),
-        "copy": headscope.open_study(tmp_path / "one.nc"),
+        "copy": copied,
     }
     with pytest.raises(StudyError, match=words):
         headscope.compare([meant.get(each, each) for each in given])

@@ -95,6 +95,15 @@ def test_all_formats_are_written(drawn: dict[str, Figure], tmp_path: Path) -> No
     assert only == [tmp_path / "one.png"]
 
 
+def test_a_figure_is_laid_out_once_and_drawn_once_for_each_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, drawn = Figure.draw, []
+    monkeypatch.setattr(Figure, "draw", lambda figure, renderer: drawn.append(1) or own(figure, renderer))
+    figures.save(figures.draw(made(1, 2), "7"), tmp_path, "name")
+    assert len(drawn) == 1 + 3
+
+
 def test_files_that_cannot_be_written(drawn: dict[str, Figure], tmp_path: Path) -> None:
     figure = drawn["11b"]
     with pytest.raises(StudyError, match="cannot be written as gif; there are: png, svg, pdf"):

@@ -6,11 +6,13 @@ counted twice.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from headscope.studies.done import Done, UnderWay
 
-MOST = 64
+MOST = 1024
 """portions that are lent at once"""
 
 
@@ -57,19 +59,31 @@ class Leases:
 
     def __post_init__(self) -> None:
         self._open = {number: _Shard(number) for number in range(self.shards) if not self.done.all_of(number)}
+        self._fresh = deque(self._open)
+        """shards of which nothing was lent; there may be a million, and only a few of the others"""
+        self._begun: dict[int, _Shard] = {}
         self._reads: dict[object, int] = {}
 
     def take(self, worker: object, most: int = 1) -> Lease | None:
         """Something to do for a worker; None where there is nothing to do now."""
-        mine = self._reads.get(worker)
-        others = sorted(self._open.values(), key=lambda shard: (shard.out > 0, shard.out, shard.number))
-        for shard in sorted(others, key=lambda shard: shard.number != mine):
+        for shard in self._offered(worker):
             lease = self._next(shard, max(1, min(most, MOST)))
             if lease is not None:
                 shard.out += 1
                 self._reads[worker] = shard.number
                 return lease
         return None
+
+    def _offered(self, worker: object) -> Iterator[_Shard]:
+        """Shards in the order in which a worker should be given of them."""
+        mine = self._begun.get(self._reads.get(worker, -1))
+        if mine is not None:
+            yield mine
+        while self._fresh:
+            shard = self._open[self._fresh.popleft()]
+            self._begun[shard.number] = shard
+            yield shard
+        yield from sorted(self._begun.values(), key=lambda shard: (shard.out, shard.number))
 
     def _next(self, shard: _Shard, most: int) -> Lease | None:
         if shard.back:
@@ -136,6 +150,7 @@ class Leases:
             return
         if all(self._settled(shard.number, portion) for portion in range(end)):
             del self._open[shard.number]
+            self._begun.pop(shard.number, None)
 
     def stop_reading(self, worker: object) -> None:
         """A worker is gone."""

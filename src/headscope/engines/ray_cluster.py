@@ -7,6 +7,7 @@ workers and nodes cost what they had not brought back, and are replaced while th
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,8 @@ from headscope.studies.undisturbed import undisturbed
 
 LEASE_SECONDS = 20.0
 """What a worker does until its sums travel: so much is lost with it."""
+BUSY = 0.25
+"""of the driver's time may go into taking in sums: with many workers, leases are longer than that"""
 DEATHS = 5
 """workers that may end one after the other, for each there is, and nothing was brought back in between"""
 BROKEN = 3
@@ -38,8 +41,10 @@ IMPATIENT = 30.0
 class _Remote:
     """What runs in a process of its own, anywhere on the cluster."""
 
-    def __init__(self, origin: dict[str, Any], device: str, corpus: Corpus, job: Job, threads: int) -> None:
-        self.given = origin, device, corpus, job, threads
+    def __init__(
+        self, origin: dict[str, Any], device: str, corpus: Corpus, job: Job, threads: int, folder: str
+    ) -> None:
+        self.given, self.folder = (origin, device, corpus, job, threads), folder
 
     def ready(self) -> str:
         """Load the model; returns its weights' hash. Not done on construction: of an error there Ray keeps no more than
@@ -48,6 +53,8 @@ class _Remote:
 
         from headscope.model.loading import load
 
+        with suppress(OSError):  # names of files are those of where the command was given, where there is such a folder
+            os.chdir(self.folder)
         origin, device, corpus, job, threads = self.given
         torch.set_num_threads(threads)
         model = load(**origin, device=device)
@@ -93,7 +100,9 @@ class RayCluster:
         self.wanted, self.address, self.say = workers, address, say
         self.standing = Standing.empty(job.shape(model), job.batch_size)
         self._hands: dict[Any, _Hand] = {}
-        self._deaths, self._seconds, self._errors = 0, 0.0, list[HeadscopeError]()
+        self._deaths, self._errors = 0, list[HeadscopeError]()
+        self._seconds, self._taking = 0.0, 0.0
+        """what a worker needs for a portion, and the driver to take in what it brings"""
 
     def run(self, standing: Standing, kept: Checkpoints | None, told: Callable[[int, int], None]) -> None:
         """Bring a study from how it stands to its end; `told` is told of the texts and documents that count."""
@@ -149,7 +158,7 @@ class RayCluster:
 
     def _hire(self) -> None:
         origin, threads = dict(self.model.origin or {}), int(self._options["num_cpus"])
-        actor = self._class.options(**self._options).remote(origin, self._device, *self._given, threads)
+        actor = self._class.options(**self._options).remote(origin, self._device, *self._given, threads, os.getcwd())
         self._hands[actor.ready.remote()] = _Hand(actor)
 
     # -- the work -----------------------------------------------------------------------------------------------------
@@ -178,7 +187,8 @@ class RayCluster:
                     kept.write(self.standing)
 
     def _lend(self, actor: Any) -> bool:
-        most = int(LEASE_SECONDS / self._seconds) if self._seconds else 1
+        seconds = max(LEASE_SECONDS, (len(self._hands) + 1) * self._taking / BUSY)
+        most = int(seconds / self._seconds) if self._seconds else 1
         lease = self.leases.take(actor, most)
         if lease is None:
             return False
@@ -187,7 +197,7 @@ class RayCluster:
 
     def _took(self, hand: _Hand, reference: Any) -> bool:
         """Take in what a worker brought; False if it is gone, and another was called in its place."""
-        exceptions = self.ray.exceptions
+        exceptions, began = self.ray.exceptions, time.monotonic()
         try:
             brought = self.ray.get(reference)
         except exceptions.RayTaskError as error:
@@ -205,7 +215,7 @@ class RayCluster:
             self._seconds = max(seconds / portions, 1e-3)
         self.standing.add(made)
         self.leases.returned(hand.lease)
-        self._deaths = 0
+        self._deaths, self._taking = 0, time.monotonic() - began
         return True
 
     def _check_model(self, weight_hash: str) -> None:

@@ -46,6 +46,6 @@ def _bytes(figure: Figure, kind: str) -> bytes:
         # Laying out the panels takes longer than drawing them, and is the same for every format: once will do.
         if figure.get_layout_engine() is not None:
             figure.draw_without_rendering()
-            figure.set_layout_engine("none")
+            figure.set_layout_engine(None)  # "none" leaves one in place, and matplotlib then draws everything twice
         figure.savefig(written, format=kind, dpi=DPI, metadata=UNDATED[kind])
     return written.getvalue()

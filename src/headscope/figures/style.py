@@ -46,6 +46,7 @@ RC: dict[Any, Any] = {
     "font.size": FONT,
     "axes.titlesize": FONT,
     "axes.titlepad": 2.0,
+    "axes.titley": 1.0,  # on top of the panel; otherwise it is looked for anew every time a panel is drawn
     "axes.labelsize": LABEL,
     "axes.labelpad": 2.0,
     "figure.labelsize": LABEL,
