@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 SEED = 0
+GROUP = 32
+"""workers whose sums are added to each other before they go to the driver, in a tree"""
 
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
@@ -74,6 +76,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             "seconds_with_checkpoints": min(seconds[1], seconds[3]),
             "every": options.every,
             "checkpoint_bytes": size,
+            "timing": made[2].manifest["timing"],
             "checkpoint_seconds": timing.get("checkpoints", 0.0),
             "same_integers": same,
             "largest_relative_difference_of_reals": apart,
@@ -128,6 +131,17 @@ def reduced(options: argparse.Namespace) -> dict[str, Any]:
         np.array_equal(flat.tally.most_attended[k], counts * options.workers)
         for k, counts in one.tally.most_attended.items()
     )
+    root, driving = Standing.empty(shape, 1), 0.0
+    for first in range(0, options.workers, GROUP):
+        part = Standing.empty(shape, 1)
+        for worker in order[first : first + GROUP]:
+            part.add(brought(int(worker)))
+        started = time.perf_counter()
+        root.add(part)
+        driving += time.perf_counter() - started
+    right &= all(np.array_equal(root.tally[name], flat.tally[name]) for name in one.tally.arrays)
+    right &= root.done.portions == flat.done.portions
+    right &= root.account.content == flat.account.content
     twice = False
     try:
         flat.add(brought(7))
@@ -139,6 +153,8 @@ def reduced(options: argparse.Namespace) -> dict[str, Any]:
         "workers": options.workers,
         "bytes": size,
         "seconds": seconds,
+        "tree_seconds": driving,
+        "group": GROUP,
         "right": bool(right),
         "twice_refused": twice,
         "peak_megabytes": resident("VmHWM"),

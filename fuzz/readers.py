@@ -2,12 +2,14 @@
 
     python fuzz/readers.py TARGET SEEDS/ [libFuzzer's options, for instance -max_total_time=60]
 
-A target is a file name that says the format (a.jsonl, a.csv.gz, a.png, …), or `study`, `reading`, `ablation`.
+A target is a file name that says the format (a.jsonl, a.csv.gz, a.png, …), or `study`, `reading`, `ablation`, or
+`checkpoint`, which always gets the right hash: a wrong one is all that would be seen.
 SEEDS/ gets valid files to start from, if it is empty. Anything raised but a HeadscopeError ends the run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import tempfile
@@ -18,17 +20,34 @@ import atheris
 
 with atheris.instrument_imports(include=["headscope", "h5netcdf"]):
     from headscope.corpus.documents import documents
-    from headscope.errors import HeadscopeError
+    from headscope.errors import HeadscopeError, StudyError
     from headscope.pruning.ablation import open_ablation
     from headscope.readings.files import open_reading
+    from headscope.studies import checkpoint
     from headscope.studies.result import open_study
+    from headscope.tally.quantities import Shape
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+SHAPE = Shape(2, 4, 16)
+
+
+def open_checkpoint(path: Path) -> object:
+    """A checkpoint of these bytes, under the hash that fits them."""
+    payload = path.read_bytes()
+    digest = hashlib.blake2b(payload, digest_size=checkpoint.DIGEST).digest()
+    path.write_bytes(checkpoint.MARK + digest + payload)
+    try:
+        return checkpoint.opened(path).standing(SHAPE).texts
+    except checkpoint.Damaged as reason:
+        raise StudyError(str(reason)) from None
+
 
 OPENERS: dict[str, Callable[[Path], object]] = {
     "study": lambda path: [repr(open_study(path)), open_study(path).table()],
     "reading": lambda path: repr(open_reading(path)),
     "ablation": lambda path: open_ablation(path).table(),
+    "checkpoint": open_checkpoint,
 }
 
 
@@ -38,6 +57,10 @@ def seeds(target: str) -> list[bytes]:
         from tests.test_fuzz_documents import VALID
 
         return [VALID[target]()]
+    if target == "checkpoint":
+        from tests.cutting import checkpoint_of
+
+        return [checkpoint_of(SHAPE)]
     from tests import test_fuzz_files
 
     return [test_fuzz_files.valid(target)]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from runs import Folder, Row, Running, check
+from runs import LONGEST, Folder, Row, Running, check
 
 from headscope.studies.result import Study
 
-WORKER = b"ray::_Remote"
+WORKER = b"ray::Remote"
 
 
 @contextmanager
@@ -49,16 +48,14 @@ def workers(cluster: Any) -> list[int]:
     return sorted(found)
 
 
-def _meanwhile(running: Running, act: Callable[[threading.Event], None]) -> None:
-    """Do something until a run ends, which must end well."""
-    over = threading.Event()
-    thread = threading.Thread(target=act, args=(over,))
-    thread.start()
-    try:
-        running.ended(0)
-    finally:
-        over.set()
-        thread.join()
+def _meanwhile(running: Running, every: float, act: Callable[[], None]) -> None:
+    """Do something again and again until a run ends, which must end well."""
+    end = time.monotonic() + LONGEST
+    while running.alive and time.monotonic() < end:
+        running.until(lambda: False, every)
+        if running.alive:
+            act()
+    running.ended(0)
 
 
 def workers_killed(folder: Folder, whole: Study, every: float) -> Row:
@@ -67,37 +64,38 @@ def workers_killed(folder: Folder, whole: Study, every: float) -> Row:
 
     with two_nodes() as cluster:
 
-        def act(over: threading.Event) -> None:
-            while not over.wait(every):
-                for number in [held for held in workers(cluster) if held not in killed][:1]:
-                    with suppress(OSError):
-                        os.kill(number, signal.SIGKILL)
-                        killed.append(number)
+        def act() -> None:
+            for number in [held for held in workers(cluster) if held not in killed][:1]:
+                with suppress(OSError):
+                    os.kill(number, signal.SIGKILL)
+                    killed.append(number)
 
         running = folder.start("--engine", "ray", "--workers", "2", "--address", cluster.address)
-        _meanwhile(running, act)
+        _meanwhile(running, every, act)
     noticed = running.said.count("a worker is gone")
     check(bool(killed), "no worker was killed: the study was too short")
-    note = f"every {every:.0f} s; {noticed} of them at work or starting, and replaced"
+    note = f"every {every:.0f} s; the study noticed {noticed}, and had them replaced"
     return folder.row("Ray: a worker killed again and again", len(killed), whole, note)
 
 
 def nodes_replaced(folder: Folder, whole: Study, every: float) -> Row:
     """A node goes, and another comes."""
-    counted = [0]
+    removed = 0
 
     with two_nodes() as cluster:
 
-        def act(over: threading.Event) -> None:
-            while not over.wait(every):
-                if not workers(cluster):
-                    continue
-                cluster.remove_node(next(iter(cluster.worker_nodes)))
-                counted[0] += 1
-                time.sleep(1.0)
-                cluster.add_node(num_cpus=1)
+        def act() -> None:
+            nonlocal removed
+            if not workers(cluster):
+                return
+            cluster.remove_node(next(iter(cluster.worker_nodes)))
+            removed += 1
+            time.sleep(1.0)
+            cluster.add_node(num_cpus=1)
 
         running = folder.start("--engine", "ray", "--workers", "2", "--address", cluster.address)
-        _meanwhile(running, act)
-    check(counted[0] > 0, "no node was removed: the study was too short")
-    return folder.row("Ray: a node removed, another added", counted[0], whole, f"every {every:.0f} s")
+        _meanwhile(running, every, act)
+    check(removed > 0, "no node was removed: the study was too short")
+    gone = running.said.count("a worker is gone")
+    note = f"every {every:.0f} s; workers that went with them and were replaced: {gone}"
+    return folder.row("Ray: a node removed, another added", removed, whole, note)

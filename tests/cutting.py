@@ -12,9 +12,13 @@ import pytest
 
 import headscope
 from headscope.corpus import shards
+from headscope.corpus.formats import Document
 from headscope.errors import Stopped
 from headscope.model.model import Model
+from headscope.studies.checkpoint import packed
 from headscope.studies.result import Study
+from headscope.studies.standing import Standing
+from headscope.tally.quantities import Shape
 
 WORDS = [
     "the cat sat.",
@@ -58,6 +62,19 @@ def assert_equal(one: Study, other: Study) -> None:
             np.testing.assert_array_equal(variable.values, there, err_msg=str(name))
     for name in ("corpus_hash", "documents_read", "documents_skipped", "excerpts", "sample", "complete", "batch_size"):
         assert one.manifest[name] == other.manifest[name], name
+
+
+def checkpoint_of(shape: Shape) -> bytes:
+    """What a checkpoint holds behind its hash."""
+    standing = Standing.empty(shape, 3)
+    standing.tally.attend(7, np.ones((20, shape.layers), dtype=np.int64))
+    standing.account.note(Document("the cat sat.", "a"))
+    standing.account.excerpts[0, 0, 0] = {"name": "a", "text": "the cat sat."}
+    standing.done.close(0, 0, 5)
+    standing.done.count(0, 1, [3, 4])
+    standing.done.stamps[0] = "ab"
+    standing.seconds["opening"] = 1.5
+    return packed({"theta": 0.3, "texts": ["a"]}, standing)[-1]
 
 
 def stopping(after: int) -> Callable[[Any], None]:

@@ -22,6 +22,7 @@ import job as paper_job  # noqa: E402
 import numeric_types  # noqa: E402
 import speed  # noqa: E402
 from measuring import (  # noqa: E402
+    cost_tables,
     lens,
     noise_tables,
     notebook,
@@ -172,6 +173,7 @@ def test_the_jobs_texts_fill_their_windows(tmp_path: Path):
         ("segmentation.md", segment_tables.SECTIONS, {"segmentation"}),
         ("noise.md", noise_tables.SECTIONS, {"noise"}),
         ("pruning.md", prune_tables.SECTIONS, {"pruning", "pruned"}),
+        ("cluster.md", cost_tables.SECTIONS, {"cost", "reduce"}),
     ],
 )
 def test_the_tables_in_the_docs_are_written_from_the_results(page: str, sections: dict[str, Any], kinds: set[str]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from headscope.studies.checkpoint import Checkpoints
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from tests import tiny
-from tests.cutting import OPTIONS, assert_equal, cut, files, stopping, texts
+from tests.cutting import OPTIONS, assert_equal, checkpoint_of, cut, files, stopping, texts
 
 pytestmark = pytest.mark.usefixtures("small_portions")
 
@@ -209,6 +210,17 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_said(model: Model, t
     assert str(last) in said[0]
 
 
+def test_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(model: Model, tmp_path: Path):
+    given = texts(60)
+    interrupted(model, given, tmp_path, 5, every=0.0)
+    last, previous = (tmp_path / "checkpoint" / name for name in ("last", "previous"))
+    last.write_bytes(b"junk")
+    interrupted(model, given, tmp_path, 0, every=60.0)  # one checkpoint, when it ends
+    shape = Shape(model.anatomy.layers, model.anatomy.heads, 24)
+    texts_of = [checkpoint.opened(path).standing(shape).texts for path in (previous, last)]
+    assert 0 < texts_of[0] <= texts_of[1]
+
+
 def test_when_all_checkpoints_are_damaged_it_says_what_to_do(model: Model, tmp_path: Path):
     given = texts(60)
     interrupted(model, given, tmp_path, 5, every=0.0)
@@ -344,3 +356,72 @@ def test_everything_of_a_standing_is_kept(model: Model, tmp_path: Path):
     assert about["identity"]["texts"] == ["texts given in Python"]
     assert sum(count for _, count, _ in about["account"]["sources"]) == 60
     assert shape_of.manifest["documents_read"] == 60
+
+
+SHAPE = Shape(2, 4, 16)
+
+
+def sealed(payload: bytes) -> bytes:
+    """A checkpoint whose hash is right, whatever it holds."""
+    return checkpoint.MARK + hashlib.blake2b(payload, digest_size=checkpoint.DIGEST).digest() + payload
+
+
+def about_of(payload: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    length = int.from_bytes(payload[:8], "little")
+    header = json.loads(payload[8 : 8 + length])
+    return header, json.loads(header["__metadata__"]["checkpoint"]), payload[8 + length :]
+
+
+def with_header(header: dict[str, Any], rest: bytes) -> bytes:
+    raw = json.dumps(header).encode()
+    return len(raw).to_bytes(8, "little") + raw + rest
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_no_bytes_make_more_of_a_checkpoint_than_a_word_of_what_is_wrong(tmp_path_factory, data: st.DataObject):
+    valid = checkpoint_of(SHAPE)
+    payload = bytearray(valid)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, min(len(payload) - 1, 9000)))
+        payload[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
+    path = tmp_path_factory.getbasetemp() / "checkpoint"
+    path.write_bytes(data.draw(st.sampled_from([sealed(bytes(payload)), sealed(data.draw(st.binary(max_size=40)))])))
+    try:
+        standing = checkpoint.opened(path).standing(SHAPE)
+    except checkpoint.Damaged:
+        return
+    assert _all_numbers(standing.done.plain())
+    assert standing.tally.shape == SHAPE
+
+
+def _all_numbers(plain: dict[str, Any]) -> bool:
+    return all(isinstance(k, int) for _, runs in plain["portions"] for run in runs for k in run)
+
+
+LIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
+    "a sum beyond the file": lambda header, about: header["pairs"]["data_offsets"].__setitem__(1, 10**12),
+    "sums that overlap": lambda header, about: header.__setitem__("pairs", header["equal"]),
+    "an unknown number type": lambda header, about: header["pairs"].__setitem__("dtype", "I65"),
+    "a sum that is missing": lambda header, about: header.pop("pairs"),
+    "another shape": lambda header, about: header["pairs"].__setitem__("shape", [20, 4, 2]),
+    "portions that are words": lambda header, about: about["done"].__setitem__("portions", [["a", [["b", "c"]]]]),
+    "portions backwards": lambda header, about: about["done"].__setitem__("portions", [[0, [[5, 2]]]]),
+    "no account": lambda header, about: about.pop("account"),
+    "an account of words": lambda header, about: about["account"].__setitem__("read", "many"),
+    "no identity": lambda header, about: about.pop("identity"),
+    "a list": lambda header, about: about.__setitem__("done", [1, 2]),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_checkpoint_that_lies_is_refused(tmp_path: Path, lie: str):
+    header, about, rest = about_of(checkpoint_of(SHAPE))
+    path = tmp_path / "last"
+    path.write_bytes(sealed(with_header(header, rest)))
+    assert checkpoint.opened(path).standing(SHAPE).done.portions == {0: [[0, 1]]}
+    LIES[lie](header, about)
+    header["__metadata__"]["checkpoint"] = json.dumps(about)
+    path.write_bytes(sealed(with_header(header, rest)))
+    with pytest.raises(checkpoint.Damaged):
+        checkpoint.opened(path).standing(SHAPE)

@@ -301,13 +301,13 @@ def test_a_model_that_a_worker_cannot_load_is_said_once(cluster: Any, model: Mod
 
 
 def test_workers_that_end_again_and_again_end_the_study(cluster: Any, model: Model, monkeypatch: pytest.MonkeyPatch):
-    class Ending(ray_cluster._Remote):
+    class Ending(ray_cluster.Remote):
         def ready(self) -> str:
             import os
 
             os._exit(1)
 
-    monkeypatch.setattr(ray_cluster, "_Remote", Ending)
+    monkeypatch.setattr(ray_cluster, "Remote", Ending)
     monkeypatch.setattr(ray_cluster, "DEATHS", 1)
     with pytest.raises(StudyError, match=r"workers end again and again, the last one with: "):
         on_ray(model, ["the cat sat."] * 9, workers=1)

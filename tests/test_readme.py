@@ -63,7 +63,7 @@ def test_the_numbers_of_the_reading_page(minilm: Model):
 
 def test_commands_and_options_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     written = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    names = "study|read|segment|findings|heads|figures|report|compare|ablate|prune|models|anatomy|paper"
+    names = "study|merge|read|segment|findings|heads|figures|report|compare|ablate|prune|models|anatomy|paper"
     commands = set(re.findall(rf"headscope ({names})\b([^\n`|]*)", written))
     assert {name for name, _ in commands} >= {"study", "figures", "models"}
     monkeypatch.setenv("COLUMNS", "200")

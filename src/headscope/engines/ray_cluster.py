@@ -1,4 +1,4 @@
-"""A study on a cluster, by Ray. Nothing else in headscope knows Ray.
+"""A study on a cluster, by Ray. Only the files here that are named for it know Ray.
 
 Workers hold the model once and read their shards themselves; what travels is leases one way and sums the other. Lost
 workers and nodes cost what they had not brought back, and are replaced while there is room on the cluster.
@@ -17,7 +17,7 @@ from typing import Any
 from headscope.corpus.documents import Corpus
 from headscope.engines.leases import Lease, Leases
 from headscope.engines.ray_connection import connected, first_line, ray_module
-from headscope.engines.worker import Worker
+from headscope.engines.ray_worker import Remote
 from headscope.errors import CorpusError, HeadscopeError, ModelError, StudyError
 from headscope.model.model import Model
 from headscope.studies.checkpoint import Checkpoints
@@ -36,37 +36,6 @@ BROKEN = 3
 """portions that may hold broken documents before the whole study stops"""
 IMPATIENT = 30.0
 """seconds without any worker, after which people are told"""
-
-
-class _Remote:
-    """What runs in a process of its own, anywhere on the cluster."""
-
-    def __init__(
-        self, origin: dict[str, Any], device: str, corpus: Corpus, job: Job, threads: int, folder: str
-    ) -> None:
-        self.given, self.folder = (origin, device, corpus, job, threads), folder
-
-    def ready(self) -> str:
-        """Load the model; returns its weights' hash. Not done on construction: of an error there Ray keeps no more than
-        its words, and takes the worker for one that died."""
-        import torch
-
-        from headscope.model.loading import load
-
-        with suppress(OSError):  # names of files are those of where the command was given, where there is such a folder
-            os.chdir(self.folder)
-        origin, device, corpus, job, threads = self.given
-        torch.set_num_threads(threads)
-        model = load(**origin, device=device)
-        self.worker = Worker(model, corpus, job)
-        return model.weight_hash
-
-    def work(self, lease: Lease) -> tuple[Standing, float]:
-        began = time.monotonic()
-        try:
-            return self.worker.work(lease), time.monotonic() - began
-        except CorpusError as error:
-            raise CorpusError(str(error)) from None  # its kinds hold more than travels
 
 
 @dataclass
@@ -151,7 +120,7 @@ class RayCluster:
         }
         self._device = "cuda" if gpus else "cpu"
         self._given = ray.put(self.corpus), ray.put(self.job)  # once for all workers
-        self._class = ray.remote(_Remote)
+        self._class = ray.remote(Remote)
         self.say(f"{count} workers, each with {share} cores" + (" and a GPU" if gpus else ""))
         for _ in range(count):
             self._hire()

@@ -79,7 +79,10 @@ class Account:
         return cls(
             read=int(plain["read"]),
             content=int(plain["content"], 16),
-            skipped=Counter(plain["skipped"]),
-            excerpts={(shard, portion, k): text for shard, portion, k, text in plain["excerpts"]},
-            sources={number: (count, int(content, 16)) for number, count, content in plain["sources"]},
+            skipped=Counter({str(reason): int(count) for reason, count in plain["skipped"].items()}),
+            excerpts={
+                (int(shard), int(portion), int(k)): {str(name): str(words) for name, words in text.items()}
+                for shard, portion, k, text in plain["excerpts"]
+            },
+            sources={int(number): (int(count), int(content, 16)) for number, count, content in plain["sources"]},
         )

@@ -76,6 +76,8 @@ class Checkpoints:
                 continue
             if damaged:
                 self.say(f"{damaged[0]}. The one before it is used: {standing.texts:,} texts")
+                with suppress(OSError):  # the next checkpoint is not to put it in the place of the good one
+                    (self.folder / LAST).unlink()
             standing.runs += 1
             return standing
         if damaged:
@@ -188,7 +190,7 @@ class Held:
                 Account.of_plain(about["account"]),
                 Done.of_plain(about["done"]),
                 int(about["batch_size"]),
-                dict(about["seconds"]),
+                {str(name): float(taken) for name, taken in about["seconds"].items()},
                 bool(about["shown"]),
                 int(about["runs"]),
             )

@@ -84,16 +84,20 @@ class Done:
 
     @classmethod
     def of_plain(cls, plain: dict[str, Any]) -> Done:
-        return cls(
-            portions=dict(plain["portions"]),
-            content={shard: int(content, 16) for shard, content in plain["content"]},
-            ended=dict(plain["ended"]),
+        made = cls(
+            portions={int(shard): [[int(k) for k in run] for run in runs] for shard, runs in plain["portions"]},
+            content={int(shard): int(content, 16) for shard, content in plain["content"]},
+            ended={int(shard): int(count) for shard, count in plain["ended"]},
             under_way={
-                (shard, portion): UnderWay(texts, int(digests, 16))
+                (int(shard), int(portion)): UnderWay(int(texts), int(digests, 16))
                 for shard, portion, texts, digests in plain["under_way"]
             },
-            stamps=dict(plain["stamps"]),
+            stamps={int(shard): str(stamp) for shard, stamp in plain["stamps"]},
         )
+        for runs in made.portions.values():
+            if _joined(runs) != runs or any(first < 0 or after <= first for first, after in runs):
+                raise ValueError("portions that are no runs")
+        return made
 
 
 def _joined(runs: list[list[int]]) -> list[list[int]]:
