@@ -13,7 +13,7 @@ help:
 	@echo "make lint    set up, then ruff and the type checker"
 	@echo "make bench   set up, then the benchmarks"
 	@echo "make curves  set up, then the loss against heads removed: MODELS='minilm ./bert' TEXTS=texts.jsonl.gz"
-	@echo "make soak    set up, then disturb studies in every way for about 20 minutes (HOW=--quick: a few), into docs/soak.md"
+	@echo "make soak    set up, then disturb studies in every way, a quarter of an hour (HOW=--quick: less), into docs/soak.md"
 	@echo "make clean   remove what these made"
 
 # torch first and pinned: whatever else asks for torch then finds it there, and no other build is fetched.

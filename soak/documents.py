@@ -78,7 +78,9 @@ def changed_between(folder: Folder, whole: Study, path: Path) -> Row:
         refused.ended(1)
         check(path.name in refused.said and "not the texts" in refused.said, refused.said[-300:])
     folder.finish()
-    return folder.row("a text changes between two runs", 1, whole, "refused, with the name of its shard; put back, finished")
+    return folder.row(
+        "a text changes between two runs", 1, whole, "refused, with the name of its shard; put back, finished"
+    )
 
 
 def broken(folder: Folder, skipping: Folder, whole: Study, path: Path) -> list[Row]:

@@ -12,9 +12,8 @@ from runs import Row
 
 HEAD = """# What happens to a study that is disturbed
 
-Written by `make soak` (`python soak/soak.py --docs`): {kind}, {date}, {minutes:.0f} minutes on {cores} cores with \
-{memory:.0f} GiB of memory, which did other work at the same time or not. `python soak/soak.py --help` says how to run \
-parts of it.
+Written by `make soak` (`python soak/soak.py --docs`): {kind}, {date}, {minutes:.0f} minutes on {cores} cores with
+{memory:.0f} GiB of memory. `python soak/soak.py --help` says how to run parts of it.
 
 Every row is a fault, provoked on studies by the real command line, each a process of its own. The bundled model studies
 files of all kinds (JSON lines, packed ones, a folder of texts, CSV, Parquet; `{options}`); memory and Ray are soaked

@@ -16,6 +16,7 @@ from runs import Folder, Row, Running, check
 from headscope.studies.result import Study
 
 SMALL_DISK = "32m"
+USED = "The one before it is used"
 
 
 @contextmanager
@@ -102,11 +103,12 @@ DAMAGE = {
 
 
 def damaged(folder: Folder, whole: Study) -> list[Row]:
-    for how in DAMAGE.values():
-        _cut(folder)
+    for number, how in enumerate(DAMAGE.values()):
+        running = _cut(folder)
+        check(number == 0 or USED in running.said, running.said[-300:])
         how(folder.out / "checkpoint" / "last")
     running = folder.finish()
-    check("The one before it is used" in running.said, running.said[-300:])
+    check(USED in running.said, running.said[-300:])
     rows = [folder.row(f"last checkpoint damaged ({', '.join(DAMAGE)})", len(DAMAGE), whole, "the one before was used")]
     folder.runs = 0
     shutil.rmtree(folder.out)

@@ -5,8 +5,8 @@
 
 Studies run by the real command line, as processes of their own; each fault in an output folder of its own. Every
 finished study is compared with an undisturbed one of the same texts: integers exactly, reals to 1e-12, and the
-documents it speaks of. Takes about twenty minutes on two idle cores, `--quick` a few. Exit code 1 if anything was
-wrong. `--docs` writes docs/soak.md.
+documents it speaks of. Takes about a quarter of an hour on two cores, `--quick` a few minutes. Exit code 1 if
+anything was wrong. `--docs` writes docs/soak.md.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""Studies made apart become one, and no text counts twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import headscope
+from headscope.model.model import Model
+from headscope.studies.result import open_study
+from tests import tiny
+from tests.cutting import OPTIONS, assert_equal, files, stopping
+
+SETTINGS = {**OPTIONS, "sample": 0.5}
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return tiny.model("bert")
+
+
+def study(model: Model, *made: Path) -> headscope.Study:
+    return headscope.study(model, headscope.documents(made), **SETTINGS)
+
+
+def test_shards_studied_apart_are_the_corpus_studied_whole(model: Model, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("headscope.corpus.shards.SHARD_BYTES", 1)  # each file is a shard, so batches are the same
+    one, two, three = files(tmp_path, [20, 25, 15])
+    whole = study(model, one, two, three)
+    merged = study(model, one).merge(study(model, two)).merge(study(model, three))
+    for name in ("pairs", "equal", "same", "texts", "most_attended", "location", "window_tokens"):
+        assert (merged.data[name].values == whole.data[name].values).all(), name
+    assert merged.manifest["corpus_hash"] == whole.manifest["corpus_hash"]
+    assert merged.manifest["documents_read"] == 60
+    assert merged.data["source"].values.tolist() == [str(one), str(two), str(three)]
+    assert merged.data["source_documents"].values.tolist() == [20, 25, 15]
+    assert merged.data["source_hash"].values.tolist() == whole.data["source_hash"].values.tolist()
+
+
+def test_a_file_in_both_is_refused_whatever_its_name(model: Model, tmp_path: Path):
+    one, two, three = files(tmp_path, [20, 25, 15])
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(two.read_bytes())
+    left, right = study(model, one, two), study(model, copy, three)
+    with pytest.raises(headscope.StudyError, match=r"01\.jsonl here are those of .*copy\.jsonl there.*count twice"):
+        left.merge(right)
+    assert left.merge(study(model, three)).texts == left.texts + study(model, three).texts
+
+
+def test_an_incomplete_study_is_not_merged_with_one_of_the_same_file(model: Model, tmp_path: Path):
+    one, two = files(tmp_path, [40, 20])
+    with pytest.raises(headscope.Stopped) as caught:
+        headscope.study(model, headscope.documents(one), progress=stopping(2), **SETTINGS)
+    part = caught.value.study
+    assert part is not None
+    with pytest.raises(headscope.StudyError, match=r"00\.jsonl is in both, one of them is incomplete"):
+        part.merge(study(model, one))
+    assert not part.merge(study(model, two)).manifest["complete"]
+
+
+def test_the_command(headscope_command, one_figure, model: Model, tmp_path: Path):
+    one, two, three = files(tmp_path / "in", [20, 25, 15])
+    for name, made in (("a", one), ("b", two), ("c", three)):
+        (tmp_path / name).mkdir()
+        study(model, made).save(tmp_path / name)
+    ran = headscope_command("merge", "a", "b", "c", "--out", "all", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)
+    merged = open_study(tmp_path / "all")
+    assert_equal(merged, study(model, one).merge(study(model, two)).merge(study(model, three)))
+    assert (tmp_path / "all" / "report.html").exists()
+    for arguments, said in (
+        (("all", "b"), "b: these studies cannot be merged"),
+        (("a",), "two studies at least"),
+        (("a", "absent"), "absent: no study there"),
+    ):
+        ran = headscope_command("merge", *arguments, "--out", "other")
+        assert ran.code == 1
+        assert said in ran.err
+        assert "Traceback" not in ran.err
+    ran = headscope_command("merge", "a", "b", "--out", "all")
+    assert ran.code == 1
+    assert "all holds a study already" in ran.err
+
+
+def test_what_was_trusted_is_said(model: Model, tmp_path: Path, headscope_command, one_figure):
+    tiny.network("bert").save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    (texts,) = files(tmp_path / "in", [5])
+    plain = ("study", str(texts), "--model", str(tmp_path / "model"), "--length", "24", "--quiet")
+    assert headscope_command(*plain, "--out", "plain").code == 0
+    assert open_study(tmp_path / "plain").manifest["trusted"] == "nothing"
+    ran = headscope_command(*plain, "--out", "trusting", "--trust-remote-code", "--allow-pickle")
+    assert ran.code == 0, ran.err
+    trusted = "code that comes with the model, pickled weights"
+    assert open_study(tmp_path / "trusting").manifest["trusted"] == trusted
+    page = (tmp_path / "trusting" / "report.html").read_text("utf-8")
+    assert "Trusted on request" in page
+    assert trusted in page
+
+
+def test_broken_documents_are_skipped_and_counted_on_request(
+    tmp_path: Path, headscope_command, one_figure, model: Model
+):
+    tiny.network("bert").save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    (texts,) = files(tmp_path / "in", [6])
+    lines = texts.read_text("utf-8").splitlines(keepends=True)
+    texts.write_text("".join([*lines[:3], "no JSON\n", '{"body": 1}\n', *lines[3:]]), "utf-8")
+    command = ("study", str(texts), "--model", str(tmp_path / "model"), "--length", "24", "--quiet", "--out", "out")
+    ran = headscope_command(*command)
+    assert ran.code == 1
+    assert "00.jsonl:4: not a JSON object" in ran.err
+    ran = headscope_command(*command, "--skip-broken")
+    assert ran.code == 0, ran.err
+    about = open_study(tmp_path / "out").manifest
+    assert about["skip_broken"] == 1
+    assert about["documents_read"] == 8
+    assert about["documents_skipped"]["not JSON"] == 1
+    assert about["documents_skipped"]["no text in its field"] == 1
