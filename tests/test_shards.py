@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -110,8 +111,11 @@ def test_a_stamp_tells_whether_files_are_those_that_were_read(tmp_path: Path):
     assert before == shard.stamp() is not None
     Path(made[1]).write_text('{"text": "b"}\n' * 3)
     assert shard.stamp() != before
+    os.utime(made[0], ns=(0, 2**62))
+    assert shard.newest() == made[0]
     (given_here,) = headscope.corpus.documents.as_corpus(["a text"]).shards
     assert given_here.stamp() is None
+    assert given_here.newest() == ""
 
 
 def test_what_a_worker_says_of_a_broken_document_travels():

@@ -12,6 +12,7 @@ from headscope.cli import options
 from headscope.errors import Stopped, StudyError
 
 GO_ON = "Give the same command to go on."
+MENDED = "When that is mended, give the same command to go on; the last texts before it are computed again."
 
 
 @contextmanager
@@ -60,5 +61,6 @@ def _save_unfinished(stopped: Stopped, out: Path) -> None:
         terminal.note(f"writing the {stopped.study.texts:,} texts finished until now …")
         output.write(stopped.study, out)
         terminal.complain(
-            f"{stopped}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete. {GO_ON}"
+            f"{stopped}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete. "
+            + (GO_ON if stopped.interrupted else MENDED)
         )

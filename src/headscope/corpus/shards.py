@@ -68,6 +68,12 @@ class Shard:
             return None
         return hashlib.blake2b(repr(stamps).encode(), digest_size=16).hexdigest()
 
+    def newest(self) -> str:
+        """The name of the file that changed last; empty where that is not known."""
+        times = {source.name: stamp.changed for source in self.sources if (stamp := source.stamp()) is not None}
+        known = {name: int(changed) for name, changed in times.items() if changed.isdecimal()}
+        return max(known, key=known.__getitem__, default="")
+
     def documents(self) -> Iterator[tuple[int, Document]]:
         """The documents, each with the number of its source; of many that are one document each, that of the first."""
         return islice(self._documents(), self.limit)

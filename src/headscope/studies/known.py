@@ -76,7 +76,9 @@ def check_unchanged(corpus: Corpus, done: Done, cut: Cut) -> None:
 
 
 def _changed(shard: Shard) -> Changed:
+    newest = shard.newest()
+    named = f" (the file that changed last: {newest})" if newest and len(shard.sources) > 1 else ""
     return Changed(
-        f"{shard.name}: not the texts that were studied until now: they changed since this study began. Put the old "
-        "ones back, choose another folder with --out, or begin anew with --overwrite"
+        f"{shard.name}: not the texts that were studied until now: they changed since this study began{named}. Put the "
+        "old ones back, choose another folder with --out, or begin anew with --overwrite"
     )
