@@ -86,6 +86,20 @@ def test_a_stream_is_gone_on_with_when_it_is_fed_again(model: Model, tmp_path: P
     assert_equal(whole, headscope.study(model, iter(given), checkpoints=tmp_path, **OPTIONS))
 
 
+def test_two_studies_do_not_share_a_folder(model: Model, tmp_path: Path):
+    def again(_: Any) -> None:
+        headscope.study(model, texts(5), checkpoints=tmp_path, **OPTIONS)
+
+    with pytest.raises(Stopped, match="is in use: process"):
+        headscope.study(model, texts(20), checkpoints=tmp_path, progress=again, **OPTIONS)
+
+
+def test_nothing_is_left_of_a_study_of_nothing(model: Model, tmp_path: Path):
+    with pytest.raises(StudyError, match="no text to study"):
+        headscope.study(model, ["", ""], checkpoints=tmp_path, **OPTIONS)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_finished_study_is_not_computed_twice(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     corpus = headscope.documents(files(tmp_path / "in", [20, 20]))
     whole = headscope.study(model, corpus, checkpoints=tmp_path, **OPTIONS)

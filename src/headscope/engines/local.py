@@ -33,7 +33,7 @@ class Local:
         torn = False
 
         def keep() -> None:
-            if kept is None or torn:
+            if kept is None or torn or not self.observer.counted:
                 return
             with undisturbed():
                 self.observer.settle()

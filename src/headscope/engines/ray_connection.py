@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,11 +35,14 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         yield
         return
     _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
+    ending = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=False)
     except Exception as error:  # Ray raises many kinds
         raise _none_at(address, first_line(error)) from None
     try:
+        if threading.current_thread() is threading.main_thread() and ending is not None:
+            signal.signal(signal.SIGTERM, ending)  # Ray puts its own there, which ends the process at once
         yield
     finally:
         ray.shutdown()

@@ -142,6 +142,10 @@ class Checkpoints:
         for name in (LAST, PREVIOUS, ".next"):
             with suppress(OSError):
                 (self.folder / name).unlink()
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Leave no folder behind that holds nothing."""
         with suppress(OSError):
             self.folder.rmdir()
 

@@ -44,6 +44,7 @@ class Lock:
 
     def _opened(self) -> IO[str]:
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             return open(self.path, "a+", encoding="utf-8")
         except OSError as reason:
             raise StudyError(

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from headscope import manifest
 from headscope.corpus.documents import Corpus, as_corpus
-from headscope.engines.choice import engine_of
+from headscope.engines.choice import Engine, engine_of
 from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
 from headscope.model.model import Model
 from headscope.model.patches import Patches
@@ -19,6 +19,7 @@ from headscope.studies.checkpoint import EVERY, FOLDER, Checkpoints
 from headscope.studies.clock import Clock
 from headscope.studies.job import Job
 from headscope.studies.labels import labelled
+from headscope.studies.lock import Lock
 from headscope.studies.options import Options
 from headscope.studies.result import FORMAT, Study
 from headscope.studies.settings import Settings
@@ -86,18 +87,41 @@ def study(
     corpus = as_corpus(documents)
     job = Job.of(model, corpus, settings, batch_size=batch_size, kernel=kernel, tf32=tf32)
     run = engine_of(engine, model, corpus, job, ahead=_anywhere(documents), workers=workers, address=address, say=say)
-    kept = None
-    standing: Standing | None = None
-    if checkpoints is not None:
+    if checkpoints is None:
+        stands = _brought_on(run, model, corpus, job, clock, None, say, progress, command)
+    else:
         kept = Checkpoints(Path(checkpoints) / FOLDER, job.identity(model, corpus), every=every, say=say)
-        standing = kept.found(job.shape(model))
+        try:
+            with Lock(kept.folder):
+                stands = _brought_on(run, model, corpus, job, clock, kept, say, progress, command)
+        finally:
+            kept.tidy()
+    if not stands.texts:
+        read, skipped = stands.account.read, stands.account.skipped
+        skips = "".join(f", {count} {reason}" for reason, count in sorted(skipped.items()))
+        raise StudyError(f"{corpus.name}: no {model.modality} to study: {read} documents read{skips}")
+    return _result(model, corpus, job, stands, command)
+
+
+def _brought_on(
+    run: Engine,
+    model: Model,
+    corpus: Corpus,
+    job: Job,
+    clock: Clock,
+    kept: Checkpoints | None,
+    say: Callable[[str], None],
+    progress: Callable[[Progress], None] | None,
+    command: str,
+) -> Standing:
+    """How a study stands at its end, begun anew or gone on with."""
+    standing = kept.found(job.shape(model)) if kept is not None else None
     if standing is None:
         standing = Standing.empty(job.shape(model), job.batch_size)
     else:
         say(f"going on from {standing.texts:,} texts that were studied before")
     clock.lap("opening")
     standing.seconds["opening"] = standing.seconds.get("opening", 0.0) + clock.seconds["opening"]
-
     before = standing.texts, standing.account.read
 
     def told(texts: int, read: int) -> None:
@@ -117,12 +141,7 @@ def study(
         if finished is None and not interrupted:
             raise
         raise Stopped(reason, finished, interrupted=interrupted) from error
-    stands = run.standing
-    if not stands.texts:
-        read, skipped = stands.account.read, stands.account.skipped
-        skips = "".join(f", {count} {reason}" for reason, count in sorted(skipped.items()))
-        raise StudyError(f"{corpus.name}: no {model.modality} to study: {read} documents read{skips}")
-    return _result(model, corpus, job, stands, command)
+    return run.standing
 
 
 def _result(model: Model, corpus: Corpus, job: Job, stands: Standing, command: str, stopped_by: str = "") -> Study:
