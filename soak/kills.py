@@ -16,6 +16,9 @@ from headscope.studies.result import Study
 SHARES = {"loading": 6, "studying": 9, "writing a checkpoint": 4, "drawing": 6}
 """where kills are meant to land, of 25"""
 
+FIGURES = 30
+"""files of figures, of all 36, after at most so many of which a kill lands"""
+
 
 @dataclass
 class Pace:
@@ -59,8 +62,14 @@ def moment(stage: str, running: Running, pace: Pace, chance: random.Random) -> N
     elif stage == "writing a checkpoint":
         running.until((running.out / "checkpoint" / ".next").exists, 3.0, step=0.0005)
     else:
-        running.until(lambda: running.fresh("study.nc"))
-        time.sleep(chance.uniform(0, 0.8 * pace.drawing))
+        drawn = chance.randrange(FIGURES)
+        running.until(lambda: running.fresh("study.nc") and _drawn(running) >= drawn)
+        time.sleep(chance.uniform(0, 0.3))
+
+
+def _drawn(running: Running) -> int:
+    """Figures that this run drew so far."""
+    return sum(running.fresh(f"figures/{path.name}") for path in (running.out / "figures").glob("*"))
 
 
 def landed(running: Running) -> str:

@@ -42,12 +42,13 @@ def fill(place: Path) -> Path:
     return path
 
 
-def full(folder: Folder, whole: Study) -> list[Row]:
+def full(folder: Folder, whole: Study) -> Iterator[Row]:
     """A disk that is full for a while; and one that is full to the end."""
     name = "disk full"
     with small_disk(folder.out.parent) as mounted:
         if not mounted:
-            return [Row(name, 0, 0, 0, note="not run: no small file system can be mounted here")]
+            yield Row(name, 0, 0, 0, note="not run: no small file system can be mounted here")
+            return
         running = folder.start(hooks=("blank", "slow"))
         check(running.studies(), f"no checkpoint: {running.said[-300:]}")
         filler = fill(folder.out.parent)
@@ -55,7 +56,7 @@ def full(folder: Folder, whole: Study) -> list[Row]:
         filler.unlink()
         check(running.until(lambda: "can be written again" in running.said), "nothing said when there was room")
         running.ended(0)
-        rows = [folder.row(f"{name} for a while", 1, whole, "said, gone on, said when it could write again")]
+        yield folder.row(f"{name} for a while", 1, whole, "said, gone on, said when it could write again")
         shutil.rmtree(folder.out)
         folder.runs = 0
         running = folder.start(hooks=("blank", "slow"))
@@ -64,7 +65,7 @@ def full(folder: Folder, whole: Study) -> list[Row]:
         check(running.ended() == 1, f"not exit code 1 on a full disk: {running.said[-300:]}")
         filler.unlink()
         folder.finish()
-        return [*rows, folder.row(f"{name} to the end", 1, whole, "exit code 1; with room again, finished")]
+        yield folder.row(f"{name} to the end", 1, whole, "exit code 1; with room again, finished")
 
 
 def removed(folder: Folder, whole: Study) -> Row:

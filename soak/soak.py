@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,60 +66,54 @@ class Soak:
         made.finish()
         return opened(made.out)
 
-    def kills(self) -> list[Row]:
+    def kills(self) -> Iterator[Row]:
         texts = self.root / "large"
         whole = Folder(self.root / "large-undisturbed" / "out", texts, self.names, hooks=())
         pace = kills.paced(whole)
         told(f"undisturbed: loading {pace.loading:.0f} s, studying {pace.studying:.0f} s, drawing {pace.drawing:.0f} s")
         folder = Folder(self.root / "kills" / "out", texts, self.names, hooks=())
-        return [kills.killed(folder, opened(whole.out), pace, 6 if self.quick else 25)]
+        yield kills.killed(folder, opened(whole.out), pace, 6 if self.quick else 25)
 
-    def ends(self) -> list[Row]:
-        return [
-            ends.terminated(self.folder("terminated"), self.whole, 1 if self.quick else 3),
-            ends.interrupted(self.folder("interrupted"), self.whole),
-            ends.interrupted_twice(self.folder("interrupted-twice"), self.whole),
-        ]
+    def ends(self) -> Iterator[Row]:
+        yield ends.terminated(self.folder("terminated"), self.whole, 1 if self.quick else 3)
+        yield ends.interrupted(self.folder("interrupted"), self.whole)
+        yield ends.interrupted_twice(self.folder("interrupted-twice"), self.whole)
 
-    def disk(self) -> list[Row]:
-        return places.full(self.folder("full"), self.whole)
+    def disk(self) -> Iterator[Row]:
+        yield from places.full(self.folder("full"), self.whole)
 
-    def places(self) -> list[Row]:
-        return [
-            places.removed(self.folder("removed"), self.whole),
-            *places.damaged(self.folder("damaged"), self.whole),
-            places.wanted_by_two(self.folder("two"), self.whole),
-        ]
+    def places(self) -> Iterator[Row]:
+        yield places.removed(self.folder("removed"), self.whole)
+        yield from places.damaged(self.folder("damaged"), self.whole)
+        yield places.wanted_by_two(self.folder("two"), self.whole)
 
-    def texts(self) -> list[Row]:
+    def texts(self) -> Iterator[Row]:
         vanish, reading, between = (self.folder(name) for name in ("vanish", "reading", "between"))
         line, skip = self.folder("line"), self.folder("skip")
         skip.at = line.at
-        return [
-            documents.vanished(vanish, self.whole, vanish.at / "e.jsonl"),
-            documents.changed_while_read(reading, self.whole, reading.at / "e.jsonl"),
-            documents.changed_between(between, self.whole, between.at / "a.jsonl"),
-            *documents.broken(line, skip, self.whole, line.at / "e.jsonl"),
-            documents.tokenizer(self.folder("tokenizer"), self.whole),
-        ]
+        yield documents.vanished(vanish, self.whole, vanish.at / "e.jsonl")
+        yield documents.changed_while_read(reading, self.whole, reading.at / "e.jsonl")
+        yield documents.changed_between(between, self.whole, between.at / "a.jsonl")
+        yield from documents.broken(line, skip, self.whole, line.at / "e.jsonl")
+        yield documents.tokenizer(self.folder("tokenizer"), self.whole)
 
-    def machine(self) -> list[Row]:
-        return [
-            documents.clock(self.folder("clock"), self.whole),
-            documents.memory(self.folder("memory"), self.whole),
-        ]
+    def machine(self) -> Iterator[Row]:
+        yield documents.clock(self.folder("clock"), self.whole)
+        yield documents.memory(self.folder("memory"), self.whole)
 
-    def memory(self) -> list[Row]:
+    def memory(self) -> Iterator[Row]:
         size = 300_000_000 if self.quick else 3 * memory.GIGABYTE
-        return [self.growth(), *memory.bombs(self.root / "bombs", self.model, self.short[memory.FEW], size)]
+        yield self.growth()
+        yield from memory.bombs(self.root / "bombs", self.model, self.short[memory.FEW], size)
 
-    def ray(self) -> list[Row]:
+    def ray(self) -> Iterator[Row]:
         _, (many, path) = sorted(self.short.items())
         self.growth()
         whole, every = opened(self.root / "growth" / f"of-{many}"), 8.0 if self.quick else 12.0
         asked = [path.name], small_model.options(self.model)
         one, other = (Folder(self.root / name / "out", path.parent, *asked) for name in ("ray", "nodes"))
-        return [cluster.workers_killed(one, whole, every), cluster.nodes_replaced(other, whole, 2 * every)]
+        yield cluster.workers_killed(one, whole, every)
+        yield cluster.nodes_replaced(other, whole, 2 * every)
 
     def growth(self) -> Row:
         with self._once:  # two kinds of faults need it
@@ -128,7 +122,7 @@ class Soak:
             return self._grown
 
 
-FAULTS: dict[str, Callable[[Soak], list[Row]]] = {
+FAULTS: dict[str, Callable[[Soak], Iterator[Row]]] = {
     "kills": Soak.kills, "ends": Soak.ends, "disk": Soak.disk, "places": Soak.places, "texts": Soak.texts,
     "machine": Soak.machine, "memory": Soak.memory, "ray": Soak.ray,
 }  # fmt: skip
@@ -140,12 +134,12 @@ def told(words: str) -> None:
 
 def provoked(soak: Soak, name: str) -> list[Row]:
     """The rows of one kind of fault; what goes wrong is a row too."""
-    began = time.monotonic()
+    began, rows = time.monotonic(), list[Row]()
     try:
-        rows = FAULTS[name](soak)
+        rows.extend(FAULTS[name](soak))
     except Exception as error:
         words = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
-        rows = [Row(name, 0, 0, 0, note=f"WRONG: {words}", right=False)]
+        rows.append(Row(f"{name}: the next fault of this kind", 0, 0, 0, note=f"WRONG: {words}", right=False))
     for row in rows:
         row.note = row.note.replace(f"{soak.root}/", "")
         told(f"{'right' if row.right else 'WRONG'}: {row.fault}: {row.often}×, {row.runs} runs, {row.note}")

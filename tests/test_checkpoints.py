@@ -94,6 +94,12 @@ def test_two_studies_do_not_share_a_folder(model: Model, tmp_path: Path):
         headscope.study(model, texts(20), checkpoints=tmp_path, progress=again, **OPTIONS)
 
 
+@pytest.mark.parametrize("every", [-1.0, float("nan")])
+def test_no_time_between_checkpoints_is_negative(model: Model, tmp_path: Path, every: float):
+    with pytest.raises(StudyError, match="seconds between checkpoints: at least 0"):
+        headscope.study(model, texts(5), checkpoints=tmp_path, every=every, **OPTIONS)
+
+
 def test_nothing_is_left_of_a_study_of_nothing(model: Model, tmp_path: Path):
     with pytest.raises(StudyError, match="no text to study"):
         headscope.study(model, ["", ""], checkpoints=tmp_path, **OPTIONS)

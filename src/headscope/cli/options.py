@@ -20,8 +20,8 @@ Texts = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TEXTS",
-        help="Files, folders, globs, `-` (stdin), `hf:NAME`, `example:NAME`. None: the bundled texts. For a vision "
-        "model: images.",
+        help="Files, folders, globs, URLs (`s3://…`, `https://…`), `-` (stdin), `hf:NAME`, `example:NAME`. None: the "
+        "bundled texts. For a vision model: images.",
     ),
 ]
 Field = Annotated[

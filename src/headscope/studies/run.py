@@ -84,6 +84,8 @@ def study(
     <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
     """
     clock, settings = Clock(), fitted(model, Settings(**options))
+    if not every >= 0:
+        raise StudyError(f"{every} seconds between checkpoints: at least 0")
     corpus = as_corpus(documents)
     job = Job.of(model, corpus, settings, batch_size=batch_size, kernel=kernel, tf32=tf32)
     run = engine_of(engine, model, corpus, job, ahead=_anywhere(documents), workers=workers, address=address, say=say)
