@@ -116,7 +116,7 @@ def clock(folder: Folder, whole: Study) -> Row:
     running.process.kill()
     running.ended()
     folder.finish(hooks=("clock", "blank"))
-    note = "every reading of the time of day up to 400 days off, in both runs; killed between them"
+    note = "time.time() up to 400 days off at every call, in both runs; killed between them"
     return folder.row("the clock jumps", 1, whole, note)
 
 

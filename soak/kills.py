@@ -73,8 +73,8 @@ def _drawn(running: Running) -> int:
 
 
 def landed(running: Running) -> str:
-    """Where a run was when it was killed, by what it left."""
-    if (running.out / "checkpoint" / ".next").exists():
+    """Where a run was when it was killed, by what it left: before its first checkpoint it counts as loading."""
+    if running.fresh("checkpoint/.next"):  # one that an earlier run left stays until a checkpoint is written
         return "writing a checkpoint"
     if running.fresh("study.nc"):
         return "drawing"

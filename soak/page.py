@@ -16,11 +16,13 @@ Written by `make soak` (`python soak/soak.py --docs`): {kind}, {date}, {minutes:
 {memory:.0f} GiB of memory. `python soak/soak.py --help` says how to run parts of it.
 
 Every row is a fault, provoked on studies by the real command line, each a process of its own. The bundled model studies
-files of all kinds (JSON lines, packed ones, a folder of texts, CSV, Parquet; `{options}`); memory and Ray are soaked
-with a random BERT of 2 layers and many short texts. *Runs* is how often the command was given until the study was
+files of all kinds (JSON lines, packed ones, a folder of texts, CSV, Parquet) with
+`{options}`; memory and Ray are
+soaked with a random BERT of 2 layers and many short texts. *Runs* is how often the command was given until a study was
 finished. Every finished study is compared with an undisturbed one of the same texts: every integer must be the same,
 every real to 1e-12, also the documents it speaks of, their hash, and what was skipped. *Lost* and *twice* are texts or
-documents that are missing, or counted more than once.
+documents that are missing, or counted more than once; – where only memory was measured, and nothing compared. With
+`--skip-broken` only the numbers of texts and documents are.
 
 """
 FOOT = """
@@ -39,14 +41,15 @@ def table(rows: Sequence[Row]) -> str:
         "|---|--:|--:|--:|--:|--:|---|---|",
     ]
     for row in rows:
+        lost, twice = ("–" if count is None else count for count in (row.lost, row.twice))
         note = row.note.replace("|", "\\|").replace("\n", " ")
         right = "not run" if not row.often and row.right else "yes" if row.right else "**NO**"
         lines.append(
-            f"| {row.fault} | {row.often} | {row.runs} | {row.finished} | {row.lost} | {row.twice} | {right} | {note} |"
+            f"| {row.fault} | {row.often} | {row.runs} | {row.finished} | {lost} | {twice} | {right} | {note} |"
         )
     faults, runs, finished = (sum(getattr(row, name) for row in rows) for name in ("often", "runs", "finished"))
-    lost, twice = sum(row.lost for row in rows), sum(row.twice for row in rows)
-    lines.append(f"| **all** | {faults} | {runs} | {finished} | **{lost}** | **{twice}** | | |")
+    all_lost, all_twice = (sum(getattr(row, name) or 0 for row in rows) for name in ("lost", "twice"))
+    lines.append(f"| **all** | {faults} | {runs} | {finished} | **{all_lost}** | **{all_twice}** | | |")
     return "\n".join(lines) + "\n"
 
 

@@ -41,8 +41,9 @@ class Row:
     often: int
     runs: int
     finished: int
-    lost: int = 0
-    twice: int = 0
+    lost: int | None = None
+    twice: int | None = None
+    """None: it was not compared with an undisturbed study"""
     note: str = ""
     right: bool = True
 

@@ -133,11 +133,15 @@ def test_a_signal_before_any_text(headscope_command, monkeypatch: pytest.MonkeyP
 def test_a_full_disk_at_the_end_loses_nothing(
     headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], whole: Any, tmp_path: Path
 ):
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
+    write = Path.write_bytes
+
+    def full(self: Path, content: bytes) -> int:
+        if "study.nc" in self.name:
+            raise OSError(28, "No space left on device")
+        return write(self, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr("xarray.Dataset.to_netcdf", full)
+        patched.setattr(Path, "write_bytes", full)
         ran = headscope_command(*command)
     assert ran.code == 1
     assert "study.nc: cannot be written: No space left on device" in ran.err

@@ -46,19 +46,14 @@ def check_folder(folder: Path, error: type[HeadscopeError]) -> None:
 
 
 def save_dataset(data: xr.Dataset, path: Path, packed: Iterable[Hashable], error: type[HeadscopeError]) -> Path:
-    """Write a netCDF file, the variables named in `packed` compressed, and seal it."""
+    """Write a netCDF file, the variables named in `packed` compressed, and seal it.
+
+    It is made in memory: on a full disk HDF5 crashes. Behind its data comes its own hash, where HDF5 does not look, so
+    that anyone reads the file as before.
+    """
     encoding = {name: {"zlib": True, "complevel": 4} for name in packed}
-    with replacing(path, error) as waiting:
-        data.to_netcdf(waiting, engine="h5netcdf", encoding=encoding)
-        seal(waiting)
-    return path
-
-
-def seal(path: Path) -> None:
-    """Append a file's own hash. HDF5 does not look behind the end of its data, so anyone reads the file as before."""
-    found = _hash(path, path.stat().st_size)
-    with open(path, "ab") as file:
-        file.write(SEAL + found)
+    content = bytes(data.to_netcdf(engine="h5netcdf", encoding=encoding))
+    return write_whole(path, content + SEAL + hashlib.blake2b(content, digest_size=DIGEST).digest(), error)
 
 
 def check_seal(path: Path) -> None:
