@@ -60,6 +60,7 @@ curves: $(VENV)/.installed-dev
 
 # Kills, full disks, broken texts, lost workers: docs/soak.md says what came out.
 soak: $(VENV)/.installed-dev
+	HEADSCOPE_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m soak tests
 	$(BIN)/python soak/soak.py --docs $(HOW)
 
 clean:

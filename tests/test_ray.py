@@ -149,6 +149,7 @@ def test_what_ray_says_of_a_cluster_that_is_none_is_told_in_one_sentence(model: 
 # -- the same numbers -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_begun_here_and_finished_there(cluster: Any, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(files(tmp_path / "in", [60, 30, 0, 20, 100, 5])[0].parent)  # names are those of where we are
     made = headscope.documents([f"{k:02}.jsonl" for k in range(6)])
@@ -264,6 +265,7 @@ def test_a_worker_killed_at_work_costs_nothing(cluster: Any, model: Model, gate:
     assert [words for words in said if "gone" in words] == ["a worker is gone; what it had is given to others"]
 
 
+@pytest.mark.soak
 def test_the_command_gives_the_same_study(cluster: Any, model: Model, folder: Path, tmp_path: Path):
     given = [str(path) for path in files(tmp_path / "in", [60, 30])]
     whole = headscope.study(model, headscope.documents(given), length=24, sample=0.5)
@@ -285,6 +287,7 @@ def test_the_command_gives_the_same_study(cluster: Any, model: Model, folder: Pa
 # -- what a worker finds ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_other_weights_on_a_worker_are_refused(cluster: Any, model: Model):
     with pytest.raises(
         ModelError, match=r"a worker found other weights under this name \(.*same files on all machines"
@@ -292,6 +295,7 @@ def test_other_weights_on_a_worker_are_refused(cluster: Any, model: Model):
         on_ray(replace(model, weight_hash="0" * 64), ["the cat sat."] * 9, workers=1)
 
 
+@pytest.mark.soak
 def test_a_model_that_a_worker_cannot_load_is_said_once(cluster: Any, model: Model, tmp_path: Path):
     elsewhere = replace(model, origin={**(model.origin or {}), "name": str(tmp_path / "nowhere")})
     said = list[str]()
@@ -300,6 +304,7 @@ def test_a_model_that_a_worker_cannot_load_is_said_once(cluster: Any, model: Mod
     assert not [words for words in said if "gone" in words]
 
 
+@pytest.mark.soak
 def test_workers_that_end_again_and_again_end_the_study(cluster: Any, model: Model, monkeypatch: pytest.MonkeyPatch):
     class Ending(ray_cluster.Remote):
         def ready(self) -> str:
@@ -328,6 +333,7 @@ def test_a_node_that_goes_costs_nothing(cluster: Any, model: Model, gate: Gate):
     assert len({node for _, node in gate.readers()}) == 2
 
 
+@pytest.mark.soak
 def test_nothing_of_a_corpus_that_cannot_be_opened_there_is_counted(cluster: Any, model: Model, tmp_path: Path):
     made = files(tmp_path / "in", [20])
     corpus = headscope.documents(made)
