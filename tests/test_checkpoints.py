@@ -38,7 +38,7 @@ def model() -> Model:
     windows=st.sampled_from(["first", "all"]),
     every=st.sampled_from([0.0, 60.0]),
 )
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 def test_a_study_that_was_cut_is_the_study_that_was_not(
     model: Model,
     tmp_path_factory: pytest.TempPathFactory,
@@ -398,7 +398,7 @@ def with_header(header: dict[str, Any], rest: bytes) -> bytes:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 def test_no_bytes_make_more_of_a_checkpoint_than_a_word_of_what_is_wrong(tmp_path_factory, data: st.DataObject):
     valid = checkpoint_of(SHAPE)
     payload = bytearray(valid)

@@ -166,6 +166,7 @@ def test_begun_here_and_finished_there(cluster: Any, model: Model, tmp_path: Pat
     assert_equal(whole, on_ray(model, made, 1, checkpoints=tmp_path, address="127.0.0.1:1"))
 
 
+@pytest.mark.soak
 def test_a_broken_document_is_named_the_others_are_studied_and_mended_it_is_finished_here(
     cluster: Any, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
