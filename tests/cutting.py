@@ -19,6 +19,7 @@ from headscope.studies.checkpoint import packed
 from headscope.studies.result import Study
 from headscope.studies.standing import Standing
 from headscope.tally.quantities import Shape
+from tests import tiny
 
 WORDS = [
     "the cat sat.",
@@ -62,6 +63,13 @@ def assert_equal(one: Study, other: Study) -> None:
             np.testing.assert_array_equal(variable.values, there, err_msg=str(name))
     for name in ("corpus_hash", "documents_read", "documents_skipped", "excerpts", "sample", "complete", "batch_size"):
         assert one.manifest[name] == other.manifest[name], name
+
+
+def saved_model(folder: Path) -> Path:
+    """A tiny model as people have it on their disk."""
+    tiny.network("bert").save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
 
 
 def checkpoint_of(shape: Shape) -> bytes:

@@ -18,19 +18,14 @@ from headscope.errors import StudyError
 from headscope.studies.crew import Crew
 from headscope.studies.lock import Lock
 from headscope.studies.result import open_study
-from tests import tiny
-from tests.cutting import assert_equal, files
+from tests.cutting import assert_equal, files, saved_model
 
 pytestmark = pytest.mark.usefixtures("one_figure", "small_portions")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model as people have it on their disk."""
-    made = tmp_path_factory.mktemp("tiny")
-    tiny.network("bert").save_pretrained(made)
-    tiny.tokenizer().save_pretrained(made)
-    return made
+    return saved_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture

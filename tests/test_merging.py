@@ -11,7 +11,7 @@ import headscope
 from headscope.model.model import Model
 from headscope.studies.result import open_study
 from tests import tiny
-from tests.cutting import OPTIONS, assert_equal, files, stopping
+from tests.cutting import OPTIONS, assert_equal, files, saved_model, stopping
 
 SETTINGS = {**OPTIONS, "sample": 0.5}
 
@@ -86,8 +86,7 @@ def test_the_command(headscope_command, one_figure, model: Model, tmp_path: Path
 
 
 def test_what_was_trusted_is_said(model: Model, tmp_path: Path, headscope_command, one_figure):
-    tiny.network("bert").save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    saved_model(tmp_path / "model")
     (texts,) = files(tmp_path / "in", [5])
     plain = ("study", str(texts), "--model", str(tmp_path / "model"), "--length", "24", "--quiet")
     assert headscope_command(*plain, "--out", "plain").code == 0
@@ -104,8 +103,7 @@ def test_what_was_trusted_is_said(model: Model, tmp_path: Path, headscope_comman
 def test_broken_documents_are_skipped_and_counted_on_request(
     tmp_path: Path, headscope_command, one_figure, model: Model
 ):
-    tiny.network("bert").save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    saved_model(tmp_path / "model")
     (texts,) = files(tmp_path / "in", [6])
     lines = texts.read_text("utf-8").splitlines(keepends=True)
     texts.write_text("".join([*lines[:3], "no JSON\n", '{"body": 1}\n', *lines[3:]]), "utf-8")

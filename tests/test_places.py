@@ -83,21 +83,21 @@ def test_folders_and_globs_follow_the_rules_of_local_ones(memory: fsspec.Abstrac
     ]
     for name in names:
         put(tmp_path / name, name)
-        memory.pipe(f"/root/{name}", name.encode())
+        memory.pipe(f"/texts/{name}", name.encode())
     for ending in ("", "/*.txt", "/**/*.txt", "/a/*", "/?[1].md"):
         here = texts_of(documents(f"{tmp_path}{ending}"))
         assert here
-        assert texts_of(documents(f"memory://root{ending}")) == here, ending
+        assert texts_of(documents(f"memory://texts{ending}")) == here, ending
         assert texts_of(documents(f"file://{tmp_path}{ending}")) == here, ending
-    assert names_of(documents("memory://root"))[0] == "memory:///root/?[1].md"
+    assert names_of(documents("memory://texts"))[0] == "memory:///texts/?[1].md"
 
 
 def test_a_folder_under_a_hidden_one(memory: fsspec.AbstractFileSystem):
     memory.pipe("/.data/a.txt", b"a")
     assert texts_of(documents("memory://.data")) == ["a"]
     assert texts_of(documents("memory://.data/*.txt")) == ["a"]
-    memory.pipe("/root/.b.txt", b"b")
-    assert texts_of(documents("memory://root/.*.txt")) == ["b"]
+    memory.pipe("/texts/.b.txt", b"b")
+    assert texts_of(documents("memory://texts/.*.txt")) == ["b"]
 
 
 def test_a_file_in_an_archive(tmp_path: Path):

@@ -30,7 +30,7 @@ from headscope.model.model import Model
 from headscope.studies import job
 from headscope.studies.result import Study
 from tests import tiny
-from tests.test_checkpoints import OPTIONS, assert_equal, files, stopping, texts
+from tests.cutting import OPTIONS, assert_equal, files, saved_model, stopping, texts
 
 ray = pytest.importorskip("ray")
 
@@ -57,10 +57,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("model")
-    tiny.network("bert").save_pretrained(made)
-    tiny.tokenizer().save_pretrained(made)
-    return made
+    return saved_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

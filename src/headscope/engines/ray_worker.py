@@ -10,7 +10,6 @@ from typing import Any
 from headscope.corpus.documents import Corpus
 from headscope.engines.leases import Lease
 from headscope.engines.worker import Worker
-from headscope.errors import CorpusError
 from headscope.studies.job import Job
 from headscope.studies.standing import Standing
 
@@ -40,7 +39,4 @@ class Remote:
 
     def work(self, lease: Lease) -> tuple[Standing, float]:
         began = time.monotonic()
-        try:
-            return self.worker.work(lease), time.monotonic() - began
-        except CorpusError as error:
-            raise CorpusError(str(error)) from None  # its kinds hold more than travels
+        return self.worker.work(lease), time.monotonic() - began
