@@ -47,23 +47,23 @@ def spread(kinds: Ints, lengths: Ints, *, causal: bool) -> Floats:
 
     `kinds` (text, key) are those of `key_kinds`, whatever stands on padding.
     """
-    places, n = np.arange(kinds.shape[1])[None, :], lengths[:, None]
-    real = places < n
+    places = np.arange(kinds.shape[1])
+    kinds = np.where(places < lengths[:, None], kinds, len(RECEIVERS))  # padding is a kind of its own
+    plain = kinds == REST
+    at = (np.arange(len(kinds))[:, None] * (len(RECEIVERS) + 1) + kinds).ravel()
     if causal:
         # Query i gives each of i + 1 keys the same; key j is reached by all queries from j on.
         harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, kinds.shape[1] + 1))])
-        share = harmonic[lengths][:, None] - harmonic[places]
-        own, beside = 1.0 / (places + 1), np.where(places + 1 < n, 1.0 / (places + 2), 0.0)
+        share = (harmonic[lengths][:, None] - harmonic[places]).ravel()
+        own = plain @ (1.0 / (places + 1))
+        beside = plain @ (1.0 / (places + 2)) - plain[np.arange(len(kinds)), lengths - 1] / (lengths + 1)
     else:
-        share = np.ones(kinds.shape)
-        own = 1.0 / n + 0.0 * places
-        beside = ((places > 0) * 1.0 + (places + 1 < n)) / n
-    plain = real & (kinds == REST)
-    sums = np.zeros((len(kinds), len(RECEIVERS)))
+        share = None
+        ends = plain[:, 0] * 1.0 + plain[np.arange(len(kinds)), lengths - 1]
+        own, beside = plain.sum(1) / lengths, (2.0 * plain.sum(1) - ends) / lengths
+    sums = np.bincount(at, share, len(kinds) * (len(RECEIVERS) + 1)).reshape(len(kinds), -1)[:, : len(RECEIVERS)] * 1.0
+    sums[:, ITSELF] += own
+    sums[:, NEIGHBOUR] += beside
     # Below 0 by rounding alone.
-    left = np.where(real, np.maximum(share - np.where(plain, own + beside, 0.0), 0.0), 0.0)
-    at = np.arange(len(kinds))[:, None] * len(RECEIVERS) + kinds
-    sums += np.bincount(at.ravel(), left.ravel(), sums.size).reshape(sums.shape)
-    sums[:, ITSELF] += (own * plain).sum(1)
-    sums[:, NEIGHBOUR] += (beside * plain).sum(1)
+    sums[:, REST] = np.maximum(sums[:, REST] - own - beside, 0.0)
     return sums

@@ -11,11 +11,32 @@ import triton.language as tl
 
 
 @triton.jit
-def rows_of(start, places, stride, wide, n, WIDTH: tl.constexpr):
-    """Some rows of a matrix, 0 from row n on."""
+def rows_of(start, places, stride, wide, n, WIDTH: tl.constexpr, WHOLE: tl.constexpr = False):
+    """Some rows of a matrix, 0 from row n on; `WHOLE`: all of them are there, and as wide as they are asked for."""
+    if WHOLE:
+        return tl.load(start + places[:, None] * stride + wide[None, :])
     return tl.load(
         start + places[:, None] * stride + wide[None, :], (places[:, None] < n) & (wide[None, :] < WIDTH), 0.0
     )
+
+
+@triton.jit
+def receive(place, keys, share, rounded, weights, N):
+    """What each key gets from some rows of a map, Σ weight · share; weights are 0 on padding.
+
+    Sums across rows are slow. In half precision they are a product: of weights in three parts, together as exact as
+    single precision, with shares as they were rounded for the product with the values.
+    """
+    if rounded.dtype == tl.float32:
+        got = tl.sum(share * weights[:, None], 0)
+    else:
+        high = weights.to(rounded.dtype)
+        middle = (weights - high.to(tl.float32)).to(rounded.dtype)
+        low = (weights - high.to(tl.float32) - middle.to(tl.float32)).to(rounded.dtype)
+        line = tl.arange(0, 16)[:, None]
+        parts = tl.where(line == 0, high[None, :], tl.where(line == 1, middle[None, :], low[None, :]))
+        got = tl.sum(tl.dot(tl.where(line < 3, parts, 0.0).to(rounded.dtype), rounded), 0)
+    tl.store(place + keys, got, keys < N)
 
 
 @triton.jit
@@ -24,38 +45,46 @@ def attend_short(
     qb, qh, qn, kb, kh, kn, vb, vh, vn, heads,
     sums, received,
     N, GROUP: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """What `attend` and `add_maps` do, at once, for windows whose keys fit into one tile: some rows of one head, for
-    all texts of one part."""
+    all texts of one part. `WHOLE`: no text has padding, and tiles hold nothing else."""
     part, head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    tiles = tl.num_programs(2)
     rows, keys = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, KEYS)
     wide, narrow = tl.arange(0, D), tl.arange(0, DV)
     own = head // GROUP
     added = tl.zeros((ROWS, KEYS), tl.float32)
     for at in range(tl.load(parts + part), tl.load(parts + part + 1)):
         text = tl.load(order + at).to(tl.int64)
-        n = tl.load(lengths + text)
-        q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH)
-        k = rows_of(key + text * kb + own * kh, keys, kn, wide, n, WIDTH)
-        v = rows_of(value + text * vb + own * vh, keys, vn, narrow, n, VALUE_WIDTH)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scaling
+        n = N
+        if not WHOLE:
+            n = tl.load(lengths + text)
+        q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH, WHOLE)
+        k = rows_of(key + text * kb + own * kh, keys, kn, wide, n, WIDTH, WHOLE)
+        v = rows_of(value + text * vb + own * vh, keys, vn, narrow, n, VALUE_WIDTH, WHOLE)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         if CAUSAL:
             scores = tl.where((keys[None, :] < n) & (keys[None, :] <= rows[:, None]), scores, float("-inf"))
-        elif n < KEYS:
-            scores = tl.where(keys[None, :] < n, scores, float("-inf"))
-        most = tl.max(scores, 1)
-        share = tl.exp2(scores - most[:, None])
+        elif not WHOLE:  # noqa: SIM102
+            if n < KEYS:
+                scores = tl.where(keys[None, :] < n, scores, float("-inf"))
+        highest = tl.max(scores, 1) * scaling
+        share = tl.exp2(scores * scaling - highest[:, None])
         total = tl.sum(share, 1)
-        share = share * (1.0 / total)[:, None]
-        written = tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
+        weights = 1.0 / total
+        rounded = share.to(v.dtype)
+        written = tl.dot(rounded, v, input_precision=PRECISION) * weights[:, None]
         place = output + ((text * N + rows[:, None]) * heads + head) * VALUE_WIDTH + narrow[None, :]
-        tl.store(place, written.to(output.dtype.element_ty), (rows[:, None] < N) & (narrow[None, :] < VALUE_WIDTH))
-        tl.store(normals + (text * heads + head) * N + rows, most + tl.log2(total), rows < N)
-        if n < (tile + 1) * ROWS:
-            share = tl.where(rows[:, None] < n, share, 0.0)
-        added += share
-        tl.atomic_add(received + text * N + keys, tl.sum(share, 0).to(tl.float64), keys < n)
+        if WHOLE:
+            tl.store(place, written.to(output.dtype.element_ty))
+        else:
+            inside = (rows[:, None] < N) & (narrow[None, :] < VALUE_WIDTH)
+            tl.store(place, written.to(output.dtype.element_ty), inside)
+            weights = tl.where(rows < n, weights, 0.0)
+        tl.store(normals + (text * heads + head) * N + rows, highest + tl.log2(total), rows < N)
+        added += share * weights[:, None]
+        receive(received + ((text * heads + head) * tiles + tile) * N, keys, share, rounded, weights, N)
     place = sums + ((part * heads + head).to(tl.int64) * N + rows[:, None]) * N + keys[None, :]
     tl.store(place, added, (rows[:, None] < N) & (keys[None, :] < N))
 
@@ -107,12 +136,15 @@ def add_maps(
     sums, received,
     N, TILES, GROUP: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, GIVEN: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """Add up the maps of one head over the texts of one part, a tile of them: sums (part, head, query, key).
+    """Add up the maps of one head over the texts of one part, a tile of them: sums (part, head, query, key); and what
+    keys receive from a tile's rows: (text, head, tile of rows, key).
 
     They are computed again from queries, keys and normals; or, `GIVEN`, are there already, (text, head, query, key).
     """
     part, head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    tiles = tl.num_programs(2) // TILES
     row, column = tile // TILES * ROWS, tile % TILES * KEYS
     rows, keys = row + tl.arange(0, ROWS), column + tl.arange(0, KEYS)
     wide = tl.arange(0, D)
@@ -120,24 +152,40 @@ def add_maps(
     added = tl.zeros((ROWS, KEYS), tl.float32)
     for at in range(tl.load(parts + part), tl.load(parts + part + 1)):
         text = tl.load(order + at).to(tl.int64)
-        n = tl.load(lengths + text)
+        n = N
+        if not WHOLE:
+            n = tl.load(lengths + text)
         valid = (rows[:, None] < n) & (keys[None, :] < n)
         if GIVEN:
-            given = maps + ((text * heads + head) * N + rows[:, None]) * N + keys[None, :]
-            share = tl.load(given, valid, 0.0).to(tl.float32)
+            rounded = tl.load(maps + ((text * heads + head) * N + rows[:, None]) * N + keys[None, :], valid, 0.0)
+            share = rounded.to(tl.float32)
         else:
-            q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH)
-            k = rows_of(key + text * kb + head // GROUP * kh, keys, kn, wide, n, WIDTH)
+            q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH, WHOLE)
+            k = rows_of(key + text * kb + head // GROUP * kh, keys, kn, wide, n, WIDTH, WHOLE)
             normal = tl.load(normals + (text * heads + head) * N + rows, rows < n, 0.0)
             share = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scaling - normal[:, None])
             if CAUSAL:
                 share = tl.where(valid & (apart >= 0), share, 0.0)
-            elif (row + ROWS > n) | (column + KEYS > n):
-                share = tl.where(valid, share, 0.0)
+            elif not WHOLE:  # noqa: SIM102
+                if (row + ROWS > n) | (column + KEYS > n):
+                    share = tl.where(valid, share, 0.0)
+            rounded = share.to(q.dtype)
         added += share
-        tl.atomic_add(received + text * N + keys, tl.sum(share, 0).to(tl.float64), keys < n)
+        weights = tl.where(rows < n, 1.0, 0.0)
+        of_rows = received + ((text * heads + head) * tiles + tile // TILES) * N
+        receive(of_rows, keys, share, rounded, weights, N)
     place = sums + ((part * heads + head).to(tl.int64) * N + rows[:, None]) * N + keys[None, :]
     tl.store(place, added, (rows[:, None] < N) & (keys[None, :] < N))
+
+
+@triton.jit
+def add_received(parts, received, PARTS, N, KEYS: tl.constexpr):
+    """Add up (text, part, key) over parts, in double precision: (text, key)."""
+    text, keys = tl.program_id(1).to(tl.int64), tl.program_id(0) * KEYS + tl.arange(0, KEYS)
+    added = tl.zeros((KEYS,), tl.float64)
+    for part in range(0, PARTS):
+        added += tl.load(parts + (text * PARTS + part) * N + keys, keys < N, 0.0).to(tl.float64)
+    tl.store(received + text * N + keys, added, keys < N)
 
 
 @triton.jit

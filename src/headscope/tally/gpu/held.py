@@ -12,6 +12,9 @@ from headscope.sending import Fetched
 from headscope.tally.gpu.texts import Texts
 from headscope.tally.tally import Counting
 
+ROWS = 64
+"""of a map are seen at once, or more"""
+
 
 class Held:
     """The arrays of one batch."""
@@ -29,12 +32,16 @@ class Held:
         self.bits = made(count, heads, n, texts.words)
         self.ends = made(count, heads, n)
         self.normals = made(count, heads, n, dtype=torch.float32)
-        self.places, self.maps = made(parts, heads, n, n), made(parts, heads, n, n, dtype=torch.float32)
+        self.places = made(parts, heads, n, n) if shape.maps else made(0)
+        self.maps = made(parts, heads, n, n, dtype=torch.float32)
+        # what keys receive from some rows of a head's map
+        self.shares = made(count, heads, -(-n // ROWS), n, dtype=torch.float32)
         # of all layers
         self.counts = made(layers, count, heads, 2, dtype=torch.int64, zero=True)
+        self.near = made(layers, count, heads, zero=True)
         self.largest = made(layers, count, heads, dtype=torch.float32, zero=True)
         self.most, self.where = made(layers, count, heads), made(layers, count, heads)
-        self.received = made(layers, count, n, dtype=torch.float64, zero=True)
+        self.received = made(layers, count, n, dtype=torch.float64)
         self.beside = made(layers, count, 2, dtype=torch.float64, zero=True)
         self.place_diagonals = made(BLOCKS, layers, heads, 2 * n - 1, dtype=torch.int64, zero=True)
         self.map_diagonals = made(BLOCKS, layers, heads, 2 * n - 1, dtype=torch.float64, zero=True)
@@ -57,8 +64,8 @@ class Held:
         """Twice the numbers of pairs, of those of equal tokens, of one sentence, of both, and near the threshold, of
         each layer, text and head."""
         first, second = self.counts.unbind(-1)
-        low, half = (1 << 21) - 1, (1 << 32) - 1
-        return first & low, (first >> 21) & low, second & half, second >> 32, first >> 42
+        half = (1 << 32) - 1
+        return first & half, first >> 32, second & half, second >> 32, self.near
 
     def finish(self) -> None:
         """All layers were seen. What the host wants to know is on its way to it."""

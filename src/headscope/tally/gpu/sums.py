@@ -72,7 +72,7 @@ class Sums:
     # -- parts of a batch ---------------------------------------------------------------------------------------------
 
     def _add_texts(self, held: Held) -> None:
-        texts, n = held.texts, held.texts.length
+        texts = held.texts
         ones = torch.ones_like(texts.blocks)
         self._by_block("texts", ones, texts.blocks)
         self._by_block("sample_texts", ones[texts.chosen], texts.blocks[texts.chosen])
@@ -80,12 +80,9 @@ class Sums:
         tokens = self.tensors["window_tokens"]
         tokens.view(-1).index_add_(0, texts.blocks * tokens.shape[1] + lengths, ones)
         self._by_block("all_pairs", lengths * (lengths - 1) // 2, texts.blocks)
-        places = torch.arange(n, device=self.device)
-        upper = (places[:, None] < places[None, :]) & (places[None, None, :] < lengths[:, None, None])
-        equal, same = (_unpacked(bits, n) & upper for bits in (texts.equal, texts.same))
-        self._by_block("all_equal", equal.sum((1, 2)), texts.blocks)
-        self._by_block("all_same", same.sum((1, 2)), texts.blocks)
-        self._by_block("all_equal_same", (equal & same).sum((1, 2)), texts.blocks)
+        # Each pair has two bits.
+        for name, bits in (("equal", texts.equal), ("same", texts.same), ("equal_same", texts.equal & texts.same)):
+            self._by_block(f"all_{name}", _ones(bits).sum((1, 2)) // 2, texts.blocks)
         self._by_block("attention_spread", texts.spread, texts.blocks)
 
     def _add_distinct(self, held: Held, some: Tensor) -> None:
@@ -213,9 +210,13 @@ class Sums:
         self.tensors[name].view(-1).index_add_(0, index.flatten(), (whole > 0).long().flatten())
 
 
-def _unpacked(bits: Tensor, n: int) -> Tensor:
-    lanes = torch.arange(32, device=bits.device, dtype=torch.int32)
-    return ((bits[..., None] >> lanes) & 1).flatten(-2)[..., :n].bool()
+def _ones(word: Tensor) -> Tensor:
+    """How many bits of each word are set."""
+    # Shifts bring ones in from the left, where the sign was; the masks take them out again.
+    word = word - ((word >> 1) & 0x55555555)
+    word = (word & 0x33333333) + ((word >> 2) & 0x33333333)
+    word = (word + (word >> 4)) & 0x0F0F0F0F
+    return (word * 0x01010101 >> 24) & 0xFF
 
 
 def _type(quantity: Quantity) -> torch.dtype:

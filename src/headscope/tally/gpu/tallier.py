@@ -19,9 +19,18 @@ from torch import Tensor
 from headscope.corpus.windows import Batch
 from headscope.model.capture.plain import Question
 from headscope.similarity import NEAR
-from headscope.tally.gpu.attention import add_diagonals, add_maps, attend, attend_short, fold, look_beside, power_of_two
-from headscope.tally.gpu.held import Held
-from headscope.tally.gpu.pairs import add_places, find_dominants, find_high, find_largest
+from headscope.tally.gpu.attention import (
+    add_diagonals,
+    add_maps,
+    add_received,
+    attend,
+    attend_short,
+    fold,
+    look_beside,
+    power_of_two,
+)
+from headscope.tally.gpu.held import ROWS, Held
+from headscope.tally.gpu.pairs import add_places, count_pairs, find_all, find_dominants, find_high, find_largest
 from headscope.tally.gpu.sums import Sums
 from headscope.tally.gpu.texts import Texts
 from headscope.tally.tally import Counting, Tally
@@ -32,7 +41,10 @@ LARGEST = 1024
 """tokens: pair ends are kept in half precision, which holds integers up to 2,048"""
 SHORT = 128
 """Up to so many keys are computed at once."""
-ROWS = 64
+HEADS = 4
+"""of a text, one after the other: what the next one wrote is read meanwhile"""
+WORDS = 4
+"""of bits, that are counted at once"""
 WIDEST = 256
 """a head's width"""
 
@@ -82,7 +94,7 @@ class GpuTallier:
     def attend(self, layer: int, question: Question) -> Tensor | None:
         """Compute the outputs, and the maps only as they are added up."""
         query, key, value = (_rows(each) for each in (question.query, question.key, question.value))
-        if query.dtype == torch.float64 or max(query.shape[3], value.shape[3]) > WIDEST:
+        if query.dtype == torch.float64 or max(query.shape[3], value.shape[3]) > WIDEST or question.scaling <= 0:
             return None
         held, texts, (count, heads, n, width) = self.held, self.held.texts, query.shape
         output = query.new_empty((count, n, heads, value.shape[3]))
@@ -97,8 +109,8 @@ class GpuTallier:
             rows, warps = (128, 8) if query.dtype == torch.float32 and n > 64 else (min(64, power_of_two(n, 16)), 4)
             attend_short[(len(texts.part_blocks), heads, -(-n // rows))](
                 query, key, value, output, held.normals, texts.lengths, texts.order, texts.parts, scaling, *strides,
-                heads, held.maps, held.received[layer], n, *sizes, ROWS=rows, KEYS=power_of_two(n, 16),
-                num_warps=warps, num_stages=2, **how,
+                heads, held.maps, held.shares, n, *sizes, ROWS=rows, KEYS=power_of_two(n, 16),
+                WHOLE=self._whole(rows, power_of_two(n, 16), *sizes[1:3]), num_warps=warps, num_stages=2, **how,
             )  # fmt: skip
         else:
             rows, stages = (128, 2) if query.dtype == torch.float32 else (64, 3)
@@ -107,7 +119,9 @@ class GpuTallier:
                 ROWS=rows, KEYS=64, num_warps=4, num_stages=stages, **how,
             )  # fmt: skip
         with self._beside_the_model(query, key, value, output):
-            if not short:
+            if short:
+                self._add_received(layer, heads, -(-n // rows))
+            else:
                 self._add_maps(layer, asked, held.normals, heads)
             self._look_beside(layer, asked, held.normals, heads)
             self._fold_maps(layer)
@@ -165,46 +179,72 @@ class GpuTallier:
 
     def _add_pairs(self, layer: int, output: Tensor) -> None:
         held, texts = self.held, self.held.texts
-        count, n, heads, width = output.shape
+        count, n, heads, _ = output.shape
         held.keep(layer, output)
-        tiles, columns = texts.tiles, texts.tile
-        rows = min(ROWS, columns)
-        sizes = {"WIDTH": width, "D": power_of_two(width, 16), "ROWS": rows, "COLUMNS": columns}
-        grid = (-(-n // rows) * tiles, heads, count)
-        held.ends.zero_()
-        # Products of half-precision numbers are exact; those of single precision need three of TF32.
-        precision = "tf32x3" if output.dtype == torch.float32 else "ieee"
-        largest = held.largest[layer]
-        find_largest[grid](output, texts.lengths, largest, heads, n, tiles, **sizes, PRECISION=precision)
-        find_high[grid](
-            output, texts.lengths, texts.equal, texts.same, largest, held.bits, held.ends, held.counts[layer],
-            heads, n, texts.words, tiles, **sizes, THETA=self.counting.theta, NEAR=NEAR, PRECISION=precision,
+        self._find_high(output, held.largest[layer], held.near[layer])
+        rows, words = texts.tile, power_of_two(texts.words, 1)
+        count_pairs[(-(-n // rows), heads, count)](
+            held.bits, texts.equal, texts.same, held.ends, held.counts[layer], heads, n, texts.words,
+            ROWS=rows, SOME=min(WORDS, words), ALL=words, num_warps=4,
         )  # fmt: skip
         find_dominants[(count,)](
             texts.ids, texts.lengths, held.ends, held.most[layer], held.where[layer], heads, n,
             H=power_of_two(heads, 16), TILE=texts.tile, TILES=texts.tiles,
         )  # fmt: skip
-        rows = 16
+        maps, distances = held.location is not None, held.place_diagonals[:, layer]
+        rows, warps = (16, 2) if maps else (8, 8)
         add_places[(len(texts.part_blocks), heads, -(-n // rows))](
-            held.bits, texts.order, texts.parts, held.places, heads, n, texts.words,
-            ROWS=rows, COLUMNS=power_of_two(n, 32),
+            held.bits, texts.order, texts.parts, texts.part_blocks, held.places, distances, heads,
+            distances.stride(0), n, texts.words, ROWS=rows, W=words, MAPS=maps, num_warps=warps,
         )  # fmt: skip
-        self._fold(held.places, held.place_diagonals[:, layer], held.location, layer)
+        if maps:
+            self._fold(held.places, distances, held.location, layer)
+
+    def _find_high(self, output: Tensor, largest: Tensor, near: Tensor) -> None:
+        """Bits of the high elements, each head's largest element, and how many are near the threshold."""
+        held, texts = self.held, self.held.texts
+        count, n, heads, width = output.shape
+        sizes = {"WIDTH": width, "D": power_of_two(width, 16)}
+        # Products of half-precision numbers are exact; those of single precision need three of TF32.
+        how = {"PRECISION": "tf32x3" if output.dtype == torch.float32 else "ieee"}
+        threshold = {"THETA": self.counting.theta, "NEAR": NEAR}
+        if texts.tiles == 1:
+            find_all[(-(-heads // HEADS), count)](
+                output, texts.lengths, largest, held.bits, near, heads, n, texts.words,
+                TILE=texts.tile, HEADS=HEADS, **sizes, **threshold, **how, num_stages=3,
+            )  # fmt: skip
+            return
+        rows, columns = 128, 64
+        grid, sizes = (-(-n // rows), heads, count), {**sizes, "ROWS": rows, "COLUMNS": columns, "num_stages": 1}
+        tiles = texts.words * 32 // columns
+        find_largest[grid](output, texts.lengths, largest, heads, n, tiles, **sizes, **how)
+        find_high[grid](
+            output, texts.lengths, largest, held.bits, near, heads, n, texts.words, tiles, **sizes, **threshold, **how
+        )
 
     def _add_maps(self, layer: int, question: Question | None, given: Tensor, heads: int) -> None:
         """Add maps that are computed again, `given` their normals; or maps that are given."""
         held, texts, n = self.held, self.held.texts, self.held.texts.length
         query, key, strides, group, width, scaling, causal = _asked(question, given)
-        wide = question is not None and query.dtype == torch.float32
-        rows, keys = min(ROWS, power_of_two(n, 16)), min(128 if wide else 64, power_of_two(n, 16))
+        rows, keys = min(ROWS, power_of_two(n, 16)), min(128, power_of_two(n, 16))
         tiles = -(-n // keys)
         add_maps[(len(texts.part_blocks), heads, -(-n // rows) * tiles)](
             query, key, given, given, texts.lengths, texts.order, texts.parts, scaling, *strides, heads,
-            held.maps, held.received[layer], n, tiles, group, width, power_of_two(width, 16), ROWS=rows, KEYS=keys,
-            CAUSAL=causal, PRECISION=self.precision, GIVEN=question is None, num_warps=4, num_stages=2,
+            held.maps, held.shares, n, tiles, group, width, power_of_two(width, 16), ROWS=rows, KEYS=keys,
+            CAUSAL=causal, PRECISION=self.precision, GIVEN=question is None,
+            WHOLE=self._whole(rows, keys, width), num_warps=4, num_stages=3,
         )  # fmt: skip
+        self._add_received(layer, heads, -(-n // rows))
         if question is None:
             self._look_beside(layer, None, given, heads)
+
+    def _add_received(self, layer: int, heads: int, tiles: int) -> None:
+        """Add up what keys received from all heads, each in so many tiles of rows."""
+        held, n = self.held, self.held.texts.length
+        keys = min(128, power_of_two(n, 16))
+        add_received[(-(-n // keys), held.texts.count)](
+            held.shares, held.received[layer], heads * tiles, n, KEYS=keys, num_warps=1
+        )
 
     def _look_beside(self, layer: int, question: Question | None, given: Tensor, heads: int) -> None:
         held, texts, n = self.held, self.held.texts, self.held.texts.length
@@ -213,6 +253,12 @@ class GpuTallier:
             query, key, given, given, texts.lengths, texts.marked, held.beside[layer], scaling, *strides, heads,
             n, group, width, power_of_two(width, 16), KEYS=16, CAUSAL=causal, GIVEN=question is None, num_warps=2,
         )  # fmt: skip
+
+    def _whole(self, rows: int, keys: int, *widths: int) -> bool:
+        """Whether tiles of so many rows and keys hold tokens alone, so that nothing has to be left out."""
+        texts = self.held.texts
+        tiles = texts.length % rows == texts.length % keys == 0
+        return texts.whole and tiles and all(width == power_of_two(width, 16) for width in widths)
 
     def _fold_maps(self, layer: int) -> None:
         self._fold(self.held.maps, self.held.map_diagonals[:, layer], self.held.attention, layer)

@@ -17,8 +17,8 @@ from headscope.tally.receivers import REST, key_kinds, spread
 from headscope.tally.signal import Structure
 from headscope.types import Bools, Ints
 
-PART = 32
-"""Maps are added up over at most so many texts of one block by one program; more programs keep a GPU busier."""
+PART = 60
+"""Maps are added up over at most so many texts of one block by one program; `pairs.add_places` counts up to 63."""
 AT_ONCE = 1 << 27
 """numbers of pairs drawn at random that are held at once: half a gigabyte"""
 TILE = 128
@@ -32,6 +32,8 @@ class Texts:
     count: int
     length: int
     """of the longest"""
+    whole: bool
+    """all are as long"""
     lengths: Tensor
     ids: Tensor
     """(text, place)"""
@@ -95,8 +97,9 @@ class Texts:
         equal, same = (torch.empty((count, length, tile * tiles // 32), dtype=torch.int32, device=device) for _ in "ab")
         for values, bits in ((numbers, equal), (in_sentences, same)):
             relate[(count, tiles, tiles)](values, reals, bits, length, tile * tiles // 32, TILE=tile)
+        whole = bool((lengths == length).all())
         return cls(
-            count, length, reals, ids, keys_there, kinds_there, marked, blocks_there, equal, same, ordered, cut,
+            count, length, whole, reals, ids, keys_there, kinds_there, marked, blocks_there, equal, same, ordered, cut,
             of_parts, next(sent), picked, _chance(drawn, ids[picked]), Structure.of(batch, fraction, device),
         )  # fmt: skip
 
@@ -121,9 +124,9 @@ def _parts(blocks: Ints) -> tuple[Ints, Ints, Ints]:
     order = np.argsort(blocks, kind="stable")
     edges, held = [0], []
     for block, size in enumerate(np.bincount(blocks, minlength=BLOCKS).tolist()):
-        for start in range(0, size, PART):
-            edges.append(edges[-1] + min(PART, size - start))
-            held.append(block)
+        pieces = -(-size // PART)  # of like size, so that no program is long at work after the others
+        held += [block] * pieces
+        edges += [start + size * (piece + 1) // pieces for start in edges[-1:] for piece in range(pieces)]
     return order, np.array(edges), np.array(held)
 
 
