@@ -35,7 +35,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/get_chromium.sh
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -326,7 +326,7 @@ HEADS = st.builds(
 )
 
 
-@settings(max_examples=15, deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=8, deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(st.lists(HEADS, min_size=2, max_size=4), st.integers(1, MIN_BLOCKS + 2), st.randoms())
 def test_every_head_has_one_character_whatever_its_place(heads: list[Planted], blocks: int, random: Any) -> None:
     table = characters(planted(heads, blocks=blocks))

@@ -212,14 +212,14 @@ for stop in sys.argv[3:]:
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
-    stops = ["0", "1", "0", "2", "3", "1", "1", "0", "2", "999"]
+    stops = ["0", "1", "3", "2", "999"]
     ran = subprocess.run(
         [sys.executable, "-c", code, command[3], command[1], *stops],
         cwd=tmp_path, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert [int(line) for line in ran.stdout.split()] == [-9] * 9 + [0], ran.stderr
+    assert [int(line) for line in ran.stdout.split()] == [-9] * 4 + [0], ran.stderr
     again = headscope.study(
         headscope.load(command[3], device="cpu"), command[1], length=24, batch_size=3, checkpoints=tmp_path / "out"
     )
     assert_equal(whole, again)
-    assert 3 <= again.manifest["runs"] <= 11  # a run that was killed before its first checkpoint left no trace
+    assert 3 <= again.manifest["runs"] <= 6  # a run that was killed before its first checkpoint left no trace

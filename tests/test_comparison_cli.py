@@ -38,7 +38,7 @@ def before() -> Study:
 
 def test_everything_is_written_and_shown(headscope_command: Any, saved: Any, before: Study, tmp_path: Path) -> None:
     places = saved(before=before, after=changed(before, 1, 2, share=0.3), small=model_study(2, layers=4, heads=2))
-    ran = headscope_command("compare", *places, "--names", "before,after,small", "--formats", "png", "--quiet")
+    ran = headscope_command("compare", *places, "--names", "before,after,small", "--formats", "svg", "--quiet")
     assert ran.code == 0, ran.err
     for words in ("before", "after", "small", "Hold for", "repeat rate", "Heads by character", "1 of 12", "L1H2"):
         assert words in ran.out
@@ -48,7 +48,7 @@ def test_everything_is_written_and_shown(headscope_command: Any, saved: Any, bef
     assert {path.name for path in (tmp_path / "compare").iterdir()} == {
         "comparison.html", "comparison.json", "differences.csv", "figures",
     }  # fmt: skip
-    assert {path.suffix for path in (tmp_path / "compare" / "figures").iterdir()} == {".png"}
+    assert {path.suffix for path in (tmp_path / "compare" / "figures").iterdir()} == {".svg"}
 
 
 @pytest.fixture(scope="module")

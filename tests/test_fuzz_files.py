@@ -31,7 +31,7 @@ from tests import tiny
 from tests.synthetic import random_study
 from tests.test_fuzz_documents import mutated
 
-FAST = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+FAST = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 OPENERS: dict[str, tuple[Callable[[Path], Any], type[HeadscopeError]]] = {
     "study": (open_study, StudyError),
     "reading": (open_reading, ReadingError),

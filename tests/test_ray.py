@@ -319,6 +319,7 @@ def test_workers_that_end_again_and_again_end_the_study(cluster: Any, model: Mod
 # -- last, because it takes a node away -------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_node_that_goes_costs_nothing(cluster: Any, model: Model, gate: Gate):
     corpus, whole = gated(gate, model, 6)
     (leaving,) = cluster.worker_nodes
