@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
@@ -52,7 +53,11 @@ def save_dataset(data: xr.Dataset, path: Path, packed: Iterable[Hashable], error
     that anyone reads the file as before.
     """
     encoding = {name: {"zlib": True, "complevel": 4} for name in packed}
-    content = bytes(data.to_netcdf(engine="h5netcdf", encoding=encoding))
+    with _netcdf("memory", "w", driver="core", backing_store=False, track_order=True) as (held, store):
+        data.dump_to_store(store, encoding=encoding)
+        store.ds.flush()
+        held.flush()
+        content = held.id.get_file_image()
     return write_whole(path, content + SEAL + hashlib.blake2b(content, digest_size=DIGEST).digest(), error)
 
 
@@ -83,12 +88,47 @@ def load_dataset(source: Path, error: type[HeadscopeError]) -> xr.Dataset:
     try:
         check_seal(source)
         check_file(source)
-        # No file of ours holds times: units that say so are not asked for a calendar.
-        return xr.load_dataset(source, engine="h5netcdf", decode_times=False)
+        return _read(source)
     except Refused as reason:
         raise error(f"{source}: not a file that headscope wrote: {reason}") from None
     except Exception as reason:  # h5netcdf and HDF5 raise what they like on files that are not theirs
         raise error(f"{source}: not readable as netCDF: {reason}") from None
+
+
+def _read(source: Path) -> xr.Dataset:
+    with _netcdf(source, "r") as (_, store):
+        # No file of ours holds times: units that say so are not asked for a calendar.
+        return xr.load_dataset(store, engine="store", decode_times=False)
+
+
+@contextmanager
+def _netcdf(place: str | Path, mode: str, **how: Any) -> Iterator[tuple[Any, Any]]:
+    """An HDF5 file, and xarray's way to it."""
+    import h5netcdf
+    import h5py
+    from xarray.backends import H5NetCDFStore
+
+    class Known(h5py.File):  # type: ignore[misc]
+        """h5netcdf looks a variable up whenever it wants to know anything of it: two thirds of a study's opening."""
+
+        def __getitem__(self, name: Any) -> Any:
+            if not isinstance(name, str):
+                return super().__getitem__(name)
+            if name == "/":
+                return self  # so that what is taken away is taken away here
+            key = name.lstrip("/")
+            if key not in known:
+                known[key] = super().__getitem__(name)
+            return known[key]
+
+        def __delitem__(self, name: str) -> None:
+            known.pop(name.lstrip("/"), None)
+            super().__delitem__(name)
+
+    known: dict[str, Any] = {}
+    with Known(place, mode, **how) as held, h5netcdf.File(held, mode, decode_vlen_strings=True) as netcdf:
+        yield held, H5NetCDFStore(netcdf)
+        known.clear()
 
 
 def write_whole(path: Path, content: bytes, error: type[HeadscopeError]) -> Path:

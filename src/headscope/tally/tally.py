@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.errors import ModelError
 from headscope.tally.quantities import QUANTITIES, Quantity, Shape
 from headscope.types import Ints
+
+if TYPE_CHECKING:
+    import torch
 
 Array = np.ndarray[Any, Any]
 
