@@ -139,7 +139,7 @@ def assert_same(one: Standing, other: Standing) -> None:
     answers=st.lists(st.integers(0, 6), max_size=2),
     chance=st.randoms(use_true_random=False),
 )
-@settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=10, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 def test_whoever_works_and_whoever_dies_the_sums_are_those_of_one_process(
     model: Model,
     tmp_path_factory: pytest.TempPathFactory,

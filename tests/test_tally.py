@@ -74,7 +74,7 @@ def assert_equal(one: Tally, other: Tally) -> None:
         np.testing.assert_array_equal(counts, other.most_attended[token])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases)
 def test_vectorized_equals_plain_loops(case: Case):
     assert_equal(case.tally("vectorized"), case.tally("reference"))
