@@ -24,13 +24,13 @@ from measuring.rounds import Runner, take_turns
 from measuring.speed_tables import SECTIONS, growth_tables, speed_table
 from measuring.tables import DOCS, machine, read_all, save, write_page
 
-TEXTS, BATCH = {"cpu": 32, "cuda": 16384}, {"cpu": 32, "cuda": 1024}
+TEXTS, BATCH = {"cpu": 128, "cuda": 16384}, {"cpu": 32, "cuda": 1024}
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     setup.add_options(made)
-    made.add_argument("--texts", type=int, help="windows; 32 on a CPU, 16384 on CUDA")
+    made.add_argument("--texts", type=int, help="windows; 128 on a CPU, 16384 on CUDA")
     made.add_argument("--batch", type=int, help="windows at a time; 32 on a CPU, 1024 on CUDA")
     made.add_argument("--rounds", type=int, default=7)
     made.add_argument("--ways", help="only these, by their keys: auto-0,notebook,…; an unknown one lists them all")
