@@ -127,6 +127,20 @@ def test_triton_in_half_precision(lengths: list[int], width: int):
     assert one.most_attended.keys() == other.most_attended.keys()
 
 
+@pytest.mark.parametrize("width", [128, 256])
+@pytest.mark.parametrize("lengths", [[70, 40], [140]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_triton_of_wide_heads(lengths: list[int], width: int, dtype: torch.dtype):
+    """Their tiles are smaller, so that they fit."""
+    one, other = both("triton", lengths, heads=1, layers=1, width=width, dtype=dtype)
+    near = int(other["near_threshold"].sum())
+    for name in ("pairs", "equal", "same", "equal_same", "distance", "location", "dominant_share_texts"):
+        assert np.abs(one[name] - other[name]).sum() <= 2 * near, name
+    exact = 1e-5 if dtype == torch.float32 else 2e-3
+    for name in ("attention", "attention_received", "attention_offset"):
+        np.testing.assert_allclose(one[name], other[name], atol=exact * np.abs(other[name]).max(), err_msg=name)
+
+
 def test_many_texts_of_one_block_are_cut_into_like_parts():
     pytest.importorskip("triton")
     from headscope.tally.gpu.texts import PART, _parts
@@ -134,6 +148,27 @@ def test_many_texts_of_one_block_are_cut_into_like_parts():
     order, edges, blocks = _parts(np.full(130, 7))
     assert (np.diff(edges).tolist(), blocks.tolist(), len(order)) == ([43, 43, 44], [7, 7, 7], 130)
     assert PART < 64  # as many as six binary digits count
+
+
+@pytest.mark.parametrize(("n", "words"), [(130, 8), (300, 12), (512, 16)])
+def test_bits_below_the_diagonal_mirror_those_above(n: int, words: int):
+    pytest.importorskip("triton")
+    from headscope.tally.gpu.high import mirror
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    size, heads, texts, tile = 32 * words, 2, 2, 128
+    high = np.random.default_rng(n).random((texts, heads, size, size)) < 0.3
+    high |= high.swapaxes(2, 3)
+    high[..., n:, :] = high[..., :, n:] = False
+    above = high & (np.arange(size)[None, :] >= np.arange(size)[:, None] // tile * tile)
+    bits, expected = (
+        torch.from_numpy(np.packbits(each[:, :, :n], axis=3, bitorder="little").view(np.int32)).to(device)
+        for each in (above, high)
+    )
+    tiles = -(-n // tile)
+    mirror[(tiles**2, heads, texts)](bits, heads, n, words, tiles, ACROSS=tile // 32)
+    assert not torch.equal(expected, torch.zeros_like(expected))
+    assert torch.equal(bits, expected)
 
 
 @pytest.mark.parametrize("maps", [True, False])
@@ -144,7 +179,7 @@ def test_places_of_as_many_texts_as_a_part_may_have(maps: bool):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     texts, n, words = 63, 40, 2
     high = np.random.default_rng(0).random((texts, n, 32 * words)) < 0.9
-    high[:, 0, :] = True
+    high[:, :8, :] = True
     high[:, :, n:] = False
     packed = np.packbits(high, axis=2, bitorder="little").view(np.int32).reshape(texts, 1, n, words)
     bits, order, parts, blocks = (
@@ -153,9 +188,11 @@ def test_places_of_as_many_texts_as_a_part_may_have(maps: bool):
     )
     places = torch.zeros((1, 1, n, n), dtype=torch.int32, device=device)
     distances = torch.zeros((1, 1, 2 * n - 1), dtype=torch.int64, device=device)
+    rows, steps = (8, 1) if maps else (2, 4)
     add_places[(1, 1, -(-n // 8))](
-        bits, order, parts, blocks, places, distances, 1, distances.stride(0), n, words, ROWS=8, W=words, MAPS=maps
-    )
+        bits, order, parts, blocks, places, distances, 1, distances.stride(0), n, words,
+        ROWS=rows, W=words, STEPS=steps, MAPS=maps,
+    )  # fmt: skip
     sums = high.sum(0)[:, :n]
     if maps:
         np.testing.assert_array_equal(places[0, 0].cpu(), sums)

@@ -49,14 +49,17 @@ def attend_short(
 ):  # fmt: skip
     """What `attend` and `add_maps` do, at once, for windows whose keys fit into one tile: some rows of one head, for
     all texts of one part. `WHOLE`: no text has padding, and tiles hold nothing else."""
-    part, head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    tiles = tl.num_programs(2)
+    tile, part, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    tiles = tl.num_programs(0)
     rows, keys = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, KEYS)
     wide, narrow = tl.arange(0, D), tl.arange(0, DV)
     own = head // GROUP
     added = tl.zeros((ROWS, KEYS), tl.float32)
-    for at in range(tl.load(parts + part), tl.load(parts + part + 1)):
-        text = tl.load(order + at).to(tl.int64)
+    first, last = tl.load(parts + part), tl.load(parts + part + 1)
+    following = tl.load(order + first)
+    for at in range(first, last):
+        text = following.to(tl.int64)
+        following = tl.load(order + tl.minimum(at + 1, last - 1))  # early: what is read next depends on it
         n = N
         if not WHOLE:
             n = tl.load(lengths + text)
@@ -94,14 +97,16 @@ def attend(
     query, key, value, output, normals, lengths, scaling,
     qb, qh, qn, kb, kh, kn, vb, vh, vn, heads,
     N, GROUP: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """softmax(Q·Kᵀ)·V for some rows of one head of one text: outputs (text, place, head, width) and normals."""
     tile, head, text = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    n = tl.load(lengths + text)
+    n = N
+    if not WHOLE:
+        n = tl.load(lengths + text)
     rows = tile * ROWS + tl.arange(0, ROWS)
     wide, narrow = tl.arange(0, D), tl.arange(0, DV)
-    q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH)
+    q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH, WHOLE)
     most = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     summed = tl.zeros((ROWS, DV), tl.float32)
@@ -111,71 +116,92 @@ def attend(
         last = tl.minimum(n, (tile + 1) * ROWS)
     for start in range(0, last, KEYS):
         keys = start + tl.arange(0, KEYS)
-        k = rows_of(key + text * kb + own * kh, keys, kn, wide, n, WIDTH)
-        allowed = keys[None, :] < n
+        k = rows_of(key + text * kb + own * kh, keys, kn, wide, n, WIDTH, WHOLE)
+        v = rows_of(value + text * vb + own * vh, keys, vn, narrow, n, VALUE_WIDTH, WHOLE)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         if CAUSAL:
-            allowed = allowed & (keys[None, :] <= rows[:, None])
-        scores = tl.where(allowed, tl.dot(q, tl.trans(k), input_precision=PRECISION) * scaling, float("-inf"))
-        higher = tl.maximum(most, tl.max(scores, 1))
-        share = tl.exp2(scores - higher[:, None])
+            scores = tl.where((keys[None, :] < n) & (keys[None, :] <= rows[:, None]), scores, float("-inf"))
+        elif not WHOLE:
+            scores = tl.where(keys[None, :] < n, scores, float("-inf"))
+        higher = tl.maximum(most, tl.max(scores, 1) * scaling)
+        share = tl.exp2(scores * scaling - higher[:, None])
         kept = tl.exp2(most - higher)
-        v = rows_of(value + text * vb + own * vh, keys, vn, narrow, n, VALUE_WIDTH)
         total = total * kept + tl.sum(share, 1)
         summed = summed * kept[:, None] + tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
         most = higher
     place = output + ((text * N + rows[:, None]) * heads + head) * VALUE_WIDTH + narrow[None, :]
-    written = summed / total[:, None]
+    written = summed * (1.0 / total)[:, None]
     tl.store(place, written.to(output.dtype.element_ty), (rows[:, None] < N) & (narrow[None, :] < VALUE_WIDTH))
     tl.store(normals + (text * heads + head) * N + rows, most + tl.log2(total), rows < N)
 
 
 @triton.jit
+def by_diagonal(added, place, offset, N, ROWS: tl.constexpr, KEYS: tl.constexpr):
+    """Add a tile (key, query) up by diagonal, to the places of key − query; `offset` is that of its first element. It
+    has no more keys than queries."""
+    key, query = tl.arange(0, KEYS)[:, None], tl.arange(0, ROWS)
+    # Key by key the queries are moved so that a diagonal becomes a column; what leaves at the end enters at the start.
+    at = key + query[None, :]
+    moved = tl.gather(added, at % ROWS, 1)
+    apart = offset - query
+    stayed = tl.sum(tl.where(at < ROWS, moved, 0.0), 0)
+    tl.atomic_add(place + apart, stayed.to(tl.float64), (apart > -N) & (apart < N))
+    apart += ROWS
+    entered = tl.sum(tl.where(at < ROWS, 0.0, moved), 0)
+    tl.atomic_add(place + apart, entered.to(tl.float64), (apart > -N) & (apart < N))
+
+
+@triton.jit
 def add_maps(
-    query, key, normals, maps, lengths, order, parts, scaling,
+    query, key, normals, maps, lengths, order, parts, part_blocks, scaling,
     qb, qh, qn, kb, kh, kn, heads,
-    sums, received,
+    sums, diagonals, stride, received,
     N, TILES, GROUP: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, GIVEN: tl.constexpr,
-    WHOLE: tl.constexpr,
+    WHOLE: tl.constexpr, MAPS: tl.constexpr,
 ):  # fmt: skip
-    """Add up the maps of one head over the texts of one part, a tile of them: sums (part, head, query, key); and what
-    keys receive from a tile's rows: (text, head, tile of rows, key).
+    """Add up the maps of one head over the texts of one part, a tile of them: with `MAPS`, sums (part, head, query,
+    key); else by diagonal, added to the part's block. And what keys receive from a tile's rows: (text, head, tile of
+    rows, key).
 
-    They are computed again from queries, keys and normals; or, `GIVEN`, are there already, (text, head, query, key).
+    Maps are computed again from queries, keys and normals; or, `GIVEN`, are there already, (text, head, query, key).
+    Tiles lie on their side, (key, query): what a key receives is then the sum of a line, which is the cheaper one.
     """
-    part, head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    tiles = tl.num_programs(2) // TILES
-    row, column = tile // TILES * ROWS, tile % TILES * KEYS
+    tile, part, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    row, column = tile % TILES * ROWS, tile // TILES * KEYS
     rows, keys = row + tl.arange(0, ROWS), column + tl.arange(0, KEYS)
     wide = tl.arange(0, D)
-    apart = rows[:, None] - keys[None, :]
-    added = tl.zeros((ROWS, KEYS), tl.float32)
-    for at in range(tl.load(parts + part), tl.load(parts + part + 1)):
-        text = tl.load(order + at).to(tl.int64)
+    added = tl.zeros((KEYS, ROWS), tl.float32)
+    first, last = tl.load(parts + part), tl.load(parts + part + 1)
+    following = tl.load(order + first)
+    for at in range(first, last):
+        text = following.to(tl.int64)
+        following = tl.load(order + tl.minimum(at + 1, last - 1))  # early: what is read next depends on it
+        held = text * heads + head
         n = N
         if not WHOLE:
             n = tl.load(lengths + text)
-        valid = (rows[:, None] < n) & (keys[None, :] < n)
+        valid = (keys[:, None] < n) & (rows[None, :] < n)
         if GIVEN:
-            rounded = tl.load(maps + ((text * heads + head) * N + rows[:, None]) * N + keys[None, :], valid, 0.0)
-            share = rounded.to(tl.float32)
+            share = tl.load(maps + (held * N + rows[None, :]) * N + keys[:, None], valid, 0.0).to(tl.float32)
         else:
             q = rows_of(query + text * qb + head * qh, rows, qn, wide, n, WIDTH, WHOLE)
             k = rows_of(key + text * kb + head // GROUP * kh, keys, kn, wide, n, WIDTH, WHOLE)
-            normal = tl.load(normals + (text * heads + head) * N + rows, rows < n, 0.0)
-            share = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scaling - normal[:, None])
+            normal = tl.load(normals + held * N + rows, rows < n, 0.0)
+            share = tl.exp2(tl.dot(k, tl.trans(q), input_precision=PRECISION) * scaling - normal[None, :])
             if CAUSAL:
-                share = tl.where(valid & (apart >= 0), share, 0.0)
+                share = tl.where(valid & (keys[:, None] <= rows[None, :]), share, 0.0)
             elif not WHOLE:  # noqa: SIM102
                 if (row + ROWS > n) | (column + KEYS > n):
                     share = tl.where(valid, share, 0.0)
-            rounded = share.to(q.dtype)
         added += share
-        weights = tl.where(rows < n, 1.0, 0.0)
-        of_rows = received + ((text * heads + head) * tiles + tile // TILES) * N
-        receive(of_rows, keys, share, rounded, weights, N)
-    place = sums + ((part * heads + head).to(tl.int64) * N + rows[:, None]) * N + keys[None, :]
-    tl.store(place, added, (rows[:, None] < N) & (keys[None, :] < N))
+        tl.store(received + (held * TILES + tile % TILES) * N + keys, tl.sum(share, 1), keys < N)
+    if MAPS:
+        place = sums + ((part * heads + head).to(tl.int64) * N + rows[None, :]) * N + keys[:, None]
+        tl.store(place, added, (rows[None, :] < N) & (keys[:, None] < N))
+    else:
+        place = diagonals + tl.load(part_blocks + part) * stride + head * (2 * N - 1) + N - 1
+        by_diagonal(added, place, column - row, N, ROWS, KEYS)
 
 
 @triton.jit
@@ -202,6 +228,8 @@ def look_beside(
     head, text = tl.program_id(0), tl.program_id(1).to(tl.int64)
     n = tl.load(lengths + text)
     wide = tl.arange(0, D)
+    neighbour = tl.zeros((KEYS,), tl.float32)
+    itself = tl.zeros((KEYS,), tl.float32)
     start = 0
     more = True
     while more:
@@ -211,8 +239,6 @@ def look_beside(
             key + text * kb + head // GROUP * kh + keys[:, None] * kn + wide[None, :],
             (keys[:, None] >= 0) & (wide[None, :] < WIDTH), 0.0,
         ).to(tl.float32)  # fmt: skip
-        neighbour = tl.zeros((KEYS,), tl.float32)
-        itself = tl.zeros((KEYS,), tl.float32)
         for step in tl.static_range(-1, 2):
             rows = keys + step
             there = (keys >= 0) & (rows >= 0) & (rows < n)
@@ -231,10 +257,10 @@ def look_beside(
                 itself += share
             else:
                 neighbour += share
-        tl.atomic_add(beside + text * 2, tl.sum(itself).to(tl.float64))
-        tl.atomic_add(beside + text * 2 + 1, tl.sum(neighbour).to(tl.float64))
         start += KEYS
         more = (tl.min(keys) >= 0) & (start < N)
+    tl.atomic_add(beside + text * 2, tl.sum(itself).to(tl.float64))
+    tl.atomic_add(beside + text * 2 + 1, tl.sum(neighbour).to(tl.float64))
 
 
 @triton.jit
@@ -263,8 +289,3 @@ def fold(sums, folded, parts, COUNT, SIZE: tl.constexpr):
     for part in range(0, parts):
         added += tl.load(sums + part * COUNT + at, at < COUNT, 0).to(folded.dtype.element_ty)
     tl.store(folded + at, added, at < COUNT)
-
-
-def power_of_two(count: int, least: int) -> int:
-    """The next power of two, at least `least`."""
-    return max(least, 1 << (int(count) - 1).bit_length())

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS
 from headscope.sending import Fetched
+from headscope.tally.gpu.pairs import LAST
 from headscope.tally.gpu.texts import Texts
 from headscope.tally.tally import Counting
 
-ROWS = 64
-"""of a map are seen at once, or more"""
+SHORT = 128
+"""Up to so many keys are computed at once: then maps are added up where outputs are computed."""
 
 
 class Held:
@@ -33,14 +34,13 @@ class Held:
         self.ends = made(count, heads, n)
         self.normals = made(count, heads, n, dtype=torch.float32)
         self.places = made(parts, heads, n, n) if shape.maps else made(0)
-        self.maps = made(parts, heads, n, n, dtype=torch.float32)
-        # what keys receive from some rows of a head's map
-        self.shares = made(count, heads, -(-n // ROWS), n, dtype=torch.float32)
+        self.maps = made(parts, heads, n, n, dtype=torch.float32) if shape.maps or n <= SHORT else made(0)
+        self.shares: dict[int, Tensor] = {}
         # of all layers
         self.counts = made(layers, count, heads, 2, dtype=torch.int64, zero=True)
         self.near = made(layers, count, heads, zero=True)
         self.largest = made(layers, count, heads, dtype=torch.float32, zero=True)
-        self.most, self.where = made(layers, count, heads), made(layers, count, heads)
+        self.dominants = made(layers, count, heads, dtype=torch.int64)
         self.received = made(layers, count, n, dtype=torch.float64)
         self.beside = made(layers, count, 2, dtype=torch.float64, zero=True)
         self.place_diagonals = made(BLOCKS, layers, heads, 2 * n - 1, dtype=torch.int64, zero=True)
@@ -50,6 +50,13 @@ class Held:
         # of the sample
         self.kept: Tensor | None = None
         self.summed_maps = made(layers, chosen, n, n, dtype=torch.float32)
+
+    def received_from(self, tiles: int) -> Tensor:
+        """Room for what keys receive from each of so many tiles of rows of a head's map: (text, head, tile, key)."""
+        if tiles not in self.shares:
+            sizes = (self.texts.count, self.counting.shape.heads, tiles, self.texts.length)
+            self.shares[tiles] = torch.empty(sizes, dtype=torch.float32, device=self.texts.lengths.device)
+        return self.shares[tiles]
 
     def keep(self, layer: int, output: Tensor) -> None:
         chosen = self.texts.chosen
@@ -66,6 +73,11 @@ class Held:
         first, second = self.counts.unbind(-1)
         half = (1 << 32) - 1
         return first & half, first >> 32, second & half, second >> 32, self.near
+
+    def dominant(self) -> tuple[Tensor, Tensor]:
+        """Twice the number of pairs that include the dominant token, and where it is first met, of each layer, text
+        and head."""
+        return self.dominants >> 32, LAST.value - (self.dominants & LAST.value)
 
     def finish(self) -> None:
         """All layers were seen. What the host wants to know is on its way to it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from headscope.tally.gpu.pairs import written_by
+from headscope.tally.gpu.high import written_by
 
 
 @triton.jit

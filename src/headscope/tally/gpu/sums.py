@@ -10,10 +10,10 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS
 from headscope.similarity import NEAR
-from headscope.tally.gpu.attention import power_of_two
 from headscope.tally.gpu.held import Held
 from headscope.tally.gpu.sample import see_values
 from headscope.tally.gpu.signal import by_kernel
+from headscope.tally.gpu.tiles import narrowing, power_of_two
 from headscope.tally.quantities import QUANTITIES, RATE_BINS, VALUE_BINS, Quantity
 from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
 from headscope.tally.signal import measure
@@ -40,7 +40,8 @@ class Sums:
         texts = held.texts
         self._add_texts(held)
         pairs, equal, same, both, near = (count // 2 for count in held.numbers())
-        count = held.most.long() // 2
+        included, places = held.dominant()
+        count = included // 2
         for name, values in (
             ("pairs", pairs), ("equal", equal), ("same", same), ("equal_same", both), ("near_threshold", near),
         ):  # fmt: skip
@@ -53,7 +54,7 @@ class Sums:
         share = torch.where(some, count.double() / pairs.clamp(min=1), 0)
         self._by_block("dominant_share_sum", share.transpose(0, 1), texts.blocks)
         self._by_block("texts_with_pairs", some.long().transpose(0, 1), texts.blocks)
-        self._add_distinct(held, some)
+        self._add_distinct(held, some, places)
         self._add_maps(held)
         self._add_attention(held)
         if len(texts.chosen):
@@ -85,9 +86,9 @@ class Sums:
             self._by_block(f"all_{name}", _ones(bits).sum((1, 2)) // 2, texts.blocks)
         self._by_block("attention_spread", texts.spread, texts.blocks)
 
-    def _add_distinct(self, held: Held, some: Tensor) -> None:
+    def _add_distinct(self, held: Held, some: Tensor, places: Tensor) -> None:
         layers, _, heads = some.shape
-        ids = held.texts.ids.expand(layers, -1, -1).gather(2, held.where.long())
+        ids = held.texts.ids.expand(layers, -1, -1).gather(2, places)
         tokens = torch.where(some, ids, -1).sort(dim=2).values
         new = torch.ones_like(some)
         new[..., 1:] = tokens[..., 1:] != tokens[..., :-1]
@@ -133,10 +134,12 @@ class Sums:
         edges = torch.zeros((layers, chosen, heads), dtype=torch.int32, device=self.device)
         summed = torch.zeros((layers, n, n) if shape.maps else (1,), dtype=torch.float64, device=self.device)
         precision = "tf32x3" if output.dtype == torch.float32 else "ieee"
-        see_values[(layers * chosen, texts.tiles**2)](
+        tile = max(16, texts.tile // narrowing(width, output.dtype, self.device))
+        tiles = -(-n // tile)
+        see_values[(layers * chosen, tiles**2)](
             output, held.largest[:, texts.chosen].contiguous(), lengths, layers, histogram, edges, summed, chosen,
-            heads, n, width, power_of_two(width, 16), TILE=texts.tile, TILES=texts.tiles, BINS=VALUE_BINS, NEAR=NEAR,
-            MAPS=shape.maps, PRECISION=precision, num_warps=8 if texts.tile > 64 else 4,
+            heads, n, width, power_of_two(width, 16), TILE=tile, TILES=tiles, BINS=VALUE_BINS, NEAR=NEAR,
+            MAPS=shape.maps, PRECISION=precision, num_warps=8 if tile > 64 else 4,
         )  # fmt: skip
         self._by_block("value_histogram", histogram[..., :VALUE_BINS].transpose(0, 1).long(), blocks)
         self._by_block("near_bin_edge", edges.transpose(0, 1).long(), blocks)

@@ -27,20 +27,21 @@ from headscope.tally.gpu.attention import (
     attend_short,
     fold,
     look_beside,
-    power_of_two,
 )
-from headscope.tally.gpu.held import ROWS, Held
-from headscope.tally.gpu.pairs import add_places, count_pairs, find_all, find_dominants, find_high, find_largest
+from headscope.tally.gpu.held import SHORT, Held
+from headscope.tally.gpu.high import find_all, find_high, find_largest, mirror
+from headscope.tally.gpu.pairs import add_places, count_pairs, find_dominants
 from headscope.tally.gpu.sums import Sums
 from headscope.tally.gpu.texts import Texts
+from headscope.tally.gpu.tiles import narrowing, power_of_two
 from headscope.tally.tally import Counting, Tally
 
 T = TypeVar("T")
 
 LARGEST = 1024
-"""tokens: pair ends are kept in half precision, which holds integers up to 2,048"""
-SHORT = 128
-"""Up to so many keys are computed at once."""
+"""tokens: longer windows were not tried"""
+ROWS = 64
+"""of a map that are added up at once, or twice as many"""
 HEADS = 4
 """of a text, one after the other: what the next one wrote is read meanwhile"""
 WORDS = 4
@@ -86,7 +87,6 @@ class GpuTallier:
         with self._beside_the_model(written, attention):
             self._add_pairs(layer, written.contiguous())
             self._add_maps(layer, None, attention.contiguous(), attention.shape[1])
-            self._fold_maps(layer)
             if len(self.held.texts.chosen):
                 self.held.summed_maps[layer] = attention[self.held.texts.chosen].float().sum(1)
 
@@ -103,28 +103,30 @@ class GpuTallier:
         sizes = (question.group, width, value.shape[3], power_of_two(width, 16), power_of_two(value.shape[3], 16))
         scaling = question.scaling * math.log2(math.e)
         how: dict[str, Any] = {"CAUSAL": question.causal, "PRECISION": self.precision}
-        short = n <= SHORT
+        narrow = narrowing(max(width, value.shape[3]), query.dtype, self.device)
+        short = n <= SHORT and narrow == 1
         self._wait_for_layer_before()
         if short:
             rows, warps = (128, 8) if query.dtype == torch.float32 and n > 64 else (min(64, power_of_two(n, 16)), 4)
-            attend_short[(len(texts.part_blocks), heads, -(-n // rows))](
+            attend_short[(-(-n // rows), len(texts.part_blocks), heads)](
                 query, key, value, output, held.normals, texts.lengths, texts.order, texts.parts, scaling, *strides,
-                heads, held.maps, held.shares, n, *sizes, ROWS=rows, KEYS=power_of_two(n, 16),
+                heads, held.maps, held.received_from(-(-n // rows)), n, *sizes, ROWS=rows, KEYS=power_of_two(n, 16),
                 WHOLE=self._whole(rows, power_of_two(n, 16), *sizes[1:3]), num_warps=warps, num_stages=2, **how,
             )  # fmt: skip
         else:
             rows, stages = (128, 2) if query.dtype == torch.float32 else (64, 3)
+            rows, keys = rows // narrow, 64 // narrow
             attend[(-(-n // rows), heads, count)](
                 query, key, value, output, held.normals, texts.lengths, scaling, *strides, heads, n, *sizes,
-                ROWS=rows, KEYS=64, num_warps=4, num_stages=stages, **how,
+                ROWS=rows, KEYS=keys, WHOLE=self._whole(rows, keys, *sizes[1:3]), num_warps=4, num_stages=stages, **how,
             )  # fmt: skip
         with self._beside_the_model(query, key, value, output):
             if short:
                 self._add_received(layer, heads, -(-n // rows))
+                self._fold_maps(layer)
             else:
                 self._add_maps(layer, asked, held.normals, heads)
             self._look_beside(layer, asked, held.normals, heads)
-            self._fold_maps(layer)
             self._add_pairs(layer, output)
             if len(texts.chosen):
                 held.summed_maps[layer] = _summed_maps(asked, texts.chosen)
@@ -187,15 +189,16 @@ class GpuTallier:
             held.bits, texts.equal, texts.same, held.ends, held.counts[layer], heads, n, texts.words,
             ROWS=rows, SOME=min(WORDS, words), ALL=words, num_warps=4,
         )  # fmt: skip
-        find_dominants[(count,)](
-            texts.ids, texts.lengths, held.ends, held.most[layer], held.where[layer], heads, n,
-            H=power_of_two(heads, 16), TILE=texts.tile, TILES=texts.tiles,
+        find_dominants[(heads, count)](
+            held.ends, texts.by_token, texts.firsts, texts.lengths, held.dominants[layer], heads, n,
+            PLACES=power_of_two(n, 16), num_warps=1 if n <= SHORT else 2,
         )  # fmt: skip
         maps, distances = held.location is not None, held.place_diagonals[:, layer]
-        rows, warps = (16, 2) if maps else (8, 8)
-        add_places[(len(texts.part_blocks), heads, -(-n // rows))](
+        rows, warps, steps = (16, 2, 1) if maps else (16, 8, 4)
+        add_places[(len(texts.part_blocks), heads, -(-n // (rows * steps)))](
             held.bits, texts.order, texts.parts, texts.part_blocks, held.places, distances, heads,
-            distances.stride(0), n, texts.words, ROWS=rows, W=words, MAPS=maps, num_warps=warps,
+            distances.stride(0), n, texts.words, ROWS=rows, W=words, STEPS=steps, MAPS=maps,
+            num_warps=warps,
         )  # fmt: skip
         if maps:
             self._fold(held.places, distances, held.location, layer)
@@ -206,35 +209,44 @@ class GpuTallier:
         count, n, heads, width = output.shape
         sizes = {"WIDTH": width, "D": power_of_two(width, 16)}
         # Products of half-precision numbers are exact; those of single precision need three of TF32.
-        how = {"PRECISION": "tf32x3" if output.dtype == torch.float32 else "ieee"}
+        how: dict[str, Any] = {"PRECISION": "tf32x3" if output.dtype == torch.float32 else "ieee"}
         threshold = {"THETA": self.counting.theta, "NEAR": NEAR}
-        if texts.tiles == 1:
+        narrow = narrowing(width, output.dtype, self.device)
+        if texts.tiles == narrow == 1:
             find_all[(-(-heads // HEADS), count)](
                 output, texts.lengths, largest, held.bits, near, heads, n, texts.words,
                 TILE=texts.tile, HEADS=HEADS, **sizes, **threshold, **how, num_stages=3,
             )  # fmt: skip
             return
-        rows, columns = 128, 64
-        grid, sizes = (-(-n // rows), heads, count), {**sizes, "ROWS": rows, "COLUMNS": columns, "num_stages": 1}
-        tiles = texts.words * 32 // columns
+        rows, columns = max(32, 128 // narrow), max(32, 64 // narrow)
+        grid, tiles = (-(-n // rows), heads, count), texts.words * 32 // columns
+        stages = 1 if output.dtype == torch.float32 else 2
+        how |= {"ROWS": rows, "COLUMNS": columns, "WHOLE": self._whole(rows, columns, width), "num_stages": stages}
         find_largest[grid](output, texts.lengths, largest, heads, n, tiles, **sizes, **how)
         find_high[grid](
             output, texts.lengths, largest, held.bits, near, heads, n, texts.words, tiles, **sizes, **threshold, **how
         )
+        mirror[(grid[0] ** 2, heads, count)](held.bits, heads, n, texts.words, grid[0], ACROSS=rows // 32, num_warps=1)
 
     def _add_maps(self, layer: int, question: Question | None, given: Tensor, heads: int) -> None:
         """Add maps that are computed again, `given` their normals; or maps that are given."""
         held, texts, n = self.held, self.held.texts, self.held.texts.length
         query, key, strides, group, width, scaling, causal = _asked(question, given)
-        rows, keys = min(ROWS, power_of_two(n, 16)), min(128, power_of_two(n, 16))
-        tiles = -(-n // keys)
-        add_maps[(len(texts.part_blocks), heads, -(-n // rows) * tiles)](
-            query, key, given, given, texts.lengths, texts.order, texts.parts, scaling, *strides, heads,
-            held.maps, held.shares, n, tiles, group, width, power_of_two(width, 16), ROWS=rows, KEYS=keys,
-            CAUSAL=causal, PRECISION=self.precision, GIVEN=question is None,
-            WHOLE=self._whole(rows, keys, width), num_warps=4, num_stages=3,
+        half = question is not None and query.dtype != torch.float32
+        narrow = narrowing(width, query.dtype, self.device)
+        rows, keys = (min(side // narrow, power_of_two(n, 16)) for side in (2 * ROWS if half else ROWS, ROWS))
+        compiled = {"num_stages": 3, "maxnreg": 168} if half else {"num_stages": 2}
+        tiles, diagonals = -(-n // rows), held.map_diagonals[:, layer]
+        add_maps[(tiles * -(-n // keys), len(texts.part_blocks), heads)](
+            query, key, given, given, texts.lengths, texts.order, texts.parts, texts.part_blocks, scaling, *strides,
+            heads, held.maps, diagonals, diagonals.stride(0), held.received_from(tiles), n, tiles, group, width,
+            power_of_two(width, 16), ROWS=rows, KEYS=keys, CAUSAL=causal, PRECISION=self.precision,
+            GIVEN=question is None, WHOLE=self._whole(rows, keys, width), MAPS=held.attention is not None,
+            num_warps=4, **compiled,
         )  # fmt: skip
-        self._add_received(layer, heads, -(-n // rows))
+        self._add_received(layer, heads, tiles)
+        if held.attention is not None:
+            self._fold_maps(layer)
         if question is None:
             self._look_beside(layer, None, given, heads)
 
@@ -243,7 +255,7 @@ class GpuTallier:
         held, n = self.held, self.held.texts.length
         keys = min(128, power_of_two(n, 16))
         add_received[(-(-n // keys), held.texts.count)](
-            held.shares, held.received[layer], heads * tiles, n, KEYS=keys, num_warps=1
+            held.received_from(tiles), held.received[layer], heads * tiles, n, KEYS=keys, num_warps=1
         )
 
     def _look_beside(self, layer: int, question: Question | None, given: Tensor, heads: int) -> None:

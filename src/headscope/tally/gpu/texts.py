@@ -11,8 +11,8 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.sending import send
 from headscope.tally.chance import keys_of_pairs
-from headscope.tally.gpu.attention import power_of_two
 from headscope.tally.gpu.pairs import relate
+from headscope.tally.gpu.tiles import power_of_two
 from headscope.tally.receivers import REST, key_kinds, spread
 from headscope.tally.signal import Structure
 from headscope.types import Bools, Ints
@@ -44,6 +44,10 @@ class Texts:
     marked: Tensor
     """(text, place): the places of keys that are receivers by what they are, then −1"""
     blocks: Tensor
+    by_token: Tensor
+    """(text, k): places in the order of their tokens, padding last"""
+    firsts: Tensor
+    """(text, k): the first place of the token that is k-th in that order"""
     equal: Tensor
     """(text, i, word): bit j says that tokens i and j are equal"""
     same: Tensor
@@ -99,8 +103,9 @@ class Texts:
             relate[(count, tiles, tiles)](values, reals, bits, length, tile * tiles // 32, TILE=tile)
         whole = bool((lengths == length).all())
         return cls(
-            count, length, whole, reals, ids, keys_there, kinds_there, marked, blocks_there, equal, same, ordered, cut,
-            of_parts, next(sent), picked, _chance(drawn, ids[picked]), Structure.of(batch, fraction, device),
+            count, length, whole, reals, ids, keys_there, kinds_there, marked, blocks_there, *_by_token(numbers, reals),
+            equal, same, ordered, cut, of_parts, next(sent), picked, _chance(drawn, ids[picked]),
+            Structure.of(batch, fraction, device),
         )  # fmt: skip
 
 
@@ -112,6 +117,20 @@ def _marked(kinds: Ints, real: Bools) -> Ints:
     places = np.where(real & (kinds != REST), np.arange(kinds.shape[1]), kinds.shape[1])
     places.sort(axis=1)
     return np.where(places < kinds.shape[1], places, -1)
+
+
+def _by_token(ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """
+    >>> [found.tolist() for found in _by_token(torch.tensor([[9, 4, 9, 0]]), torch.tensor([3]))]
+    [[[1, 0, 2, 3]], [[1, 0, 0, 3]]]
+    """
+    places = torch.arange(ids.shape[1], device=ids.device)
+    padding = places >= lengths[:, None]
+    tokens, order = ids.masked_fill(padding, torch.iinfo(ids.dtype).max).sort(dim=1, stable=True)
+    new = torch.ones_like(padding)
+    new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
+    starts = torch.where(new, places, 0).cummax(1).values
+    return order.int(), order.gather(1, starts).int()
 
 
 def _parts(blocks: Ints) -> tuple[Ints, Ints, Ints]:
