@@ -111,9 +111,9 @@ def test_padding_changes_nothing_of_a_text(name: str) -> None:
             alone, n = tiny.Seen(), len(window)
             model.observe(made.of([window], made.pad_id), alone)
             for layer, output in enumerate(alone.outputs):
-                atol = 1e-5 * float(output.abs().max())
+                atol = 3e-5 * float(output.abs().max())
                 torch.testing.assert_close(together.outputs[layer][k, :n], output[0], rtol=0, atol=atol)
-                torch.testing.assert_close(together.maps[layer][k, :, :n, :n], alone.maps[layer][0], rtol=0, atol=1e-5)
+                torch.testing.assert_close(together.maps[layer][k, :, :n, :n], alone.maps[layer][0], rtol=0, atol=3e-5)
 
 
 @families
