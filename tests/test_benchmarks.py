@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import job as paper_job  # noqa: E402
 import numeric_types  # noqa: E402
+import profiling  # noqa: E402
 import speed  # noqa: E402
 from measuring import (  # noqa: E402
     cost_tables,
@@ -43,6 +44,17 @@ RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 def tiny(**changes: Any) -> argparse.Namespace:
     options = speed.parser().parse_args([*TINY, "--batch", "2"])
     return argparse.Namespace(**{**vars(options), **changes})
+
+
+def test_kernels_are_told_beside_the_bare_model(capsys: pytest.CaptureFixture[str]):
+    profiling.main([*TINY, "--batch", "2", "--most", "5"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["ms", "for", "4", "texts", "bare", "study"]
+    assert len(lines) == 9
+    shown, (bare, study) = lines[1:6], map(float, lines[6].split()[-2:])
+    assert any(line.startswith("aten::") for line in shown)
+    assert min(bare, study) > 0
+    assert lines[-1].endswith("× the bare forward")
 
 
 def test_speed_measures_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
