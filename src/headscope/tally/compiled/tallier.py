@@ -141,7 +141,9 @@ class _Layer:
             torch.bmm(made[:, half:], made[:, half:].transpose(1, 2), out=below)
         self._check_finite((upper, lower), texts.lengths[part])
         halves, theta = (upper.numpy(), lower.numpy()), self.counting.theta
-        see_pairs(*halves, start, texts, theta, shape.maps, self.sums, self.dominants)
+        integers = torch.int32 if upper.dtype == torch.float32 else torch.int64
+        whole = upper.view(integers).numpy(), lower.view(integers).numpy()
+        see_pairs(*halves, whole, start, texts, theta, shape.maps, self.sums, self.dominants)
         attention = maps.numpy()
         offsets = self.tally["attention_offset"][:, self.layer]
         see_attention(attention, start, texts, offsets, self.maps, self.columns, self.beside)
