@@ -58,7 +58,7 @@ def _wait(device: str) -> None:
 
 
 def in_one_stream() -> None:
-    """Kernels wait for the model, not beside it."""
+    """Have the tally's kernels run in the model's own stream."""
     from headscope.tally.gpu import tallier
 
     tallier._stream = lambda _: None

@@ -116,14 +116,23 @@ def test_triton_leaves_masks_out_where_no_text_has_padding(n: int, causal: bool)
     assert_equal_but_near(*both("triton", [n], heads=1, width=16, causal=causal), "triton")
 
 
-@pytest.mark.parametrize(("lengths", "width"), [([40, 33, 9], 5), ([64, 64], 16), ([130, 70], 7)])
-def test_triton_in_half_precision(lengths: list[int], width: int):
-    one, other = both("triton", lengths, heads=2, width=width, dtype=torch.float16)
+def assert_alike(one: Tally, other: Tally, exact: float) -> None:
+    """Counts are the same but for elements near the threshold; reals to a part of the largest."""
     near = int(other["near_threshold"].sum())
     for name in ("pairs", "equal", "same", "equal_same", "distance", "location", "dominant_share_texts", "all_equal"):
-        assert np.abs(one[name] - other[name]).sum() <= 2 * near, name
+        if name in one.arrays:
+            assert np.abs(one[name] - other[name]).sum() <= 2 * near, name
     for name in ("attention", "attention_received", "attention_offset"):
-        np.testing.assert_allclose(one[name], other[name], atol=2e-3 * np.abs(other[name]).max(), err_msg=name)
+        if name in one.arrays:
+            np.testing.assert_allclose(one[name], other[name], atol=exact * np.abs(other[name]).max(), err_msg=name)
+    assert one["pairs"].sum() > 0
+
+
+@pytest.mark.parametrize("maps", [True, False])
+@pytest.mark.parametrize(("lengths", "width"), [([40, 33, 9], 5), ([64, 64], 16), ([130, 70], 7)])
+def test_triton_in_half_precision(lengths: list[int], width: int, maps: bool):
+    one, other = both("triton", lengths, heads=2, maps=maps, width=width, dtype=torch.float16)
+    assert_alike(one, other, 2e-3)
     assert one.most_attended.keys() == other.most_attended.keys()
 
 
@@ -132,13 +141,8 @@ def test_triton_in_half_precision(lengths: list[int], width: int):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_triton_of_wide_heads(lengths: list[int], width: int, dtype: torch.dtype):
     """Their tiles are smaller, so that they fit."""
-    one, other = both("triton", lengths, heads=1, layers=1, width=width, dtype=dtype)
-    near = int(other["near_threshold"].sum())
-    for name in ("pairs", "equal", "same", "equal_same", "distance", "location", "dominant_share_texts"):
-        assert np.abs(one[name] - other[name]).sum() <= 2 * near, name
-    exact = 1e-5 if dtype == torch.float32 else 2e-3
-    for name in ("attention", "attention_received", "attention_offset"):
-        np.testing.assert_allclose(one[name], other[name], atol=exact * np.abs(other[name]).max(), err_msg=name)
+    one, other = both("triton", lengths, heads=1, width=width, dtype=dtype)
+    assert_alike(one, other, 1e-5 if dtype == torch.float32 else 2e-3)
 
 
 def test_many_texts_of_one_block_are_cut_into_like_parts():

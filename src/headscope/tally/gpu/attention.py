@@ -21,6 +21,13 @@ def rows_of(start, places, stride, wide, n, WIDTH: tl.constexpr, WHOLE: tl.const
 
 
 @triton.jit
+def text_after(order, at, last):
+    """The next text of a part that ends before `last`, or its last one again. Asked for a text earlier than it is
+    needed: what is read of it depends on it."""
+    return tl.load(order + tl.minimum(at + 1, last - 1))
+
+
+@triton.jit
 def receive(place, keys, share, rounded, weights, N):
     """What each key gets from some rows of a map, Σ weight · share; weights are 0 on padding.
 
@@ -59,7 +66,7 @@ def attend_short(
     following = tl.load(order + first)
     for at in range(first, last):
         text = following.to(tl.int64)
-        following = tl.load(order + tl.minimum(at + 1, last - 1))  # early: what is read next depends on it
+        following = text_after(order, at, last)
         n = N
         if not WHOLE:
             n = tl.load(lengths + text)
@@ -176,7 +183,7 @@ def add_maps(
     following = tl.load(order + first)
     for at in range(first, last):
         text = following.to(tl.int64)
-        following = tl.load(order + tl.minimum(at + 1, last - 1))  # early: what is read next depends on it
+        following = text_after(order, at, last)
         held = text * heads + head
         n = N
         if not WHOLE:
