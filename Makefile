@@ -35,7 +35,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/get_chromium.sh
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -45,6 +45,7 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/speed.py --growth
+	$(BIN)/python benchmarks/host.py
 	$(BIN)/python benchmarks/numeric_types.py
 	$(BIN)/python benchmarks/routes.py
 	$(BIN)/python benchmarks/explorer.py
@@ -60,7 +61,7 @@ curves: $(VENV)/.installed-dev
 
 # Kills, full disks, broken texts, lost workers: docs/soak.md says what came out.
 soak: $(VENV)/.installed-dev
-	HEADSCOPE_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m soak tests
+	HEADSCOPE_SOAK=1 $(BIN)/python -m pytest -q -m soak tests
 	$(BIN)/python soak/soak.py --docs $(HOW)
 
 clean:

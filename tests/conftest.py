@@ -8,6 +8,8 @@ import shutil
 # Where there is no GPU, its kernels run in Triton's interpreter, which Triton wants to know before it is imported.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
+# Tests run side by side, each in one thread; and how many batches are told of at once depends on it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Iterator
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import headscope
 from headscope.corpus.windows import Cut
@@ -18,6 +19,8 @@ from headscope.studies.findings import Finding
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import gpu  # noqa: E402
+import host  # noqa: E402
 import job as paper_job  # noqa: E402
 import numeric_types  # noqa: E402
 import profiling  # noqa: E402
@@ -177,10 +180,84 @@ def test_the_jobs_texts_fill_their_windows(tmp_path: Path):
     assert np.mean([np.mean(window.ids == unknown) for window in windows]) < 0.05
 
 
+def test_what_the_host_does_for_a_text_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    host.main(["--texts", "40", "--batch", "8", "--rounds", "1", "--json", str(tmp_path / "made.json")])
+    made = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))
+    assert made["kind"] == "host"
+    held = {name: value for name, value in made["microseconds"].items() if value is not None}
+    assert len(held) >= 3
+    assert all(value > 0 for value in [*held.values(), *made["tokenizer"].values(), *made["making"].values()])
+    assert "in the interpreter, all" in capsys.readouterr().out
+
+
+def test_steps_on_a_gpu_are_taken_while_there_is_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[str] = []
+
+    def run(step: gpu.Step, results: Path) -> int:
+        asked.append(step.name)
+        way = {"key": "triton-0", "ratio": 1.12}
+        (results / f"{step.file}.json").write_text(json.dumps({"ways": [way]}), encoding="utf-8")
+        return int(step.name == "float32")
+
+    monkeypatch.setattr(gpu, "run", run)
+    with pytest.raises(SystemExit, match="failed: float32"):
+        gpu.main(["--only", "bfloat16,float32,growth", "--minutes", "4", "--results", str(tmp_path / "made")])
+    assert asked == ["bfloat16", "float32"]
+    said = capsys.readouterr().out.splitlines()
+    assert "speed-gpu-float32: at most 1.10 × the bare forward: 1.12, MISSED" in said
+    assert "speed-gpu-bfloat16: at most 1.15 × the bare forward: 1.12, met" in said
+    assert "speed-gpu-bfloat16-512: at most 1.25 × the bare forward: not measured" in said
+    assert said[-1] == "left for want of time: --only growth"
+    with pytest.raises(SystemExit, match="no step none; there are: tests, bfloat16-512"):
+        gpu.main(["--only", "none"])
+
+
+def test_the_commands_of_those_steps_are_understood():
+    """Without a GPU they cannot be run, but what they are asked for must be there to be asked for."""
+    parsers = {"speed.py": speed.parser}
+    keys = set(ways.ways("cuda"))
+    for step in gpu.STEPS:
+        script, *given = step.command.split()
+        assert script == "-m" or (ROOT / "benchmarks" / script).exists()
+        if script in parsers:
+            options = parsers[script]().parse_args(given)
+            assert set((options.ways or "eager").split(",")) <= keys
+    assert {step.file for step in gpu.STEPS} >= set(gpu.MARKS)
+
+
+def test_other_ways_to_start_kernels_are_timed_and_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("triton")
+    import variants
+    from headscope.tally.gpu import launches
+
+    before = launches.find_high
+    tried = [variants.Launch(64, 32), variants.Launch(48, 32)]
+    monkeypatch.setitem(variants.VARIANTS, "find_high", tried)
+    small = "--only find_high --device cpu --texts 2 --heads 1 --width 16 --length 130 --rounds 1 --dtype float32"
+    variants.main([*small.split(), "--json", str(tmp_path / "made.json")])
+    made = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))["rows"]
+    assert [("ms" in row, "wrong" in row) for row in made] == [(True, False), (False, True)]
+    assert "power of 2" in made[1]["wrong"]
+    assert "64 × 32" in capsys.readouterr().out
+    assert launches.find_high is before
+    with pytest.raises(SystemExit, match="no kernel none; there are: attend"):
+        variants.main(["--only", "none"])
+    right = [torch.ones(2, 300) for _ in range(4)]
+    for place, said in enumerate(("outputs differ", *2 * ["bits or nearness differ"], "what keys receive differ")):
+        wrong = [each.clone() for each in right]
+        assert variants._difference(wrong, right, 1e-3) == ""
+        wrong[place][:] = 2
+        assert variants._difference(wrong, right, 1e-3) == said
+
+
 @pytest.mark.parametrize(
     ("page", "sections", "kinds"),
     [
-        ("speed.md", speed_tables.SECTIONS, {"speed", "growth", "job"}),
+        ("speed.md", speed_tables.SECTIONS, {"speed", "growth", "job", "host"}),
         ("numeric-types.md", type_tables.SECTIONS, {"types"}),
         ("segmentation.md", segment_tables.SECTIONS, {"segmentation"}),
         ("noise.md", noise_tables.SECTIONS, {"noise"}),

@@ -234,3 +234,22 @@ def test_help_is_quick():
     """`--help` must not wait for torch: it is what people call first."""
     code = "import sys; import headscope.cli; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ}, check=False).returncode == 0
+
+
+def test_what_was_made_is_shown_without_torch(made: Path):
+    """It takes seconds to import, and only a model needs it: who looks at results need not wait for it."""
+    commands = [["findings", "made"], ["heads", "made"], ["models"], ["report", "made"]]
+    commands.append(["figures", "made", "--only", "7", "--formats", "svg"])
+    code = f"""
+import sys
+from headscope.cli import main
+for command in {commands}:
+    sys.argv = ["headscope", *command]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, (command, ended.code)
+    assert not {{"torch", "transformers"}} & set(sys.modules), command
+"""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=made.parent, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -30,7 +30,6 @@ from tests import tiny
 from tests.asking import differences, question, windows_of
 from tests.comparing import assert_same_sums
 
-HAS_TRITON = kernels.importlib.util.find_spec("triton") is not None
 LENGTHS = range(3, 131)
 
 
@@ -94,7 +93,7 @@ def test_compiled_counts_what_plain_loops_count_at_every_length(first: int):
         assert_equal_but_near(*both("compiled", [max(2, n // 3), n, max(2, n // 2)], heads=1, seed=n), "compiled")
 
 
-@pytest.mark.parametrize("n", [3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 130])
+@pytest.mark.parametrize("n", [3, 15, 16, 17, 32, 33, 63, 64, 65, 127, 128, 129])
 def test_triton_counts_what_plain_loops_count(n: int):
     assert_equal_but_near(*both("triton", [n, max(2, n // 2)], heads=1, seed=n), "triton")
 
@@ -131,18 +130,44 @@ def assert_alike(one: Tally, other: Tally, exact: float) -> None:
 @pytest.mark.parametrize("maps", [True, False])
 @pytest.mark.parametrize(("lengths", "width"), [([40, 33, 9], 5), ([64, 64], 16), ([130, 70], 7)])
 def test_triton_in_half_precision(lengths: list[int], width: int, maps: bool):
-    one, other = both("triton", lengths, heads=2, maps=maps, width=width, dtype=torch.float16)
-    assert_alike(one, other, 2e-3)
+    one, other = both("triton", lengths, heads=1, maps=maps, width=width, dtype=torch.float16)
+    assert_alike(one, other, 4e-3)  # a score of 8 is rounded by as much in the plain way
     assert one.most_attended.keys() == other.most_attended.keys()
 
 
-@pytest.mark.parametrize("width", [128, 256])
-@pytest.mark.parametrize("lengths", [[70, 40], [140]])
+@pytest.mark.parametrize(("lengths", "width"), [([140], 128), ([70, 40], 256)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_triton_of_wide_heads(lengths: list[int], width: int, dtype: torch.dtype):
     """Their tiles are smaller, so that they fit."""
     one, other = both("triton", lengths, heads=1, width=width, dtype=dtype)
     assert_alike(one, other, 1e-5 if dtype == torch.float32 else 2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_triton_of_wide_heads_on_a_small_gpu(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch):
+    """Tiles are as small as a product takes them."""
+    pytest.importorskip("triton")
+    from headscope.tally.gpu import tiles
+
+    monkeypatch.setattr(tiles, "SHARED", tiles.LEAST_SHARED)
+    assert tiles.narrowing(256, dtype, torch.device("cpu")) == (16 if dtype == torch.float32 else 8)
+    one, other = both("triton", [40, 21], heads=1, width=256, dtype=dtype)
+    assert_alike(one, other, 2e-5 if dtype == torch.float32 else 4e-3)
+
+
+@pytest.mark.parametrize("place", [3, 100, 255])
+def test_triton_sees_what_is_no_number_anywhere_in_a_wide_vector(place: int):
+    random = np.random.default_rng(5)
+    batch = Batch.of(windows_of(random, [9, 5]))
+    tallier = gpu_tallier(Counting(Shape(1, 2, 9), 0.3, 0.3, 0.0))
+    output = torch.from_numpy(random.normal(0, 1, (2, 9, 2, 256))).float()
+    output[1, 2, 1, place] = torch.nan
+    maps = torch.full((2, 2, 9, 9), 1 / 9)
+    tallier.begin(batch)
+    tallier.see(0, output.to(tallier.device), maps.to(tallier.device))  # type: ignore[attr-defined]
+    tallier.end()
+    with pytest.raises(ModelError, match="L0H1"):
+        tallier.total()
 
 
 def test_many_texts_of_one_block_are_cut_into_like_parts():
@@ -181,7 +206,7 @@ def test_places_of_as_many_texts_as_a_part_may_have(maps: bool):
     from headscope.tally.gpu.pairs import add_places
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    texts, n, words = 63, 40, 2
+    texts, n, words = 63, 12, 1
     high = np.random.default_rng(0).random((texts, n, 32 * words)) < 0.9
     high[:, :8, :] = True
     high[:, :, n:] = False
@@ -207,12 +232,12 @@ def test_places_of_as_many_texts_as_a_part_may_have(maps: bool):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    lengths=st.lists(st.integers(2, 11), min_size=1, max_size=4),
+    lengths=st.lists(st.integers(2, 9), min_size=1, max_size=3),
     keys=st.integers(1, 2),
-    group=st.integers(1, 3),
+    group=st.integers(1, 2),
     width=st.integers(1, 7),
     value_width=st.integers(1, 7),
     causal=st.booleans(),
@@ -223,10 +248,11 @@ def test_any_attention_is_counted(way: str, keys: int, group: int, **how: Any):
     assert one.most_attended.keys() == other.most_attended.keys()
 
 
-def shown(lengths: list[int]) -> tuple[Any, Tally]:
+def shown(lengths: list[int], crosses: bool = False) -> tuple[Any, Tally]:
     """The Triton tallier and the plain tally, both shown the same outputs and maps, every text in the sample."""
     random = np.random.default_rng(3)
-    batch = Batch.of(windows_of(random, lengths))
+    windows = windows_of(random, lengths)
+    batch = Batch.of([window.shifted(8, crosses=True) for window in windows] if crosses else windows)
     counting = Counting(Shape(1, 2, max(lengths) + 1), 0.3, 0.3, 1.0)
     one, other = gpu_tallier(counting), ReferenceTallier(counting)
     output, maps = attend(question(random, batch, 2))
@@ -238,10 +264,13 @@ def shown(lengths: list[int]) -> tuple[Any, Tally]:
     return one, other.total()
 
 
-def test_triton_sees_maps_that_are_given():
-    one, plain = shown([40, 33, 9])
+@pytest.mark.parametrize("crosses", [False, True])
+def test_triton_sees_maps_that_are_given(crosses: bool):
+    one, plain = shown([40, 33, 9], crosses)
     assert one.shown == 1
     assert_equal_but_near(one.total(), plain, "triton")
+    found = {token: counts.tolist() for token, counts in one.total().most_attended.items()}
+    assert found == {token: counts.tolist() for token, counts in plain.most_attended.items()}
 
 
 def test_random_pairs_are_drawn_some_texts_at_a_time(monkeypatch: pytest.MonkeyPatch):
@@ -257,7 +286,7 @@ def test_random_pairs_are_drawn_some_texts_at_a_time(monkeypatch: pytest.MonkeyP
 def test_triton_counts_no_batch_in_which_a_head_writes_no_numbers():
     random = np.random.default_rng(3)
     batch = Batch.of(windows_of(random, [9, 5]))
-    tallier = gpu_tallier(Counting(Shape(2, 2, 9), 0.3, 0.3, 1.0))
+    tallier = gpu_tallier(Counting(Shape(2, 2, 9), 0.3, 0.3, 0.0))
 
     def run(broken: bool) -> None:
         tallier.begin(batch)
@@ -297,15 +326,6 @@ class TestChoice:
             choose("triton", self.counting, self.cpu)
         with pytest.raises(StudyError, match="there are: auto, triton, compiled, vectorized, reference"):
             choose("quick", self.counting, self.cpu)
-
-    @pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
-    def test_triton_is_tried_before_it_is_trusted(self, monkeypatch: pytest.MonkeyPatch):
-        from headscope.tally.gpu import pairs
-
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        assert kernels._broken_compiler(device) == ""
-        monkeypatch.setattr(pairs, "relate", None)
-        assert "it cannot compile here (TypeError" in kernels._broken_compiler(device)
 
 
 class TestPlain:

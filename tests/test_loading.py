@@ -21,7 +21,8 @@ from transformers.utils import logging
 from headscope.errors import ModelError
 from headscope.model import loading
 from headscope.model.available import Available, available
-from headscope.model.loading import BUNDLED_PACKAGE, BUNDLED_SHA256, BUNDLED_VERSION, bundled_folder, load
+from headscope.model.bundled import BUNDLED_PACKAGE, BUNDLED_SHA256, BUNDLED_VERSION, bundled_folder
+from headscope.model.loading import load
 from tests import tiny
 
 VALUE = "encoder.layer.1.attention.self.value.weight"

@@ -8,7 +8,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import headscope
 from headscope.corpus.bundled import openings
-from headscope.model.loading import bundled_folder
+from headscope.model.bundled import bundled_folder
 from headscope.model.model import Model
 
 

@@ -53,7 +53,9 @@ CUTS = [
 
 @pytest.fixture(scope="module")
 def small() -> Model:
-    return tiny.model("bert")
+    made = tiny.model("bert")
+    assert made.ignores_padding  # asked here, so that no test that watches the model sees it asked
+    return made
 
 
 def fields(window: Window) -> tuple[Any, ...]:

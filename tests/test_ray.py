@@ -70,8 +70,10 @@ def cluster() -> Iterator[Any]:
     """Two nodes on this machine, with two cores each, as they think."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    made.add_node(num_cpus=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # 15 unless told: beside other tests they would hardly ever run
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        made.add_node(num_cpus=2)
     ray.init(address=made.address, log_to_driver=False, logging_level="error")
     yield made
     ray.shutdown()

@@ -17,7 +17,8 @@ from headscope.studies import noise
 from headscope.studies.result import Study
 from headscope.tally.chance import place_order
 from headscope.tally.quantities import KINDS, Shape
-from headscope.tally.signal import Structure, kinds_of, relations
+from headscope.tally.relations import kinds_of, relations
+from headscope.tally.signal import Structure
 from headscope.tally.tally import Counting, Tally
 from tests.synthetic import STOP, TALLIERS, random_study, study_of, tally, window
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from measuring.memory import Peak, in_own_process, peak_above
 from measuring.rounds import Runner, seconds, take_turns
 from measuring.setup import model_of, sizes, texts_of
@@ -24,10 +26,16 @@ LENGTHS = (64, 128, 256, 512)
 HEADS = (4, 8, 12, 16)
 SHAPE = "6x12x384"
 SAMPLE = 0.05
+BATCHES_GPU = 4
 
 
 def default_kernel() -> str:
     return "auto"
+
+
+def batches(device: str) -> int:
+    """A study gives each core a batch of its own: with fewer, the others would have nothing to do."""
+    return BATCHES_GPU if device == "cuda" else torch.get_num_threads()
 
 
 def study_way(options: argparse.Namespace, kernel: str) -> dict[str, float]:
@@ -83,8 +91,9 @@ def grown(options: argparse.Namespace, script: Path, say: Callable[[str], None])
         sized = ["--shape", shape, "--length", str(length), "--texts", str(texts), "--batch", str(batch)]
         return in_own_process(script, ["--case", kind, *sized, *common])
 
-    def batch(length: int) -> int:
-        return max(1, options.batch * 128 // length)
+    def beside_bare(shape: str, length: int) -> dict[str, float]:
+        batch = max(1, options.batch * 128 // length)
+        return case("way", shape, length, batch * batches(options.device), batch) or {}
 
     texts = options.growth_texts or TEXTS
     return {
@@ -92,8 +101,6 @@ def grown(options: argparse.Namespace, script: Path, say: Callable[[str], None])
         "kernel": kernel,
         "sample": SAMPLE,
         "texts": [{"of": n, **(case("study", shape, 128, n, options.batch) or {})} for n in texts],
-        "length": [{"of": n, **(case("way", shape, n, batch(n), batch(n)) or {})} for n in LENGTHS],
-        "heads": [
-            {"of": n, **(case("way", f"{layers}x{n}x{width}", 128, options.batch, options.batch) or {})} for n in HEADS
-        ],
+        "length": [{"of": n, **beside_bare(shape, n)} for n in LENGTHS],
+        "heads": [{"of": n, **beside_bare(f"{layers}x{n}x{width}", 128)} for n in HEADS],
     }

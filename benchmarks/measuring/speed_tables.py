@@ -90,6 +90,26 @@ def job_table(result: Result, *, markdown: bool = False) -> str:
     return "\n\n".join([words, made, *result["words"]])
 
 
+def host_table(result: Result, *, markdown: bool = False) -> str:
+    """In microseconds a text, and what of a GPU they could keep busy."""
+    held = {name: value for name, value in result["microseconds"].items() if value is not None}
+    whole = sum(held.values())
+    rows = [[name, number(value, 1)] for name, value in held.items()] + [["in the interpreter, all", number(whole, 1)]]
+    made = table(("for one text", "µs"), rows, markdown=markdown)
+    making, tokenizer = result["making"], result["tokenizer"]
+    words = (
+        f"{result['texts']:,} texts of {result['about']['length']} tokens, batches of {result['about']['batch']}; "
+        f"{made_with(result['about'])}."
+    )
+    last = (
+        f"So this host has {1e6 / whole:,.0f} texts a second ready for a GPU, less what starting its kernels takes. "
+        f"The tokenizer's own work, shared among all cores, is {tokenizer['directly']:.0f} µs of one core. Where a "
+        f"tokenizer has to be asked through transformers, reading and cutting take {making['wrapped']:.0f} µs in the "
+        f"interpreter instead of {making['directly']:.0f}, and the tokenizer {tokenizer['wrapped']:.0f}."
+    )
+    return "\n\n".join([words, made, last])
+
+
 # -- docs/speed.md -----------------------------------------------------------------------------------------------------
 
 
@@ -120,9 +140,14 @@ def job_section(results: list[Result]) -> str:
     return "\n\n".join(job_table(run, markdown=True) for run in of_kind(results, "job")) or NO_RUN
 
 
+def host_section(results: list[Result]) -> str:
+    return "\n\n".join(host_table(run, markdown=True) for run in of_kind(results, "host")) or NO_RUN
+
+
 SECTIONS: dict[str, Section] = {
     "summary": summary_section,
     "ways": ways_section,
     "growth": growth_section,
     "job": job_section,
+    "host": host_section,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -16,8 +17,10 @@ from headscope.model.available import MORE, Available
 from headscope.readings.reading import SUM, Head, Reading
 from headscope.studies.findings import Finding
 from headscope.studies.result import Study
-from headscope.studies.run import Progress as Done
 from headscope.studies.speaking import RASTER, spoken
+
+if TYPE_CHECKING:  # it brings torch along, which takes seconds
+    from headscope.studies.run import Progress as Done
 
 VERDICT_STYLE = {"holds": "bold green", "does not hold": "bold red", "cannot be measured": "dim"}
 

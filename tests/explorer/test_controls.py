@@ -282,8 +282,13 @@ def test_light_and_dark(plain: Reading, scheme: str, explore: Open) -> None:
     explorer.page.locator("#theme").click()
     explorer.settle()
     assert shown() == other
-    explorer.page.reload()
-    explorer.wait()
+    # A browser writes what a page stores when it has time to: under load a page laid anew at once may not find it yet.
+    for _ in range(20):
+        explorer.page.reload()
+        explorer.wait()
+        if shown() == other:
+            break
+        explorer.page.wait_for_timeout(200)
     assert shown() == other
     explorer.press("t")
     assert shown() == scheme

@@ -174,6 +174,14 @@ def test_a_click_on_a_map_chooses_the_rows_token(plain: Reading, explore: Open) 
             assert explorer.state()["token"] == chosen
 
 
+def test_a_tap_chooses_it_too(plain: Reading, explore: Open) -> None:
+    explorer = explore(plain, has_touch=True)
+    for row, chosen in ((5, 5), (5, -1), (7, 7)):
+        explorer.page.touchscreen.tap(*explorer.spot("similarity", row, 9))
+        explorer.until(f"headscope.state().token === {chosen}")
+        explorer.page.wait_for_timeout(600)  # longer than two taps of a double one are apart
+
+
 def test_dragging_enlarges_both_maps(plain: Reading, explore: Open) -> None:
     explorer = explore(plain)
     n = len(plain)
@@ -210,6 +218,26 @@ def test_a_double_click_keeps_the_chosen_token(plain: Reading, explore: Open) ->
     explorer.page.mouse.dblclick(*explorer.spot("similarity", 1, 1))
     explorer.settle()
     assert (explorer.state()["token"], explorer.state()["zoom"]) == (5, None)
+
+
+def test_a_double_click_may_be_as_slow_as_the_browser_allows(plain: Reading, explore: Open) -> None:
+    """Which clicks are one double click is a setting of the system, and under load they come late."""
+    explorer = explore(plain)
+    mouse = explorer.page.mouse
+    explorer.pick(5)
+    explorer.hover("similarity", 1, 1)
+    for count in (1, 2):
+        mouse.down(click_count=count)
+        mouse.up(click_count=count)
+        explorer.page.wait_for_timeout(600)
+    explorer.settle()
+    assert explorer.state()["token"] == 5
+    for row, chosen in ((1, 1), (3, 3)):  # and two single ones are never a double one, however quick
+        explorer.hover("similarity", row, 1)
+        mouse.down(click_count=1)
+        mouse.up(click_count=1)
+        explorer.settle()
+        assert explorer.state()["token"] == chosen
 
 
 def test_other_axes_show_the_whole_map(plain: Reading, explore: Open) -> None:

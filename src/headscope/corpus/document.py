@@ -48,8 +48,9 @@ class Document:
     def __post_init__(self) -> None:
         # Half a surrogate pair, as cut-off emojis leave them in JSON, is no character: no tokenizer takes it, and no
         # file. It becomes U+FFFD, the sign for such characters, wherever the document comes from.
-        object.__setattr__(self, "text", whole_characters(self.text))
-        object.__setattr__(self, "name", whole_characters(self.name))
+        if not (self.text.isascii() and self.name.isascii()):  # which a text knows of itself
+            object.__setattr__(self, "text", whole_characters(self.text))
+            object.__setattr__(self, "name", whole_characters(self.name))
 
     @classmethod
     def of_image(cls, image: images.Picture | str, name: str) -> Document:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 
 from headscope.corpus import sentences
+from headscope.corpus.encoding import Encoding, Encodings
 from headscope.corpus.formats import Document
 from headscope.errors import CorpusError
 from headscope.types import Bools, Floats, Ints
@@ -30,34 +31,12 @@ SentenceMode = Literal["tokens", "text"]
 Item = TypeVar("Item", bound=Sized)
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """One window as a tokenizer makes it: token ids, which of them are special, end a sentence (`.`, `!`, `?`) or are
-    commas, and where each stands in the text."""
-
-    ids: Ints
-    special: Bools
-    end: Bools
-    comma: Bools
-    starts: Ints | None
-    ends: Ints | None = None
-    words: Ints | None = None
-    """number of the word each token belongs to; a special token is a word of its own"""
-
-    @property
-    def plain(self) -> int:
-        """How many of its tokens are not special."""
-        return len(self.special) - int(np.count_nonzero(self.special))
-
-
 class Tokens(Protocol):
     """What windows need of a tokenizer."""
 
     def encode(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> list[Encoding]: ...
 
-    def encode_all(
-        self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool
-    ) -> list[list[Encoding]] | None:
+    def encode_all(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> Encodings | None:
         """The same for many texts at once; None where they have to be taken one by one."""
 
 
@@ -79,7 +58,7 @@ class Window:
     pixels: Floats | None = None
     """of an image, what the model reads: (channel, height, width); the token ids are then places"""
     u: int | None = None
-    """of an image, its digest"""
+    """its digest, where that is known"""
 
     @classmethod
     def plain(cls, ids: Ints) -> Window:
@@ -103,8 +82,7 @@ class Window:
         """
         if self.u is not None:
             return self.u
-        raw = np.ascontiguousarray((self.source or self).ids, dtype="<i4").tobytes()
-        return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
+        return digest_of(np.ascontiguousarray((self.source or self).ids, dtype="<i4").tobytes())
 
     @property
     def block(self) -> int:
@@ -161,7 +139,7 @@ class Cut:
             if self.skip_broken:
                 return NOT_TOKENIZABLE
             raise CorpusError(f"{document.name}: {error}") from None
-        return self._windows(document, encodings)
+        return next(self._windows([document], Encodings.of(encodings)))
 
     def each(self, documents: Sequence[Document], tokens: Tokens) -> Iterator[list[Window] | str]:
         """The same for many documents in turn, whose texts are tokenized in one call.
@@ -169,42 +147,73 @@ class Cut:
         Where that call fails, they are taken one by one: only so it comes out which of them is to blame, and those
         before it are cut.
         """
-        texts = [document.text for document in documents if not document.is_image and document.text.strip()]
+        given = [document for document in documents if not document.is_image and document.text.strip()]
         encoded = tokens.encode_all(
-            texts, self.length, all_windows=self.windows == "all", offsets=self.sentences == "text"
+            [document.text for document in given],
+            self.length,
+            all_windows=self.windows == "all",
+            offsets=self.sentences == "text",
         )
-        following = iter(encoded or ())
+        if encoded is None:
+            yield from (self(document, tokens) for document in documents)
+            return
+        following = self._windows(given, encoded)
         for document in documents:
-            if encoded is None or document.is_image or not document.text.strip():
-                yield self(document, tokens)
+            taken = not document.is_image and document.text.strip()
+            yield next(following) if taken else self(document, tokens)
+
+    def _windows(self, documents: Sequence[Document], encodings: Encodings) -> Iterator[list[Window] | str]:
+        """The windows of each of some documents, or the reason why it has none."""
+        plain, firsts = encodings.plain, encodings.firsts
+        row = _Row(encodings)
+        for document, first, after in zip(documents, firsts[:-1], firsts[1:], strict=True):
+            if not any(plain[first:after]):
+                yield "only special tokens"
+                continue
+            last = after - (self.windows == "all" and plain[after - 1] < self.length / 2)
+            kept = [k for k in range(first, last) if plain[k] >= self.min_tokens]
+            if not kept:
+                yield "too short"
+            elif self.sentences == "tokens":
+                yield [row.window(k) for k in kept]
             else:
-                yield self._windows(document, next(following))
+                yield self._in_sentences(document, row, kept)
 
-    def _windows(self, document: Document, encodings: list[Encoding]) -> list[Window] | str:
-        if not any(encoding.plain for encoding in encodings):
-            return "only special tokens"
-        if self.windows == "all" and encodings[-1].plain < self.length / 2:
-            encodings = encodings[:-1]
-        encodings = [encoding for encoding in encodings if encoding.plain >= self.min_tokens]
-        if not encodings:
-            return "too short"
-        starts = None
-        if self.sentences == "text":
-            positions = encodings[-1].starts
-            starts = sentences.starts(document.text, None if positions is None else int(positions.max()))
-        return [self._window(encoding, starts) for encoding in encodings]
+    @staticmethod
+    def _in_sentences(document: Document, row: _Row, kept: list[int]) -> list[Window]:
+        """Windows with the sentences of a real splitter."""
+        tokens = row.encodings.starts
+        if tokens is None:
+            raise CorpusError(
+                "this model's tokenizer does not say where its tokens start in the text, which --sentences text "
+                "needs: use --sentences tokens"
+            )
+        starts = sentences.starts(document.text, int(tokens[kept[-1]].max()))
+        return [row.window(k, starts) for k in kept]
 
-    def _window(self, encoding: Encoding, sentence_starts: Ints | None) -> Window:
-        if sentence_starts is None:
-            sentence = sentences.by_tokens(encoding.end)
+
+class _Row:
+    """Encodings, and what all windows cut from them need."""
+
+    def __init__(self, encodings: Encodings) -> None:
+        self.encodings, self.edges = encodings, encodings.edges.tolist()
+        self.raw = memoryview(encodings.ids.astype("<i4").tobytes())
+
+    def window(self, k: int, sentence_starts: Ints | None = None) -> Window:
+        """Window k, with the sentences of its tokens, or with those that start at places of the text."""
+        made, a, b = self.encodings, self.edges[k], self.edges[k + 1]
+        special = made.special[a:b]
+        if sentence_starts is None or made.starts is None:
+            sentence = made.sentence[a:b]
         else:
-            if encoding.starts is None:
-                raise CorpusError(
-                    "this model's tokenizer does not say where its tokens start in the text, which --sentences text "
-                    "needs: use --sentences tokens"
-                )
-            sentence = sentences.by_text(sentence_starts, encoding.starts, encoding.special)
-        return Window(encoding.ids, encoding.special, sentence, encoding.end, encoding.comma)
+            sentence = sentences.by_text(sentence_starts, made.starts[k], special)
+        u = digest_of(self.raw[4 * a : 4 * b])
+        return Window(made.ids[a:b], special, sentence, made.end[a:b], made.comma[a:b], u=u)
+
+
+def digest_of(ids: bytes | memoryview) -> int:
+    """`u` of METHOD §3, from token ids as little-endian int32."""
+    return int.from_bytes(hashlib.blake2b(ids, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True)
@@ -219,12 +228,10 @@ class Batch:
     @classmethod
     def of(cls, windows: Iterable[Window], pad_id: int = 0) -> Batch:
         kept = list(windows)
-        longest = max(len(window) for window in kept)
-        ids = np.full((len(kept), longest), pad_id, dtype=np.int64)
-        real = np.zeros((len(kept), longest), dtype=bool)
-        for row, window in enumerate(kept):
-            ids[row, : len(window)] = window.ids
-            real[row, : len(window)] = True
+        lengths = np.array([len(window.ids) for window in kept])
+        real = np.arange(lengths.max()) < lengths[:, None]
+        ids = np.full(real.shape, pad_id, dtype=np.int64)
+        ids[real] = np.concatenate([window.ids for window in kept])
         return cls(kept, ids, real, pad_id)
 
     @property

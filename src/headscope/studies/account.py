@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,14 +22,15 @@ def digest(document: Document) -> int:
     return int.from_bytes(hashlib.blake2b(document.content, digest_size=16).digest(), "little")
 
 
-@dataclass
+@dataclass(slots=True)
 class Account:
     """What a manifest says of the documents that were read. Accounts add."""
 
     read: int = 0
     content: int = 0
     """the sum of all documents' hashes"""
-    skipped: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, int] = field(default_factory=dict)
+    """documents, by the reason why they have no windows"""
     excerpts: dict[Place, dict[str, str]] = field(default_factory=dict)
     """how the first few texts begin, by their place in the corpus"""
     sources: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -46,6 +46,9 @@ class Account:
         self.content = (self.content + found) % HASHES
         return found
 
+    def skip(self, reason: str, documents: int = 1) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + documents
+
     def add(self, other: Account) -> None:
         """Add another one, if that was not done before."""
         if other.added:
@@ -53,7 +56,8 @@ class Account:
         other.added = True
         self.read += other.read
         self.content = (self.content + other.content) % HASHES
-        self.skipped.update(other.skipped)
+        for reason, skipped in other.skipped.items():
+            self.skip(reason, skipped)
         for source, (documents, content) in other.sources.items():
             self._add(source, documents, content)
         if other.excerpts:
@@ -79,7 +83,7 @@ class Account:
         return cls(
             read=int(plain["read"]),
             content=int(plain["content"], 16),
-            skipped=Counter({str(reason): int(count) for reason, count in plain["skipped"].items()}),
+            skipped={str(reason): int(count) for reason, count in plain["skipped"].items()},
             excerpts={
                 (int(shard), int(portion), int(k)): {str(name): str(words) for name, words in text.items()}
                 for shard, portion, k, text in plain["excerpts"]

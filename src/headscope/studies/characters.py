@@ -259,7 +259,7 @@ def _chances(study: Study) -> Floats:
     data = study.data
     texts, tokens = data["window_tokens"].values, data["tokens"].values
     apart = np.arange(1, NEIGHBOURS + 1)[:, None]  # a window of n tokens has n − d pairs that are d tokens apart
-    near = ratio(xr.DataArray((texts * (tokens - apart).clip(min=0)).sum()), data["all_pairs"])
+    near = ratio(xr.Variable((), (texts * (tokens - apart).clip(min=0)).sum()), data["all_pairs"].variable)
     chances = (near if name == NEAR else study.chance(name) for name in RATES)
     return np.stack([np.broadcast_to(chance.values, data["pairs"].shape) for chance in chances])
 

@@ -25,7 +25,7 @@ from headscope.corpus.windows import BLOCKS
 from headscope.errors import Changed, StudyError
 from headscope.studies.account import Account
 from headscope.studies.done import Done
-from headscope.studies.job import differing
+from headscope.studies.identity import differing
 from headscope.studies.standing import Standing
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Array, Tally

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headscope import manifest
 from headscope.corpus.documents import Corpus
 from headscope.errors import StudyError
 from headscope.model.model import Model
+from headscope.studies import trial
 from headscope.studies.memory import Room
 from headscope.studies.precision import uses_tf32
 from headscope.studies.settings import SAMPLE_FRACTION, SMALL_CORPUS, Settings
-from headscope.tally.kernels import Choice, choose
+from headscope.tally.kernels import AUTO, FASTEST, Choice, choose
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Counting
-
-NAMED = 3
-"""files that a message names"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Job:
         fraction = settings.sample if settings.sample is not None else (1.0 if small else SAMPLE_FRACTION)
         size = Room.of(model, settings.length, batch_size).size
         made = cls(settings, fraction, size, kernel, "", tf32 and uses_tf32(model), counted)
-        chosen = made.choice(model)
+        chosen = made._tried(model)
         return cls(settings, fraction, size, chosen.name, chosen.note, made.tf32, counted)
 
     def shape(self, model: Model) -> Shape:
@@ -54,11 +52,31 @@ class Job:
 
     def choice(self, model: Model) -> Choice:
         """The kernel, for a model on this machine."""
+        return choose(self.kernel, self._counting(model), model.device, tf32=self.tf32)
+
+    def check(self, model: Model) -> None:
+        """Refuse a kernel that counts otherwise on this machine than plain torch does."""
+        self._tried(model)
+
+    def _tried(self, model: Model) -> Choice:
+        """The kernel, if it counts as plain torch does; one that was not asked for by name is else left for another."""
+        chosen, counting = self.choice(model), trial.of_one_layer(self._counting(model))
+        if chosen.name not in FASTEST.values():
+            return chosen
+        about = chosen.name, counting, self.tf32
+        if about not in model.tried:
+            tallier = choose(chosen.name, counting, model.device, tf32=self.tf32).make()
+            model.tried[about] = trial.disagreement(tallier, counting, model, rounded=self.tf32)
+        wrong = model.tried[about]
+        if not wrong:
+            return chosen
+        if self.kernel != AUTO:
+            raise StudyError(f"the kernel {chosen.name} cannot do this: {wrong}: choose --kernel vectorized")
+        return replace(replace(self, kernel="vectorized").choice(model), note=f"not {chosen.name}: {wrong}")
+
+    def _counting(self, model: Model) -> Counting:
         anatomy, settings = model.anatomy, self.settings
-        counting = Counting(
-            self.shape(model), settings.theta, settings.tau, self.fraction, anatomy.causal, anatomy.numbers
-        )
-        return choose(self.kernel, counting, model.device, tf32=self.tf32)
+        return Counting(self.shape(model), settings.theta, settings.tau, self.fraction, anatomy.causal, anatomy.numbers)
 
     def identity(self, model: Model, corpus: Corpus) -> dict[str, Any]:
         """Everything that must not change while a study is under way, by the names that people know."""
@@ -79,27 +97,3 @@ class Job:
             "headscope": manifest.of_run()["headscope"],
             "texts": [source.name for source in corpus.sources],
         }
-
-
-def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What changed between two identities, in words."""
-    words = [
-        f"{name} ({before.get(name)} before, {value} now)"
-        for name, value in now.items()
-        if name != "texts" and before.get(name) != value
-    ]
-    return words + _other_texts(list(before.get("texts", [])), list(now.get("texts", [])))
-
-
-def _other_texts(before: list[str], now: list[str]) -> list[str]:
-    if before == now:
-        return []
-    gone, new = [name for name in before if name not in set(now)], [name for name in now if name not in set(before)]
-    if not gone and not new:
-        return ["texts (the same files in another order)"]
-    said = [f"{_named(names)} {what}" for names, what in ((gone, "no longer there"), (new, "new")) if names]
-    return [f"texts ({'; '.join(said)})"]
-
-
-def _named(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")

@@ -74,29 +74,36 @@ def labelled(
 
 def derived(data: xr.Dataset) -> xr.Dataset:
     """The same Dataset with everything that follows from its sums computed anew."""
+    return data.assign(following(data.variables, data.attrs))
+
+
+def following(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, Any]) -> dict[str, xr.Variable]:
+    """What follows from sums."""
     new: dict[str, xr.Variable] = {}
     for name, (part, whole) in RATES.items():
-        new[name] = ratio(data[part].variable, data[whole].variable)
-        if name in OF_WORDS and of_images(data.attrs):
+        new[name] = ratio(sums[part], sums[whole])
+        if name in OF_WORDS and of_images(attributes):
             new[name] = xr.full_like(new[name], np.nan)
-    if "attention_received" in data:  # it belongs to all heads of a layer, and goes where only some are selected
-        received = data["attention_received"].variable
+    if "attention_received" in sums:  # it belongs to all heads of a layer, and goes where only some are selected
+        received = sums["attention_received"]
         new["attention_received_share"] = ratio(received, received.sum("receiver"))
-    if "attention" in data:
-        counts = data["window_tokens"].values
+    if "attention" in sums:
+        counts = sums["window_tokens"].values
         reaching = counts[::-1].cumsum()[::-1]  # texts with at least so many tokens
         length = len(counts) - 1
         further = np.maximum.outer(np.arange(length), np.arange(length)) + 1
         about = {"long_name": "texts in which both positions hold a token"}
         new["position_texts"] = xr.Variable(("position_i", "position_j"), reaching[further], about)
-    return data.assign(new)
+    return new
 
 
 Labelled = TypeVar("Labelled", xr.DataArray, xr.Variable)
 
 
 def ratio(part: Labelled, whole: Labelled) -> Labelled:
-    """A rate; NaN where nothing was counted."""
+    """A rate; NaN where nothing was counted. Sums of one study have the same labels, so these are not compared."""
+    if isinstance(part, xr.DataArray):
+        return xr.DataArray(ratio(part.variable, whole.variable), part.coords)
     rate: Labelled = (part / whole.where(whole != 0)).astype(np.float64)  # type: ignore[no-untyped-call]
     return rate
 

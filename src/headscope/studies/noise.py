@@ -74,14 +74,14 @@ def _by_kind(found: xr.DataArray) -> dict[str, xr.DataArray]:
 
 def _structure(data: xr.Dataset) -> xr.DataArray:
     own, chance = (_noise_share(apart(data, shuffled=shuffled)) for shuffled in (False, True))
-    return chance / own.clip(min=10 ** (-MOST / 10))
+    return chance.copy(data=chance.values / own.values.clip(min=10 ** (-MOST / 10)))
 
 
 def _noise_share(found: xr.DataArray) -> xr.DataArray:
     """What is left of the distance where all is shared: the token, the sentence, and the neighbourhood."""
     kind = _by_kind(found)
     shared = ratio(kind["equal in a sentence"], kind["unrelated"])
-    return shared * ratio(kind["neighbours"], kind["same sentence"])
+    return shared.copy(data=shared.values * ratio(kind["neighbours"], kind["same sentence"]).values)
 
 
 def _contrast(data: xr.Dataset) -> xr.DataArray:

@@ -16,7 +16,7 @@ from headscope.declared import attribute
 from headscope.errors import StudyError
 from headscope.studies import noise
 from headscope.studies.checks import check_study
-from headscope.studies.labels import OF_WORDS, RATES, derived, of_images, ratio, shape_in_words
+from headscope.studies.labels import OF_WORDS, RATES, following, of_images, ratio, shape_in_words
 from headscope.types import Floats
 from headscope.writing import load_dataset, save_dataset
 
@@ -101,8 +101,9 @@ class Study:
         if name == "dominant_share":
             return ratio(data["shuffled_share_sum"], data["shuffled_share_texts"])
         if name == "mean_distance":
-            n = data["tokens"].astype(np.float64)
-            return ratio((data["window_tokens"] * n * (n**2 - 1) / 6).sum(), data["all_pairs"])
+            n = data["tokens"].values.astype(np.float64)
+            apart = xr.Variable((), (data["window_tokens"].values * n * (n**2 - 1) / 6).sum())
+            return xr.DataArray(ratio(apart, data["all_pairs"].variable))
         part, whole = RATES[name]
         chance = ratio(data[f"all_{part}"], data[f"all_{whole}"])
         return xr.full_like(chance, np.nan) if name in OF_WORDS and self.of_images else chance
@@ -127,16 +128,20 @@ class Study:
 
     @cached_property
     def _left_out(self) -> list[Study]:
-        """This study without each block that holds texts, in turn (without maps, which are not kept in blocks)."""
+        """This study without each block that holds texts, in turn (without maps, which are not kept in blocks).
+
+        Datasets are made whole and of bare variables: aligning labels that are equal anyway would take longer than all
+        that is computed.
+        """
+        there = self.data.variables
         blocked = [str(name).removesuffix("_blocks") for name in self.data if str(name).endswith("_blocks")]
-        rest = self.data[[name for name in self.data.coords if name != "distance"]]
+        dims = {name: there[name].dims for name in blocked}
+        parts = {name: there[f"{name}_blocks"].transpose("block", *dims[name]).values for name in blocked}
+        labels = self.data[[name for name in self.data.coords if name != "distance"]].drop_vars("distance").coords
         without = []
-        for block in np.flatnonzero(self.data["texts_blocks"].values):
-            sums = {
-                name: self.data[name].variable - self.data[f"{name}_blocks"].variable.isel(block=block)
-                for name in blocked
-            }
-            without.append(Study(derived(rest.assign(sums).assign_attrs(self.data.attrs))))
+        for block in np.flatnonzero(parts["texts"]):
+            sums = {name: xr.Variable(dims[name], there[name].values - parts[name][block]) for name in blocked}
+            without.append(Study(xr.Dataset(sums | following(sums, self.data.attrs), labels, self.data.attrs)))
         return without
 
     def table(self) -> pd.DataFrame:

@@ -74,7 +74,8 @@ def separator_share(received: xr.DataArray) -> Floats:
 def diagonal_share(study: Study) -> Floats:
     """By layer, the share of attention within ±1 token."""
     attention = study.data["attention_offset"].sum("head")
-    shares: Floats = (attention.sel(offset=[-1, 0, 1]).sum("offset") / attention.sum("offset")).values
+    near = attention.sel(offset=[-1, 0, 1]).sum("offset")
+    shares: Floats = (near.variable / attention.variable.sum("offset")).values
     return shares
 
 
@@ -115,15 +116,16 @@ def half_correlations(study: Study) -> dict[str, list[float]]:
     random = np.random.default_rng(0)  # the same halves every time
     measured = [name for name in BETWEEN_HALVES if not (study.of_images and name in OF_WORDS)]
     found: dict[str, list[float]] = {name: [] for name in measured}
+    sums = {name: [study.data[f"{part}_blocks"].values for part in RATES[name]] for name in measured}
     for _ in range(HALVINGS):
         shuffled = random.permutation(occupied)
         halves = shuffled[: len(shuffled) // 2], shuffled[len(shuffled) // 2 :]
         for name, held in found.items():
-            held.append(correlation(*(_rate_of_blocks(study, name, half) for half in halves)))
+            held.append(correlation(*(_rate_of_blocks(sums[name], half) for half in halves)))
     return {} if any(np.isnan(held).any() for held in found.values()) else found
 
 
-def _rate_of_blocks(study: Study, name: str, blocks: Any) -> Floats:
-    part, whole = (study.data[f"{sums}_blocks"].values[blocks].sum(axis=0) for sums in RATES[name])
+def _rate_of_blocks(sums: list[Any], blocks: Any) -> Floats:
+    part, whole = (held[blocks].sum(axis=0) for held in sums)
     rates: Floats = np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
     return rates

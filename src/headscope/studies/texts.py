@@ -155,7 +155,7 @@ class Texts:
         for source, document, windows in self._windows(portion):
             content.add(left.account.note(document, source))
             if isinstance(windows, str):
-                left.account.skipped[windows] += 1
+                left.account.skip(windows)
                 continue
             if excerpts < EXCERPTS:
                 left.account.excerpts[left.shard, left.portion, excerpts] = {

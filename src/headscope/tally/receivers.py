@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from headscope.corpus.windows import Window
 from headscope.tally.quantities import RECEIVERS
 from headscope.types import Floats, Ints
+
+Array = np.ndarray[Any, Any]
 
 FIRST, LAST_SPECIAL, SENTENCE_END, COMMA, ITSELF, NEIGHBOUR, REST = range(len(RECEIVERS))
 
@@ -42,7 +46,7 @@ def key_kinds(windows: list[Window]) -> Ints:
     return kinds
 
 
-def spread(kinds: Ints, lengths: Ints, *, causal: bool) -> Floats:
+def spread(kinds: Array, lengths: Array, *, causal: bool) -> Floats:
     """What each receiver would get from queries that look evenly at all tokens they reach: (text, receiver).
 
     `kinds` (text, key) are those of `key_kinds`, whatever stands on padding.

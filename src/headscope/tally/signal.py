@@ -12,16 +12,16 @@ similarities when the places of the text were shuffled. What is left there is ch
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headscope.corpus.windows import Batch, Window
+from headscope.corpus.windows import Batch
 from headscope.tally.chance import place_orders
-from headscope.types import Bools, Ints
+from headscope.types import Ints
 
 ENERGIES = ("inside_energy_sum", "outside_energy_sum", "shuffled_inside_energy_sum", "shuffled_outside_energy_sum")
 NAMES = (
@@ -30,27 +30,6 @@ NAMES = (
 )  # fmt: skip
 AT_ONCE = 1 << 25
 """similarities computed at a time"""
-
-
-def relations(window: Window) -> Bools:
-    """What each pair is, one N×N matrix each: equal tokens, of one sentence, neighbours."""
-    places = np.arange(len(window))
-    equal = window.ids[:, None] == window.ids[None, :]
-    same = window.sentence[:, None] == window.sentence[None, :]
-    return np.stack([equal, same, np.abs(places[:, None] - places[None, :]) == 1])
-
-
-def kinds_of(relations: Bools) -> Bools:
-    """The same by `KINDS`: which pairs are of each; some are of none."""
-    equal, same, near = relations
-    kinds = (~equal & ~same & ~near, equal & ~same & ~near, ~equal & same & ~near, equal & same & ~near)
-    return np.stack([*kinds, ~equal & same & near])
-
-
-def explains(relations: Bools) -> Bools:
-    """Which pairs the text itself explains: those that are related in any way."""
-    found: Bools = np.logical_or.reduce(relations)
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +44,8 @@ class Structure:
     sentence: Tensor
     order: Tensor
     """(S, N): what place each was shuffled to; padding stays where it is"""
+    padded: bool
+    """some have fewer tokens than N"""
     crosses: bool
     """attention looks at another text, so that its lines cut nothing"""
 
@@ -80,20 +61,20 @@ class Structure:
         sentence[real] = np.concatenate([window.sentence for window in windows])
         arrays = (real, ids, sentence, place_orders(windows, real))
         where, values, sentences, order = (torch.from_numpy(each).to(device) for each in arrays)
-        return cls(rows, where, values, sentences, order, any(window.crosses for window in windows))
+        crosses = any(window.crosses for window in windows)
+        return cls(rows, where, values, sentences, order, not real.all(), crosses)
 
     def part(self, part: slice) -> Structure:
         """Of some of the texts."""
-        return Structure(
-            self.rows[part], self.real[part], self.ids[part], self.sentence[part], self.order[part], self.crosses
-        )
+        return self._with(self.rows[part], lambda each: each[part])
 
     def repeated(self, times: int) -> Structure:
         """The same texts once more for every layer, layer by layer."""
-        real, ids, sentence, order = (
-            each.repeat(times, 1) for each in (self.real, self.ids, self.sentence, self.order)
-        )
-        return Structure(np.tile(self.rows, times), real, ids, sentence, order, self.crosses)
+        return self._with(np.tile(self.rows, times), lambda each: each.repeat(times, 1))
+
+    def _with(self, rows: Ints, make: Callable[[Tensor], Tensor]) -> Structure:
+        real, ids, sentence, order = (make(each) for each in (self.real, self.ids, self.sentence, self.order))
+        return replace(self, rows=rows, real=real, ids=ids, sentence=sentence, order=order)
 
     @cached_property
     def pairs(self) -> Tensor:
@@ -146,10 +127,10 @@ def measure(
     way than `in_torch`.
     """
     wide = torch.float64 if output.dtype == torch.float64 else torch.float32
-    written = output.masked_fill(~structure.real[:, :, None, None], 0).to(wide)
+    written = (output.masked_fill(~structure.real[:, :, None, None], 0) if structure.padded else output).to(wide)
     tokens = structure.real.sum(1)[:, None].double()
     mean = written.sum(1) / tokens[..., None].to(wide)
-    power = written.square().sum((1, 3)).double() / tokens
+    power = torch.linalg.vector_norm(written, dim=3).double().square().sum(1) / tokens
     lines = columns > tau * columns.amax(1, keepdim=True)
     # A line's token closes its block: the block of a place is the number of lines before it.
     block = lines.cumsum(1) - lines.long()
@@ -172,7 +153,8 @@ def _in_torch(
     structure: Structure, output: Tensor, mean: Tensor, blocks: Tensor, theta: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     texts, _, heads, _ = output.shape
-    written, centred = apart_heads(structure, output, mean)
+    centred = (output - mean[:, None]).masked_fill_(~structure.real[:, :, None, None], 0)
+    written, centred = (each.transpose(1, 2).contiguous() for each in (output, centred))  # head by head
     own, shuffled = (_masks(structure, order) for order in (None, structure.order))
     masks = torch.stack([*own, *shuffled], 3).to(written.dtype)
     # ½|oᵢ−oⱼ|² = ½|oᵢ|² + ½|oⱼ|² − oᵢ·oⱼ, and the first two need only know how many pairs of a kind a place is in.
@@ -189,12 +171,6 @@ def _in_torch(
         for values, chosen in ((high, explained), (matrix.square_(), inside))
     )
     return apart.view(texts, heads, 2, -1), counts.round_().long(), energy.double()
-
-
-def apart_heads(structure: Structure, written: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs head by head (S, H, N, d), as they are and around their means."""
-    centred = (written - mean[:, None]).masked_fill_(~structure.real[:, :, None, None], 0)
-    return written.transpose(1, 2).contiguous(), centred.transpose(1, 2).contiguous()
 
 
 def _related(structure: Structure, order: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

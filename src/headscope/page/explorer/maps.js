@@ -4,6 +4,8 @@ const maps = (() => {
   let about = null;
   let hover = null; // [a, b] in units of the axis
   let drag = null;
+  let pressed = null; // where a click is under way
+  let before = -1; // the token chosen before the first of several clicks in a row
   const plots = [];
   let listeners = [];
 
@@ -236,14 +238,21 @@ const maps = (() => {
       if (!drag || drag.kind !== kind) return;
       const { at, end, moved } = drag;
       drag = null;
-      if (!moved) return choose(at);
+      pressed = moved ? null : at;
+      if (!moved) return;
       const rows = [at[0], end[0]].sort((p, q) => p - q), columns = [at[1], end[1]].sort((p, q) => p - q);
       if (rows[1] > rows[0] && columns[1] > columns[0]) view.change({ zoom: [rows[0], rows[1] + 1, columns[0], columns[1] + 1] });
       else pointer();
     });
     svg.addEventListener("pointercancel", () => { drag = null; });
-    // The two clicks of a double one chose tokens: what was chosen before them stays.
-    svg.addEventListener("dblclick", () => view.change({ zoom: null, token: clicked.before }));
+    // Which clicks are one double click the browser alone knows; they chose tokens: what was chosen before them stays.
+    svg.addEventListener("click", (event) => {
+      if (!pressed) return;
+      if (event.detail <= 1) before = view.now.token;
+      choose(pressed);
+      pressed = null;
+    });
+    svg.addEventListener("dblclick", () => view.change({ zoom: null, token: before }));
     svg.addEventListener("keydown", (event) => {
       const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
       if (!event.shiftKey || !by) return;
@@ -257,10 +266,7 @@ const maps = (() => {
     return { kind, draw, pointer };
   }
 
-  let clicked = { before: -1, time: -Infinity };
   function choose([a]) {
-    if (performance.now() - clicked.time > 500) clicked.before = view.now.token;
-    clicked.time = performance.now();
     const { first } = axis().units[a];
     view.change({ token: view.now.token === first ? -1 : first });
   }

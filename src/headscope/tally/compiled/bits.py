@@ -1,4 +1,4 @@
-"""High elements as bits: 64 to a word. Counting them, and going from one to the next, are single instructions."""
+"""High elements as bits: 64 to a word, which are counted by one instruction."""
 
 from __future__ import annotations
 
@@ -23,16 +23,6 @@ def ones(typing_context: Any, word: Any) -> Any:
     return numba.types.uint64(numba.types.uint64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def first_one(typing_context: Any, word: Any) -> Any:
-    """The place of the lowest bit that is set."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], context.get_constant(numba.types.boolean, 1))
-
-    return numba.types.uint64(numba.types.uint64), generate
-
-
 @compiled()
 def equals(values: Any, n: int, bits: Any) -> None:
     """Set bit j of row i where i < j < n and values i and j are equal."""
@@ -44,12 +34,13 @@ def equals(values: Any, n: int, bits: Any) -> None:
 
 
 @compiled()
-def packed(eights: Any) -> Any:
-    """64 bytes that are 0 or 1, given as eight words, as the bits of one word.
+def first_bits(eights: Any) -> Any:
+    """The lowest bits of 64 bytes, given as eight words, as the bits of one word.
 
     The product moves the lowest bit of each byte to a place of its own in the top byte, and no two meet.
     """
     word = np.uint64(0)
     for k in range(8):
-        word |= ((eights[k] * np.uint64(0x0102040810204080)) >> np.uint64(56)) << np.uint64(8 * k)
+        lowest = eights[k] & np.uint64(0x0101010101010101)
+        word |= ((lowest * np.uint64(0x0102040810204080)) >> np.uint64(56)) << np.uint64(8 * k)
     return word

@@ -8,12 +8,13 @@ from typing import Any
 import numba
 
 
-def compiled(*, fast: bool = False) -> Callable[[Callable[..., Any]], Any]:
+def compiled(*, fast: bool = False, finite: bool = True) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function when it is first called.
 
-    `fast` lets products and sums be fused and takes all numbers for finite: for functions that are given only such.
+    `fast` lets products and sums be fused and, with `finite`, takes no number for NaN: for functions that are given
+    only such.
     """
-    flags: Any = {"contract", "nnan", "nsz", "reassoc"} if fast else False
+    flags: Any = {"contract", "nsz", "reassoc", *(["nnan"] if finite else [])} if fast else False
     options: dict[str, Any] = {"nogil": True, "fastmath": flags, "error_model": "numpy"}
 
     def decorate(function: Callable[..., Any]) -> Any:

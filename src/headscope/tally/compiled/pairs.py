@@ -12,68 +12,78 @@ from typing import Any
 import numpy as np
 
 from headscope.similarity import NEAR
-from headscope.tally.compiled.bits import WORD, first_one, ones, packed
+from headscope.tally.compiled.bits import WORD
 from headscope.tally.compiled.compiling import compiled
+from headscope.tally.compiled.high import at_most, count_high, find_largest, take_numbers
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS
 
 
 @compiled()
 def see_pairs(
-    upper: Any, lower: Any, whole: Any, start: int, texts: Any, theta: float, maps: bool, sums: Any, dominants: Any
+    halves: Any, whole: Any, start: int, texts: Any, theta: float, sums: Any, places: Any, dominants: Any, broken: Any
 ) -> None:
     """Add similarities of the texts from `start` on to a layer's sums; say each head's dominant token in each text, by
-    the place where that token is first met, or −1.
+    the place where that token is first met, or −1, and which heads write what is no finite number.
 
-    `upper` (text, head, i, j) has the first rows; `lower` the others, without the columns before its first row; `whole`
-    are both as integers of the same bits.
+    `halves`: the first rows (text, head, i, j), and the others without the columns before their first row; the diagonal
+    is set to 0. `whole` are both as integers of the same bits. `places` (head, i, word) get one for every pair, eight
+    places in a word; empty where no maps are kept.
     """
-    for head in range(upper.shape[1]):
-        _see_head(upper, lower, whole, start, texts, head, theta, maps, sums, dominants)
+    for head in range(halves[0].shape[1]):
+        _see_head(halves, whole, start, texts, head, theta, sums, places[head], dominants, broken)
 
 
 @compiled()
 def _see_head(
-    upper: Any, lower: Any, whole: Any, start: int, texts: Any, head: int, theta: float, maps: bool, sums: Any,
-    dominants: Any,
+    halves: Any, whole: Any, start: int, texts: Any, head: int, theta: float, sums: Any, places: Any, dominants: Any,
+    broken: Any,
 ) -> None:  # fmt: skip
-    length = upper.shape[3]
-    found = np.zeros(texts.equal.shape[2] * WORD, np.uint8)
-    scores, apart = np.empty(length, np.int64), np.empty(length, np.int64)
+    upper, lower = halves
+    length, words = upper.shape[3], texts.equal.shape[2]
+    marks, seconds = np.zeros(words * WORD, np.uint8), np.zeros(words * WORD, np.uint8)
+    planes = np.zeros((_digits(length), words), np.uint64)
+    scores, ends, apart = np.empty(length, np.int64), np.empty(length, np.int64), np.empty(words * WORD, np.uint64)
     highest = np.empty(length, whole[0].dtype)
     most = highest.view(upper.dtype)
     for text in range(start, start + len(upper)):
         n, block = texts.lengths[text], texts.blocks[text]
         k = text - start
         # Text and head at once: taken one after the other, the compiler would not know them to be in one piece.
-        halves = upper[k, head], lower[k, head]
-        top = np.float64(most[_find_largest((whole[0][k, head], whole[1][k, head]), n, highest)])
+        own = upper[k, head], lower[k, head]
+        if not _clear_diagonal(own, n):
+            broken[head] = True
+            continue
+        top = np.float64(most[find_largest((whole[0][k, head], whole[1][k, head]), n, highest)])
         if top <= 0:
             continue
         near = most.dtype.type((theta - NEAR) * top), most.dtype.type((theta + NEAR) * top)
-        scores[:n] = 0
-        apart[:n] = 0
-        pairs, equal, same, both, unsure = _see_high(
-            halves, n, most, _at_most(theta * top, most), near, texts.equal[text], texts.same[text],
-            texts.firsts[text], found, scores, apart, sums.location[head],
+        pairs, equal, same, both, unsure = count_high(
+            own, n, most, at_most(theta * top, most), near, texts.equal[text], texts.same[text], marks, planes,
+            seconds, ends, places,
         )  # fmt: skip
         sums.near_threshold[block, head] += unsure
         if texts.sampled[text]:
-            sums.near_bin_edge[block, head] += _see_values(halves, n, top, sums.value_histogram[block, head])
-            if maps:
-                _add_normalized(halves, n, top, sums.similarity[head])
+            sums.near_bin_edge[block, head] += _see_values(own, n, top, sums.value_histogram[block, head])
+            if sums.similarity.shape[1] > 1:
+                _add_normalized(own, n, top, sums.similarity[head])
+        if not pairs:
+            continue
         sums.pairs[block, head] += pairs
         sums.equal[block, head] += equal
         sums.same[block, head] += same
         sums.equal_same[block, head] += both
+        take_numbers(planes, apart)
         for distance in range(1, n):
-            sums.distance_sum[block, head] += distance * apart[distance]
-            sums.distance[block, head, distance - 1] += apart[distance]
+            count = np.int64(apart[distance - 1])
+            sums.distance_sum[block, head] += distance * count
+            sums.distance[block, head, distance - 1] += count
         if same:
             sums.repeat_rate_in_sentence_texts[block, head, _bin(both, same)] += 1
-        if not pairs:
-            continue
         sums.repeat_rate_texts[block, head, _bin(equal, pairs)] += 1
         sums.same_sentence_rate_texts[block, head, _bin(same, pairs)] += 1
+        scores[:n] = 0
+        for i in range(n):
+            scores[texts.firsts[text, i]] += ends[i]
         best = np.argmax(scores[:n])  # of equals the first
         dominants[text, head] = best
         sums.texts_with_pairs[block, head] += 1
@@ -82,6 +92,18 @@ def _see_head(
         if texts.sampled[text]:
             sums.shuffled_share_sum[block, head] += texts.chance[text, pairs] / pairs
             sums.shuffled_share_texts[block, head] += 1
+
+
+@compiled()
+def _clear_diagonal(halves: Any, n: int) -> bool:
+    """Set C_ii to 0; False where one is no finite number. Where all are, so are all others (Cauchy–Schwarz)."""
+    upper, lower = halves
+    finite = True
+    for i in range(n):
+        half, k = (upper, i) if i < len(upper) else (lower, i - len(upper))
+        finite &= np.isfinite(half[k, k])
+        half[k, k] = 0
+    return finite
 
 
 @compiled()
@@ -95,89 +117,12 @@ def _after(halves: Any, i: int, n: int) -> Any:
 
 
 @compiled()
-def _find_largest(whole: Any, n: int, highest: Any) -> int:
-    """The largest similarity of each token with one after it, or the diagonal's 0; and the row where it is largest.
-
-    All as integers of the same bits. They are ordered as the numbers are, but for those below 0, which are below 0 too;
-    and unlike a largest number, the compiler finds a largest integer among many at once.
-    """
-    best = 0
-    highest[0] = 0
-    for i in range(n - 1):
-        highest[i] = _row_largest(_after(whole, i, n))
-        if highest[i] > highest[best]:
-            best = i
-    return best
-
-
-@compiled()
-def _see_high(
-    halves: Any, n: int, most: Any, threshold: Any, near: Any, equal: Any, same: Any, firsts: Any, found: Any,
-    scores: Any, apart: Any, location: Any,
-) -> Any:  # fmt: skip
-    """Count the high pairs in all, of equal tokens, of one sentence, of both, and those near the threshold; add them to
-    what includes each token (by the place where it is first met; a pair of equal tokens includes its token once), to
-    how far they are apart, and to where they are."""
-    pairs, equals, sames, boths, unsure = 0, 0, 0, 0, 0
-    words = found.view(np.uint64)
-    found[:] = 0
-    for i in range(n - 1):
-        found[i] = 0
-        if most[i] < near[0]:
-            found[i + 1 : n] = 0
-            continue
-        row = _after(halves, i, n)
-        _above(row, threshold, found[i + 1 : n])
-        unsure += _between(row, near[0], near[1])
-        own, in_row = firsts[i], 0
-        for w in range(i // WORD, equal.shape[1]):
-            word = packed(words[w * 8 : w * 8 + 8])
-            in_row += np.int64(ones(word))
-            equals += np.int64(ones(word & equal[i, w]))
-            sames += np.int64(ones(word & same[i, w]))
-            boths += np.int64(ones(word & equal[i, w] & same[i, w]))
-            while word:
-                j = w * WORD + np.int64(first_one(word))
-                word &= word - np.uint64(1)
-                scores[firsts[j]] += firsts[j] != own
-                apart[j - i] += 1
-                if len(location):
-                    location[i, j] += 1
-        scores[own] += in_row
-        pairs += in_row
-    return pairs, equals, sames, boths, unsure
-
-
-# Loops over whole slices, which the compiler turns into instructions on eight or more numbers at once.
-
-
-@compiled(fast=True)
-def _above(row: Any, threshold: Any, found: Any) -> None:
-    for k in range(row.size):
-        found[k] = row[k] > threshold
-
-
-@compiled(fast=True)
-def _row_largest(row: Any) -> Any:
-    largest = row.dtype.type(0)
-    for k in range(row.size):
-        largest = max(largest, row[k])
-    return largest
-
-
-@compiled(fast=True)
-def _between(row: Any, low: Any, high: Any) -> Any:
-    count = np.int32(0)
-    for k in range(row.size):
-        count += np.int32((row[k] >= low) & (row[k] <= high))
-    return count
-
-
-@compiled()
-def _at_most(bound: float, like: Any) -> Any:
-    """The largest number of a type that is not above a bound, so that `>` means the same for both."""
-    held = like.dtype.type(bound)
-    return np.nextafter(held, like.dtype.type(-1)) if held > bound else held
+def _digits(number: int) -> int:
+    """How many digits a number has in the binary system."""
+    digits = 0
+    while number >> digits:
+        digits += 1
+    return digits
 
 
 @compiled()
@@ -189,18 +134,43 @@ def _bin(part: int, whole: int) -> int:
 def _see_values(halves: Any, n: int, largest: float, histogram: Any) -> int:
     """Add normalized values to a histogram; how many are so near an edge of it that rounding may decide."""
     near = 0
+    bins = np.empty(n, np.uint8)
+    found = np.zeros((2, VALUE_BINS), np.int64)
     for i in range(n - 1):
-        for value in _after(halves, i, n):
-            place = (np.float64(value) / largest + 1) * (VALUE_BINS / 2)
-            histogram[min(max(np.int64(np.floor(place)), 0), VALUE_BINS - 1)] += 1
-            edge = np.rint(place)
-            near += (abs(place - edge) <= NEAR * (VALUE_BINS / 2)) & (edge > 0) & (edge < VALUE_BINS)
+        row = _after(halves, i, n)
+        near += _find_bins(row, largest, bins)
+        # Neighbours are often of one bin, and one addition would wait for the other.
+        for k in range(0, row.size - 1, 2):
+            found[0, bins[k]] += 1
+            found[1, bins[k + 1]] += 1
+        if row.size % 2:
+            found[0, bins[row.size - 1]] += 1
+    histogram += found[0] + found[1]
     return near
+
+
+# Loops over whole slices, which the compiler turns into instructions on several numbers at once.
+
+
+@compiled(fast=True)
+def _find_bins(row: Any, largest: float, bins: Any) -> int:
+    """The bin of each value, and how many are near an edge between two."""
+    scale, middle, last, near = VALUE_BINS / 2 / largest, VALUE_BINS / 2, VALUE_BINS - 1.0, 0
+    for k in range(row.size):
+        place = np.float64(row[k]) * scale + middle
+        bins[k] = np.uint8(np.int32(min(max(place, 0.0), last)))
+        edge = np.rint(place)
+        near += (abs(place - edge) <= NEAR * (VALUE_BINS / 2)) & (edge > 0) & (edge < VALUE_BINS)
+    return near
+
+
+@compiled(fast=True)
+def _add_scaled(row: Any, scale: float, kept: Any) -> None:
+    for k in range(row.size):
+        kept[k] += np.float64(row[k]) * scale
 
 
 @compiled()
 def _add_normalized(halves: Any, n: int, largest: float, similarity: Any) -> None:
     for i in range(n - 1):
-        row, kept = _after(halves, i, n), similarity[i, i + 1 : n]
-        for k in range(row.size):
-            kept[k] += np.float64(row[k]) / largest
+        _add_scaled(_after(halves, i, n), 1 / largest, similarity[i, i + 1 : n])

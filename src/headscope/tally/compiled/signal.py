@@ -12,35 +12,51 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headscope.tally.compiled.bits import WORD, first_bits, ones
 from headscope.tally.compiled.compiling import compiled
+from headscope.tally.compiled.high import at_most, row_largest
 from headscope.tally.quantities import KINDS
-from headscope.tally.signal import Raw, Structure, apart_heads
+from headscope.tally.signal import Raw, Structure
+
+GROUPINGS = ("equal", "same", "both", "every")
+"""what the tokens of a group share: the token, the sentence, both, or nothing"""
 
 
-def in_loops(structure: Structure, output: Tensor, mean: Tensor, blocks: Tensor, theta: float) -> Raw:
-    """The same as `signal.in_torch`."""
-    texts, n, heads, _ = output.shape
-    written, centred = apart_heads(structure, output, mean)
-    apart, high = np.zeros((texts, heads, 2, len(KINDS) + 2)), np.zeros((texts, heads, 3), np.int64)
-    energy = np.zeros((texts, heads, 3))
-    lengths, ids, sentence = structure.real.sum(1).numpy(), structure.ids.numpy(), structure.sentence.numpy()
-    order, cut, around = structure.order.numpy(), blocks.numpy(), centred.numpy()
-    matrix = written.new_empty((heads, n, n))
-    for text, m in enumerate(lengths.tolist()):
-        torch.bmm(written[text], written[text].transpose(1, 2), out=matrix)
-        about = ids[text], sentence[text], order[text]
-        _add_distances(around[text], m, *about, apart[text])
-        _add_similarities(matrix.numpy(), m, *about, cut[:, text], theta, high[text], energy[text])
-    return Raw(torch.from_numpy(np.maximum(apart, 0)), torch.from_numpy(high), torch.from_numpy(energy))
+class InLoops:
+    """The same as `signal.in_torch`, for texts whose structure is looked at once for all layers."""
+
+    def __init__(self, structure: Structure) -> None:
+        texts, n = structure.ids.shape
+        self.lengths: list[int] = structure.real.sum(1).tolist()
+        self.about = [each.numpy() for each in (structure.ids, structure.sentence, structure.order)]
+        self.explained = np.zeros((texts, 2, n, -(-n // WORD)), np.uint64)
+        self.groups = np.zeros((texts, len(GROUPINGS), n), np.int64)
+        for text, m in enumerate(self.lengths):
+            ids, sentence, order = (each[text] for each in self.about)
+            _explain(m, ids, sentence, order, self.explained[text])
+            _group(m, ids, sentence, self.groups[text])
+
+    def __call__(self, structure: Structure, output: Tensor, mean: Tensor, blocks: Tensor, theta: float) -> Raw:
+        texts, n, heads, _ = output.shape
+        apart, high = np.zeros((texts, heads, 2, len(KINDS) + 2)), np.zeros((texts, heads, 3), np.int64)
+        energy, means, cut = np.zeros((texts, heads, 3)), mean.numpy(), blocks.numpy()
+        matrix = output.new_empty((heads, n, n))
+        whole = matrix.view(torch.int32 if matrix.dtype == torch.float32 else torch.int64).numpy()
+        for text, m in enumerate(self.lengths):
+            written = output[text].transpose(0, 1)  # one text at a time: what is made of it stays in the cache
+            torch.bmm(written, written.transpose(1, 2), out=matrix)
+            about = [each[text] for each in self.about]
+            _add_distances(written.numpy(), means[text], m, self.groups[text], *about, apart[text])
+            explained = self.explained[text]
+            _add_similarities(matrix.numpy(), whole, m, explained, cut[:, text], theta, high[text], energy[text])
+        return Raw(torch.from_numpy(np.maximum(apart, 0)), torch.from_numpy(high), torch.from_numpy(energy))
 
 
-@compiled(fast=True)
-def _add_distances(centred: Any, n: int, ids: Any, sentence: Any, order: Any, apart: Any) -> None:
-    heads, width = len(centred), centred.shape[2]
-    groups = np.zeros((3, n), np.int64)
-    for i in range(n):  # a group is called after its first place
-        for g in range(3):
-            groups[g, i] = i
+@compiled()
+def _group(n: int, ids: Any, sentence: Any, groups: Any) -> None:
+    """The groups of `GROUPINGS` that each place is in; a group is called after its first place."""
+    for i in range(n):
+        groups[:, i] = i
         for j in range(i - 1, -1, -1):
             equal, same = ids[i] == ids[j], sentence[i] == sentence[j]
             if equal:
@@ -49,25 +65,35 @@ def _add_distances(centred: Any, n: int, ids: Any, sentence: Any, order: Any, ap
                 groups[1, i] = j
             if equal and same:
                 groups[2, i] = j
+    groups[3, :n] = 0
+
+
+@compiled(fast=True)
+def _add_distances(
+    written: Any, means: Any, n: int, groups: Any, ids: Any, sentence: Any, order: Any, apart: Any
+) -> None:
+    heads, width = len(written), written.shape[2]
+    output = np.empty((n, width), written.dtype)
     place = np.zeros(n, np.int64)
     held, lengths, sizes = np.zeros((n, width)), np.zeros(n), np.zeros(n)
     squares, found, near = np.zeros(n), np.zeros(4), np.zeros(4)
     for head in range(heads):
-        output, every = centred[head], 0.0
+        every = 0.0
         for i in range(n):
             squares[i] = 0.0
             for k in range(width):
+                output[i, k] = written[head, i, k] - means[head, k]
                 squares[i] += output[i, k] * output[i, k]
         for shuffled in range(2):
             for i in range(n):
                 place[order[i] if shuffled else i] = i  # what stands at each place of the text
-            for g in range(4):  # the last: all tokens in one group
+            for g in range(len(groups)):
                 found[g] = 0.0
                 held[:] = 0.0
                 lengths[:] = 0.0
                 sizes[:] = 0.0
                 for k in range(n):
-                    group, i = groups[g, k] if g < 3 else 0, place[k]
+                    group, i = groups[g, k], place[k]
                     sizes[group] += 1
                     lengths[group] += squares[i]
                     for w in range(width):
@@ -95,25 +121,44 @@ def _add_distances(centred: Any, n: int, ids: Any, sentence: Any, order: Any, ap
             sums[6] += every
 
 
-@compiled(fast=True)
+@compiled()
+def _explain(n: int, ids: Any, sentence: Any, order: Any, explained: Any) -> None:
+    """Bits of the pairs i < j that are of equal tokens, of one sentence or neighbours; then the same for the places
+    that these were shuffled to."""
+    for i in range(n - 1):
+        a = order[i]
+        for j in range(i + 1, n):
+            b, bit = order[j], np.uint64(1) << np.uint64(j % WORD)
+            if (ids[i] == ids[j]) | (sentence[i] == sentence[j]) | (j == i + 1):
+                explained[0, i, j // WORD] |= bit
+            if (ids[a] == ids[b]) | (sentence[a] == sentence[b]) | (abs(a - b) == 1):
+                explained[1, i, j // WORD] |= bit
+
+
+@compiled()
 def _add_similarities(
-    matrix: Any, n: int, ids: Any, sentence: Any, order: Any, blocks: Any, theta: float, high: Any, energy: Any
+    matrix: Any, whole: Any, n: int, explained: Any, blocks: Any, theta: float, high: Any, energy: Any
 ) -> None:
+    """`whole` is `matrix` as integers of the same bits, of which the largest is found sooner."""
+    found = np.zeros(explained.shape[2] * WORD, np.uint8)
+    words, largest = found.view(np.uint64), np.zeros(1, whole.dtype)
+    top = largest.view(matrix.dtype)
     for head in range(len(matrix)):
-        largest = matrix.dtype.type(0)
-        for i in range(n):
-            for j in range(i + 1, n):
-                largest = max(largest, matrix[head, i, j])
-        bound = theta * largest
-        for i in range(n):
-            row, a = matrix[head, i], order[i]
+        largest[0] = 0
+        for i in range(n - 1):
+            largest[0] = max(largest[0], row_largest(whole[head, i, i + 1 : n]))
+        found[:] = 0
+        bound = at_most(theta * np.float64(top[0]), matrix)
+        for i in range(n - 1):
+            row = matrix[head, i]
             _add_energy(row, i, n, blocks, energy[head])
-            for j in range(i + 1, n):
-                if row[j] > bound:
-                    b = order[j]
-                    high[head, 0] += 1
-                    high[head, 1] += (ids[i] == ids[j]) | (sentence[i] == sentence[j]) | (j == i + 1)
-                    high[head, 2] += (ids[a] == ids[b]) | (sentence[a] == sentence[b]) | (abs(a - b) == 1)
+            found[i] = 0
+            _mark(row[i + 1 : n], bound, found[i + 1 : n])
+            for w in range(i // WORD, len(words) // 8):
+                word = first_bits(words[w * 8 : w * 8 + 8])
+                high[head, 0] += np.int64(ones(word))
+                high[head, 1] += np.int64(ones(word & explained[0, i, w]))
+                high[head, 2] += np.int64(ones(word & explained[1, i, w]))
 
 
 @compiled(fast=True)
@@ -129,3 +174,9 @@ def _add_energy(row: Any, i: int, n: int, blocks: Any, energy: Any) -> None:
     energy[0] += every
     energy[1] += inside
     energy[2] += shuffled
+
+
+@compiled(fast=True)
+def _mark(row: Any, bound: Any, found: Any) -> None:
+    for k in range(row.size):
+        found[k] = row[k] > bound

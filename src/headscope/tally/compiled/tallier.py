@@ -13,8 +13,11 @@ from headscope.corpus.windows import BLOCKS, Batch
 from headscope.model.capture.plain import Question
 from headscope.tally import signal
 from headscope.tally.compiled.attention import add_heads, see_attention
+from headscope.tally.compiled.bits import WORD
+from headscope.tally.compiled.high import MOST
 from headscope.tally.compiled.pairs import see_pairs
-from headscope.tally.compiled.signal import in_loops
+from headscope.tally.compiled.signal import InLoops
+from headscope.tally.compiled.softmax import soften
 from headscope.tally.compiled.texts import Texts
 from headscope.tally.quantities import QUANTITIES
 from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
@@ -25,7 +28,10 @@ CACHED = 1 << 19
 OF_PAIRS = tuple(
     q.name
     for q in QUANTITIES
-    if q.dims[:2] == ("layer", "head") and not q.name.startswith("attention") and q.name not in signal.NAMES
+    if q.dims[:2] == ("layer", "head")
+    and q.in_blocks
+    and not q.name.startswith("attention")
+    and q.name not in signal.NAMES
 )
 """the quantities that `see_pairs` fills"""
 Sums = namedtuple("Sums", [*OF_PAIRS, "similarity"])  # type: ignore[misc]
@@ -52,6 +58,7 @@ class CompiledTallier:
         self.texts = Texts.of(batch, self.counting.fraction)
         self.texts.add_to(self.tally, causal=self.counting.causal)
         self.structure = signal.Structure.of(batch, self.counting.fraction, "cpu")
+        self.add_up = None if self.structure is None else InLoops(self.structure)
         if self.structure is not None:
             blocks = self.texts.blocks[self.structure.rows]
             for name, values in self.structure.of_texts.items():
@@ -80,10 +87,8 @@ class CompiledTallier:
                 query, key, value = question.query[text], question.key[text], question.value[text]
                 if question.group > 1:
                     key, value = (each.repeat_interleave(question.group, 0) for each in (key, value))
-                torch.baddbmm(scores, query, key.transpose(1, 2), beta=0, alpha=question.scaling, out=scores)
-                if question.mask is not None:
-                    scores.add_(question.mask[text])
-                torch.softmax(scores, -1, out=scores)
+                torch.bmm(query, key.transpose(1, 2), out=scores)
+                _soften(scores, question, text, int(self.texts.lengths[text]))
                 torch.bmm(scores, value, out=made)
                 output[text] = made.transpose(0, 1)
             seen.add(part, written[: len(texts)], maps[: len(texts)])
@@ -108,19 +113,22 @@ class _Layer:
 
     def __init__(self, tallier: CompiledTallier, layer: int) -> None:
         self.layer, self.counting, self.tally = layer, tallier.counting, tallier.tally
-        self.texts, self.ids, self.structure = tallier.texts, tallier.ids, tallier.structure
+        self.texts, self.ids = tallier.texts, tallier.ids
+        self.structure, self.add_up = tallier.structure, tallier.add_up
         self.kept: list[torch.Tensor] = []
         shape, tally = self.counting.shape, self.tally
         count, n = self.ids.shape
-        self.step = min(count, max(1, CACHED // (shape.heads * n * n)))
+        self.step = min(count, MOST, max(1, CACHED // (shape.heads * n * n)))
         sampled = int(self.texts.sampled.sum()) if shape.maps else 0
         self.summed = np.zeros((shape.heads, shape.length, shape.length) if sampled else (1, 1, 1))
         self.head_sums = np.zeros((sampled, n, n))
         self.chosen = np.cumsum(self.texts.sampled) - 1
-        places = tally["location"][layer] if shape.maps else np.zeros((shape.heads, 0, 0), np.int64)
-        self.sums = make_sums(
-            *(places if name == "location" else tally[name][:, layer] for name in OF_PAIRS), self.summed
-        )
+        self.sums = make_sums(*(tally[name][:, layer] for name in OF_PAIRS), self.summed)
+        words = self.texts.equal.shape[2]
+        self.places = np.zeros((shape.heads, n, words * WORD) if shape.maps else (shape.heads, 0, 0), np.uint8)
+        self.placed = 0
+        """texts whose pairs are in these"""
+        self.broken = np.zeros(shape.heads, bool)
         self.maps = tally["attention"][layer] if shape.maps else np.zeros((shape.heads, 0, 0))
         self.dominants = np.full((count, shape.heads), -1)
         self.columns, self.beside = np.zeros((count, shape.heads, n)), np.zeros((count, shape.heads, 3, n))
@@ -139,11 +147,13 @@ class _Layer:
         for made, above, below in zip(written, upper, lower, strict=True):
             torch.bmm(made[:, :half], made.transpose(1, 2), out=above)
             torch.bmm(made[:, half:], made[:, half:].transpose(1, 2), out=below)
-        self._check_finite((upper, lower), texts.lengths[part])
+        self._make_room(count)
         halves, theta = (upper.numpy(), lower.numpy()), self.counting.theta
         integers = torch.int32 if upper.dtype == torch.float32 else torch.int64
-        whole = upper.view(integers).numpy(), lower.view(integers).numpy()
-        see_pairs(*halves, whole, start, texts, theta, shape.maps, self.sums, self.dominants)
+        whole, places = (upper.view(integers).numpy(), lower.view(integers).numpy()), self.places.view(np.uint64)
+        see_pairs(halves, whole, start, texts, theta, self.sums, places, self.dominants, self.broken)
+        if self.broken.any():
+            raise self.counting.not_finite(self.layer, int(self.broken.argmax()))
         attention = maps.numpy()
         offsets = self.tally["attention_offset"][:, self.layer]
         see_attention(attention, start, texts, offsets, self.maps, self.columns, self.beside)
@@ -158,6 +168,7 @@ class _Layer:
     def finish(self) -> None:
         """Add what all heads of the layer have to be known for."""
         shape, texts = self.counting.shape, self.texts
+        self._take_places()
         self._add_distinct()
         self._add_received()
         self._add_signal()
@@ -177,20 +188,23 @@ class _Layer:
         columns = torch.from_numpy(self.columns[self.structure.rows].sum(1))
         output = torch.cat(self.kept).transpose(1, 2)
         counting = self.counting
-        made = signal.measure(self.structure, output, columns, counting.theta, counting.tau, in_loops)
+        made = signal.measure(self.structure, output, columns, counting.theta, counting.tau, self.add_up)
         blocks = self.texts.blocks[self.structure.rows]
         for name, values in made.items():
             np.add.at(self.tally[name][:, self.layer], blocks, values.numpy())
 
-    def _check_finite(self, halves: tuple[torch.Tensor, torch.Tensor], lengths: Any) -> None:
-        """Where every token's product with itself is finite, so are all others (Cauchy–Schwarz)."""
-        squares = torch.cat([half.diagonal(dim1=2, dim2=3) for half in halves], 2)
-        if bool(squares.isfinite().all()):
-            return
-        for text, n in enumerate(lengths.tolist()):  # what stands on padding does not matter
-            broken = ~squares[text, :, :n].isfinite().all(1)
-            if bool(broken.any()):
-                raise self.counting.not_finite(self.layer, int(broken.nonzero()[0, 0]))
+    def _make_room(self, texts: int) -> None:
+        """Places count in bytes: before there could be too many for one, they are added to the sums."""
+        if self.placed + texts > MOST:
+            self._take_places()
+        self.placed += texts
+
+    def _take_places(self) -> None:
+        n = self.places.shape[1]
+        if n:
+            self.tally["location"][self.layer, :, :n, :n] += self.places[..., :n]
+            self.places[:] = 0
+        self.placed = 0
 
     def _add_distinct(self) -> None:
         chosen = np.take_along_axis(self.ids, self.dominants.clip(0), 1)
@@ -214,6 +228,17 @@ class _Layer:
             counts = np.zeros((BLOCKS, self.counting.shape.layers), dtype=np.int64)
             counts[block, self.layer] = 1
             self.tally.attend(token, counts)
+
+
+def _soften(scores: torch.Tensor, question: Question, text: int, length: int) -> None:
+    """Turn the scores of a text into its maps, in place."""
+    if scores.dtype == torch.float32 and question.scaling > 0:
+        soften(scores.numpy(), scores.view(torch.int32).numpy(), question.scaling, length, question.causal)
+        return
+    scores.mul_(question.scaling)
+    if question.mask is not None:
+        scores.add_(question.mask[text])
+    torch.softmax(scores, -1, out=scores)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

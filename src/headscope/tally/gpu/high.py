@@ -26,6 +26,22 @@ def written_by(output, text, head, heads, places, n, N, wide, WIDTH: tl.constexp
 
 
 @triton.jit
+def similar(
+    output, text, head, heads, i, j, n, N, WIDTH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr, WHOLE: tl.constexpr = False,
+):  # fmt: skip
+    """A tile of C, rows i and columns j, the diagonal as any other element; `WIDE` of the D numbers of a vector at a
+    time."""
+    matrix = tl.zeros((i.shape[0], j.shape[0]), tl.float32)
+    for start in tl.static_range(0, D, WIDE):
+        wide = start + tl.arange(0, WIDE)
+        one = written_by(output, text, head, heads, i, n, N, wide, WIDTH, WHOLE)
+        other = written_by(output, text, head, heads, j, n, N, wide, WIDTH, WHOLE)
+        matrix = tl.dot(one, tl.trans(other), matrix, input_precision=PRECISION)
+    return matrix
+
+
+@triton.jit
 def bound_of(top, THETA: tl.constexpr):
     """The largest single-precision number that is not above θ·top, so that `>` means the same as for the exact one."""
     exact = top.to(tl.float64) * THETA
@@ -43,10 +59,10 @@ def how_many_near(matrix, top, THETA: tl.constexpr, NEAR: tl.constexpr):
 
 
 @triton.jit
-def least_largest(written, D: tl.constexpr, PRECISION: tl.constexpr):
+def least_largest(written, PRECISION: tl.constexpr):
     """What the largest similarity is at least: the diagonal's 0, or infinite where what was written is no finite
     number. 0 times it is then no number, and a product costs less than to look at each."""
-    nothing = tl.dot(written, tl.zeros((D, 16), written.dtype), input_precision=PRECISION)
+    nothing = tl.dot(written, tl.zeros((written.shape[1], 16), written.dtype), input_precision=PRECISION)
     return tl.where(tl.max(tl.max((nothing != 0.0).to(tl.int32), 1)) > 0, float("inf"), 0.0)
 
 
@@ -66,7 +82,7 @@ def find_all(
         one = written_by(output, text, head, heads, i, n, N, wide, WIDTH)
         matrix = tl.dot(one, tl.trans(one), input_precision=PRECISION)
         matrix = tl.where(i[:, None] == i[None, :], 0.0, matrix)
-        top = tl.maximum(least_largest(one, D, PRECISION), tl.max(tl.max(matrix, 1)))
+        top = tl.maximum(least_largest(one, PRECISION), tl.max(tl.max(matrix, 1)))
         found = packed(matrix > bound_of(top, THETA), TILE, TILE // 32)
         inside = (i[:, None] < N) & (word[None, :] < WORDS)
         tl.store(bits + (held * N + i[:, None]) * WORDS + word[None, :], found, inside)
@@ -77,8 +93,8 @@ def find_all(
 @triton.jit
 def find_largest(
     output, lengths, largest, heads, N, TILES,
-    WIDTH: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
-    WHOLE: tl.constexpr,
+    WIDTH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """The largest similarity of one head in one text, at least the diagonal's 0, from some rows of C; infinite where
     what the head writes is no number."""
@@ -86,15 +102,22 @@ def find_largest(
     n = N
     if not WHOLE:
         n = tl.load(lengths + text)
-    i, wide = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, D)
+    i, wide = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE)
     if tile * ROWS < n:
         one = written_by(output, text, head, heads, i, n, N, wide, WIDTH, WHOLE)
-        most = tl.full((ROWS,), least_largest(one, D, PRECISION), tl.float32)
+        least = least_largest(one, PRECISION)
+        for start in tl.static_range(WIDE, D, WIDE):
+            more = written_by(output, text, head, heads, i, n, N, start + wide, WIDTH, WHOLE)
+            least = tl.maximum(least, least_largest(more, PRECISION))
+        most = tl.full((ROWS,), least, tl.float32)
         # Tiles below the diagonal hold nothing that those above do not.
         for column in range(tile * ROWS // COLUMNS, TILES):
             j = column * COLUMNS + tl.arange(0, COLUMNS)
-            other = written_by(output, text, head, heads, j, n, N, wide, WIDTH, WHOLE)
-            matrix = tl.dot(one, tl.trans(other), input_precision=PRECISION)
+            if WIDE < D:
+                matrix = similar(output, text, head, heads, i, j, n, N, WIDTH, D, WIDE, PRECISION, WHOLE)
+            else:
+                other = written_by(output, text, head, heads, j, n, N, wide, WIDTH, WHOLE)
+                matrix = tl.dot(one, tl.trans(other), input_precision=PRECISION)
             if column * COLUMNS < (tile + 1) * ROWS:
                 matrix = tl.where(i[:, None] == j[None, :], 0.0, matrix)
             most = tl.maximum(most, tl.max(matrix, 1))
@@ -104,7 +127,7 @@ def find_largest(
 @triton.jit
 def find_high(
     output, lengths, largest, bits, near, heads, N, WORDS, TILES,
-    WIDTH: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     THETA: tl.constexpr, NEAR: tl.constexpr, PRECISION: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """The high elements of some rows of C as bits, from the rows' own tile on, and how many elements are near the
@@ -116,13 +139,17 @@ def find_high(
         n = tl.load(lengths + text)
     top = tl.load(largest + held)
     bound = bound_of(top, THETA)
-    i, wide = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, D)
-    one = written_by(output, text, head, heads, i, n, N, wide, WIDTH, WHOLE)
+    i, wide = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE)
+    if WIDE == D:
+        one = written_by(output, text, head, heads, i, n, N, wide, WIDTH, WHOLE)
     count = tl.zeros((ROWS,), tl.int32)
     for column in range(tile * ROWS // COLUMNS, TILES):
         j, word = column * COLUMNS + tl.arange(0, COLUMNS), column * (COLUMNS // 32) + tl.arange(0, COLUMNS // 32)
-        other = written_by(output, text, head, heads, j, n, N, wide, WIDTH, WHOLE)
-        matrix = tl.dot(one, tl.trans(other), input_precision=PRECISION)
+        if WIDE < D:
+            matrix = similar(output, text, head, heads, i, j, n, N, WIDTH, D, WIDE, PRECISION, WHOLE)
+        else:
+            other = written_by(output, text, head, heads, j, n, N, wide, WIDTH, WHOLE)
+            matrix = tl.dot(one, tl.trans(other), input_precision=PRECISION)
         times = 2  # there is the same below the diagonal
         if column * COLUMNS < (tile + 1) * ROWS:
             matrix = tl.where(i[:, None] == j[None, :], 0.0, matrix)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from headscope.tally.gpu.high import written_by
+from headscope.tally.gpu.high import similar, written_by
 
 
 @triton.jit
 def see_values(
     output, largest, lengths, layers, histogram, edges, summed, texts, heads,
-    N, WIDTH: tl.constexpr, D: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, BINS: tl.constexpr,
-    NEAR: tl.constexpr, MAPS: tl.constexpr, PRECISION: tl.constexpr,
+    N, WIDTH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+    BINS: tl.constexpr, NEAR: tl.constexpr, MAPS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Of one text in one layer, a tile of every head's C/max(C), i < j: values by bin (layer, text, head, 256), how
     many are near an edge (layer, text, head), and their sum over heads, added to (layer, i, j)."""
@@ -22,7 +22,7 @@ def see_values(
     n = tl.load(lengths + text)
     i = tile // TILES * TILE + tl.arange(0, TILE)
     j = tile % TILES * TILE + tl.arange(0, TILE)
-    wide, bins = tl.arange(0, D), tl.arange(0, 256)
+    bins = tl.arange(0, 256)
     if tile // TILES > tile % TILES:
         return
     upper = (i[:, None] < j[None, :]) & (j[None, :] < n)
@@ -30,9 +30,7 @@ def see_values(
     for head in range(0, heads):
         top = tl.load(largest + held * heads + head)
         counted = upper & (tl.zeros((TILE, TILE), tl.float32) + top > 0)
-        one = written_by(output, held, head, heads, i, n, N, wide, WIDTH)
-        other = written_by(output, held, head, heads, j, n, N, wide, WIDTH)
-        matrix = tl.dot(one, tl.trans(other), input_precision=PRECISION)
+        matrix = similar(output, held, head, heads, i, j, n, N, WIDTH, D, WIDE, PRECISION)
         normal = matrix / tl.where(top > 0, top, 1.0)
         added += tl.where(counted, normal, 0.0)
         place = (normal + 1) * (BINS / 2)
@@ -51,8 +49,8 @@ def see_values(
 @triton.jit
 def see_signal(
     output, mean, largest, lengths, labels, apart, high, energy, texts, heads,
-    N, WIDTH: tl.constexpr, D: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, THETA: tl.constexpr,
-    PRECISION: tl.constexpr,
+    N, WIDTH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+    THETA: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Of one text in one layer, what a tile of every head's pairs i < j adds to `signal.Raw`.
 
@@ -65,18 +63,21 @@ def see_signal(
     n = tl.load(lengths + text)
     i = tile // TILES * TILE + tl.arange(0, TILE)
     j = tile % TILES * TILE + tl.arange(0, TILE)
-    wide = tl.arange(0, D)
     upper = (i[:, None] < j[None, :]) & (j[None, :] < n)
     for head in range(0, heads):
         top = tl.load(largest + text * heads + head)
-        one = written_by(output, text, head, heads, i, n, N, wide, WIDTH).to(tl.float32)
-        other = written_by(output, text, head, heads, j, n, N, wide, WIDTH).to(tl.float32)
-        matrix = tl.dot(one, tl.trans(other), input_precision=PRECISION)
-        middle = tl.load(mean + (text * heads + head) * WIDTH + wide, wide < WIDTH, 0.0)
-        one = tl.where(i[:, None] < n, one - middle[None, :], 0.0)
-        other = tl.where(j[:, None] < n, other - middle[None, :], 0.0)
-        products = tl.dot(one, tl.trans(other), input_precision=PRECISION)
-        half = tl.sum(one * one, 1)[:, None] / 2 + tl.sum(other * other, 1)[None, :] / 2
+        matrix, products = tl.zeros((TILE, TILE), tl.float32), tl.zeros((TILE, TILE), tl.float32)
+        half = tl.zeros((TILE, TILE), tl.float32)
+        for first in tl.static_range(0, D, WIDE):
+            wide = first + tl.arange(0, WIDE)
+            one = written_by(output, text, head, heads, i, n, N, wide, WIDTH).to(tl.float32)
+            other = written_by(output, text, head, heads, j, n, N, wide, WIDTH).to(tl.float32)
+            matrix = tl.dot(one, tl.trans(other), matrix, input_precision=PRECISION)
+            middle = tl.load(mean + (text * heads + head) * WIDTH + wide, wide < WIDTH, 0.0)
+            one = tl.where(i[:, None] < n, one - middle[None, :], 0.0)
+            other = tl.where(j[:, None] < n, other - middle[None, :], 0.0)
+            products = tl.dot(one, tl.trans(other), products, input_precision=PRECISION)
+            half += tl.sum(one * one, 1)[:, None] / 2 + tl.sum(other * other, 1)[None, :] / 2
         distance = tl.where(upper, tl.maximum(half - products, 0.0), 0.0)
         square = tl.where(upper, matrix * matrix, 0.0)
         above = upper & (matrix > THETA * top)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from headscope.tally.gpu.sample import see_signal
-from headscope.tally.gpu.tiles import narrowing, power_of_two
+from headscope.tally.gpu.tiles import LEAST, at_once, narrowing, power_of_two, side
 from headscope.tally.quantities import KINDS
 from headscope.tally.signal import AddUp, Raw, Structure
 
@@ -25,12 +25,12 @@ def by_kernel(largest: Tensor) -> AddUp:
         apart = torch.zeros((texts, heads, 2, len(KINDS) + 2), dtype=torch.float64, device=output.device)
         high = torch.zeros((texts, heads, 3), dtype=torch.int32, device=output.device)
         energy = torch.zeros((texts, heads, 3), dtype=torch.float64, device=output.device)
-        tile = max(16, min(TILE, power_of_two(n, 16)) // narrowing(width, torch.float32, output.device))
+        tile = side(min(TILE, power_of_two(n, LEAST)), narrowing(width, torch.float32, output.device))
         tiles = -(-n // tile)
         see_signal[(texts, tiles**2)](
             output, mean.contiguous(), largest, structure.real.sum(1).to(torch.int32), labels, apart, high, energy,
-            texts, heads, n, width, power_of_two(width, 16), TILE=tile, TILES=tiles, THETA=theta, PRECISION="tf32x3",
-            num_warps=4,
+            texts, heads, n, width, power_of_two(width, LEAST), WIDE=at_once(width, torch.float32), TILE=tile,
+            TILES=tiles, THETA=theta, PRECISION="tf32x3", num_warps=4,
         )  # fmt: skip
         return Raw(apart, high.long(), energy)
 

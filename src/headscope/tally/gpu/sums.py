@@ -13,7 +13,7 @@ from headscope.similarity import NEAR
 from headscope.tally.gpu.held import Held
 from headscope.tally.gpu.sample import see_values
 from headscope.tally.gpu.signal import by_kernel
-from headscope.tally.gpu.tiles import narrowing, power_of_two
+from headscope.tally.gpu.tiles import LEAST, at_once, narrowing, power_of_two, side
 from headscope.tally.quantities import QUANTITIES, RATE_BINS, VALUE_BINS, Quantity
 from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
 from headscope.tally.signal import measure
@@ -134,12 +134,12 @@ class Sums:
         edges = torch.zeros((layers, chosen, heads), dtype=torch.int32, device=self.device)
         summed = torch.zeros((layers, n, n) if shape.maps else (1,), dtype=torch.float64, device=self.device)
         precision = "tf32x3" if output.dtype == torch.float32 else "ieee"
-        tile = max(16, texts.tile // narrowing(width, output.dtype, self.device))
+        tile = side(texts.tile, narrowing(width, output.dtype, self.device))
         tiles = -(-n // tile)
         see_values[(layers * chosen, tiles**2)](
             output, held.largest[:, texts.chosen].contiguous(), lengths, layers, histogram, edges, summed, chosen,
-            heads, n, width, power_of_two(width, 16), TILE=tile, TILES=tiles, BINS=VALUE_BINS, NEAR=NEAR,
-            MAPS=shape.maps, PRECISION=precision, num_warps=8 if tile > 64 else 4,
+            heads, n, width, power_of_two(width, LEAST), WIDE=at_once(width, output.dtype), TILE=tile, TILES=tiles,
+            BINS=VALUE_BINS, NEAR=NEAR, MAPS=shape.maps, PRECISION=precision, num_warps=8 if tile > 64 else 4,
         )  # fmt: skip
         self._by_block("value_histogram", histogram[..., :VALUE_BINS].transpose(0, 1).long(), blocks)
         self._by_block("near_bin_edge", edges.transpose(0, 1).long(), blocks)

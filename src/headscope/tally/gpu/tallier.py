@@ -19,6 +19,7 @@ from torch import Tensor
 from headscope.corpus.windows import Batch
 from headscope.model.capture.plain import Question
 from headscope.similarity import NEAR
+from headscope.tally.gpu import launches
 from headscope.tally.gpu.attention import (
     add_diagonals,
     add_maps,
@@ -30,18 +31,17 @@ from headscope.tally.gpu.attention import (
 )
 from headscope.tally.gpu.held import SHORT, Held
 from headscope.tally.gpu.high import find_all, find_high, find_largest, mirror
+from headscope.tally.gpu.launches import Launch
 from headscope.tally.gpu.pairs import add_places, count_pairs, find_dominants
 from headscope.tally.gpu.sums import Sums
 from headscope.tally.gpu.texts import Texts
-from headscope.tally.gpu.tiles import narrowing, power_of_two
+from headscope.tally.gpu.tiles import at_once, narrowing, power_of_two
 from headscope.tally.tally import Counting, Tally
 
 T = TypeVar("T")
 
 LARGEST = 1024
 """tokens: longer windows were not tried"""
-ROWS = 64
-"""of a map that are added up at once, or twice as many"""
 HEADS = 4
 """of a text, one after the other: what the next one wrote is read meanwhile"""
 WORDS = 4
@@ -107,22 +107,21 @@ class GpuTallier:
         short = n <= SHORT and narrow == 1
         self._wait_for_layer_before()
         if short:
-            rows, warps = (128, 8) if query.dtype == torch.float32 and n > 64 else (min(64, power_of_two(n, 16)), 4)
-            attend_short[(-(-n // rows), len(texts.part_blocks), heads)](
+            launch = launches.attend_short(n, query.dtype)
+            tiles = -(-n // launch.rows)
+            attend_short[(tiles, len(texts.part_blocks), heads)](
                 query, key, value, output, held.normals, texts.lengths, texts.order, texts.parts, scaling, *strides,
-                heads, held.maps, held.received_from(-(-n // rows)), n, *sizes, ROWS=rows, KEYS=power_of_two(n, 16),
-                WHOLE=self._whole(rows, power_of_two(n, 16), *sizes[1:3]), num_warps=warps, num_stages=2, **how,
+                heads, held.maps, held.received_from(tiles), n, *sizes, **self._tile(launch, *sizes[1:3]), **how,
             )  # fmt: skip
         else:
-            rows, stages = (128, 2) if query.dtype == torch.float32 else (64, 3)
-            rows, keys = rows // narrow, 64 // narrow
-            attend[(-(-n // rows), heads, count)](
+            launch = launches.attend(query.dtype, narrow)
+            attend[(-(-n // launch.rows), heads, count)](
                 query, key, value, output, held.normals, texts.lengths, scaling, *strides, heads, n, *sizes,
-                ROWS=rows, KEYS=keys, WHOLE=self._whole(rows, keys, *sizes[1:3]), num_warps=4, num_stages=stages, **how,
+                **self._tile(launch, *sizes[1:3]), **how,
             )  # fmt: skip
         with self._beside_the_model(query, key, value, output):
             if short:
-                self._add_received(layer, heads, -(-n // rows))
+                self._add_received(layer, heads, tiles)
                 self._fold_maps(layer)
             else:
                 self._add_maps(layer, asked, held.normals, heads)
@@ -213,36 +212,35 @@ class GpuTallier:
         threshold = {"THETA": self.counting.theta, "NEAR": NEAR}
         narrow = narrowing(width, output.dtype, self.device)
         if texts.tiles == narrow == 1:
+            launch = launches.find_all(texts.tile)
             find_all[(-(-heads // HEADS), count)](
                 output, texts.lengths, largest, held.bits, near, heads, n, texts.words,
-                TILE=texts.tile, HEADS=HEADS, **sizes, **threshold, **how, num_stages=3,
+                TILE=launch.rows, HEADS=HEADS, **sizes, **threshold, **how, **launch.options,
             )  # fmt: skip
             return
-        rows, columns = max(32, 128 // narrow), max(32, 64 // narrow)
-        grid, tiles = (-(-n // rows), heads, count), texts.words * 32 // columns
-        stages = 1 if output.dtype == torch.float32 else 2
-        how |= {"ROWS": rows, "COLUMNS": columns, "WHOLE": self._whole(rows, columns, width), "num_stages": stages}
+        launch = launches.find_high(output.dtype, narrow)
+        grid, tiles = (-(-n // launch.rows), heads, count), texts.words * 32 // launch.columns
+        how |= {**self._tile(launch, width, columns="COLUMNS"), "WIDE": at_once(width, output.dtype)}
         find_largest[grid](output, texts.lengths, largest, heads, n, tiles, **sizes, **how)
         find_high[grid](
             output, texts.lengths, largest, held.bits, near, heads, n, texts.words, tiles, **sizes, **threshold, **how
         )
-        mirror[(grid[0] ** 2, heads, count)](held.bits, heads, n, texts.words, grid[0], ACROSS=rows // 32, num_warps=1)
+        mirror[(grid[0] ** 2, heads, count)](
+            held.bits, heads, n, texts.words, grid[0], ACROSS=launch.rows // 32, num_warps=1
+        )
 
     def _add_maps(self, layer: int, question: Question | None, given: Tensor, heads: int) -> None:
         """Add maps that are computed again, `given` their normals; or maps that are given."""
         held, texts, n = self.held, self.held.texts, self.held.texts.length
         query, key, strides, group, width, scaling, causal = _asked(question, given)
-        half = question is not None and query.dtype != torch.float32
         narrow = narrowing(width, query.dtype, self.device)
-        rows, keys = (min(side // narrow, power_of_two(n, 16)) for side in (2 * ROWS if half else ROWS, ROWS))
-        compiled = {"num_stages": 3, "maxnreg": 168} if half else {"num_stages": 2}
-        tiles, diagonals = -(-n // rows), held.map_diagonals[:, layer]
-        add_maps[(tiles * -(-n // keys), len(texts.part_blocks), heads)](
+        launch = launches.add_maps(n, query.dtype, narrow, given=question is None)
+        tiles, diagonals = -(-n // launch.rows), held.map_diagonals[:, layer]
+        add_maps[(tiles * -(-n // launch.columns), len(texts.part_blocks), heads)](
             query, key, given, given, texts.lengths, texts.order, texts.parts, texts.part_blocks, scaling, *strides,
             heads, held.maps, diagonals, diagonals.stride(0), held.received_from(tiles), n, tiles, group, width,
-            power_of_two(width, 16), ROWS=rows, KEYS=keys, CAUSAL=causal, PRECISION=self.precision,
-            GIVEN=question is None, WHOLE=self._whole(rows, keys, width), MAPS=held.attention is not None,
-            num_warps=4, **compiled,
+            power_of_two(width, 16), CAUSAL=causal, PRECISION=self.precision, GIVEN=question is None,
+            MAPS=held.attention is not None, **self._tile(launch, width),
         )  # fmt: skip
         self._add_received(layer, heads, tiles)
         if held.attention is not None:
@@ -266,11 +264,12 @@ class GpuTallier:
             n, group, width, power_of_two(width, 16), KEYS=16, CAUSAL=causal, GIVEN=question is None, num_warps=2,
         )  # fmt: skip
 
-    def _whole(self, rows: int, keys: int, *widths: int) -> bool:
-        """Whether tiles of so many rows and keys hold tokens alone, so that nothing has to be left out."""
+    def _tile(self, launch: Launch, *widths: int, columns: str = "KEYS") -> dict[str, Any]:
+        """What a kernel is told of its tiles. `WHOLE`: they hold tokens alone, so that nothing has to be left out."""
         texts = self.held.texts
-        tiles = texts.length % rows == texts.length % keys == 0
-        return texts.whole and tiles and all(width == power_of_two(width, 16) for width in widths)
+        fitting = texts.length % launch.rows == texts.length % launch.columns == 0
+        whole = texts.whole and fitting and all(width == power_of_two(width, 16) for width in widths)
+        return {"ROWS": launch.rows, columns: launch.columns, "WHOLE": whole, **launch.options}
 
     def _fold_maps(self, layer: int) -> None:
         self._fold(self.held.maps, self.held.map_diagonals[:, layer], self.held.attention, layer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,8 @@ from headscope.tally.gpu.pairs import relate
 from headscope.tally.gpu.tiles import power_of_two
 from headscope.tally.receivers import REST, key_kinds, spread
 from headscope.tally.signal import Structure
-from headscope.types import Bools, Ints
+
+Array = np.ndarray[Any, Any]
 
 PART = 60
 """Maps are added up over at most so many texts of one block by one program; `pairs.add_places` counts up to 63."""
@@ -80,43 +82,63 @@ class Texts:
 
     @classmethod
     def of(cls, batch: Batch, fraction: float, device: torch.device, *, causal: bool) -> Texts:
-        windows, (count, length) = batch.windows, batch.ids.shape
-        lengths = np.array([len(window) for window in windows])
-        kinds, sentences, keys = (np.zeros((count, length), np.int64) for _ in range(3))
-        kinds[batch.real] = key_kinds(windows)
-        sentences[batch.real] = np.concatenate([window.sentence for window in windows])
-        keys[batch.real] = np.concatenate([window.keys.ids for window in windows])
-        blocks = np.array([window.block for window in windows])
-        chosen = np.flatnonzero([window.sampled(fraction) for window in windows])
-        order, edges, part_blocks = _parts(blocks)
-        random = _random_keys(batch, chosen, lengths)
-        narrow = (batch.ids, sentences, _marked(kinds, batch.real), lengths, order, edges)
-        wide = (batch.ids, kinds, keys, blocks, part_blocks, chosen, random)
-        arrays = [array.astype(np.int32) for array in narrow] + [array.astype(np.int64) for array in wide]
-        sent = iter(send([*arrays, spread(kinds, lengths, causal=causal)], device))
-        numbers, in_sentences, marked, reals, ordered, cut = (next(sent) for _ in narrow)
-        ids, kinds_there, keys_there, blocks_there, of_parts, picked, drawn = (next(sent) for _ in wide)
+        count, length = batch.ids.shape
+        arrays = arrays_of(batch, fraction, causal=causal)
+        sent = dict(zip(arrays, send(list(arrays.values()), device), strict=True))
+        # Numbers travel narrow; what torch is to take for an index is made wide on the device.
+        ids, kinds, blocks, chosen = (sent[name].long() for name in ("ids", "kinds", "blocks", "chosen"))
+        lengths = sent["lengths"]
         tile = _tile(length)
         tiles = -(-length // tile)
         equal, same = (torch.empty((count, length, tile * tiles // 32), dtype=torch.int32, device=device) for _ in "ab")
-        for values, bits in ((numbers, equal), (in_sentences, same)):
-            relate[(count, tiles, tiles)](values, reals, bits, length, tile * tiles // 32, TILE=tile)
-        whole = bool((lengths == length).all())
+        for values, bits in ((sent["ids"], equal), (sent["sentences"], same)):
+            relate[(count, tiles, tiles)](values, lengths, bits, length, tile * tiles // 32, TILE=tile)
         return cls(
-            count, length, whole, reals, ids, keys_there, kinds_there, marked, blocks_there, *_by_token(numbers, reals),
-            equal, same, ordered, cut, of_parts, next(sent), picked, _chance(drawn, ids[picked]),
-            Structure.of(batch, fraction, device),
+            count, length, bool((arrays["lengths"] == length).all()), lengths, ids,
+            sent["keys"].long() if "keys" in sent else ids, kinds, sent["marked"], blocks,
+            *_by_token(sent["ids"], lengths), equal, same, sent["order"], sent["parts"], sent["part_blocks"].long(),
+            sent["spread"], chosen, _chance(sent["random"], ids[chosen]), Structure.of(batch, fraction, device),
         )  # fmt: skip
+
+
+def arrays_of(batch: Batch, fraction: float, *, causal: bool) -> dict[str, Array]:
+    """What the device is sent of a batch, by the names of `Texts`."""
+    windows, shape = batch.windows, batch.ids.shape
+    lengths = np.array([len(window.ids) for window in windows], np.int32)
+    kinds, sentences = np.full(shape, REST, np.int8), np.zeros(shape, np.int32)
+    kinds[batch.real] = key_kinds(windows)
+    sentences[batch.real] = np.concatenate([window.sentence for window in windows])
+    blocks = np.array([window.block for window in windows], np.int32)
+    chosen = np.flatnonzero([window.sampled(fraction) for window in windows]).astype(np.int32)
+    order, parts, part_blocks = (array.astype(np.int32) for array in _parts(blocks))
+    made: dict[str, Array] = {
+        "ids": batch.ids.astype(np.int32), "sentences": sentences, "kinds": kinds, "lengths": lengths,
+        "marked": _marked(kinds), "blocks": blocks, "order": order, "parts": parts, "part_blocks": part_blocks,
+        "chosen": chosen, "spread": spread(kinds, lengths, causal=causal),
+        "random": _random_keys(batch, chosen, lengths),
+    }  # fmt: skip
+    if any(window.crosses for window in windows):
+        made["keys"] = np.zeros(shape, np.int32)
+        made["keys"][batch.real] = np.concatenate([window.keys.ids for window in windows])
+    return made
 
 
 def _tile(length: int) -> int:
     return min(TILE, power_of_two(length, 32))
 
 
-def _marked(kinds: Ints, real: Bools) -> Ints:
-    places = np.where(real & (kinds != REST), np.arange(kinds.shape[1]), kinds.shape[1])
-    places.sort(axis=1)
-    return np.where(places < kinds.shape[1], places, -1)
+def _marked(kinds: Array) -> Array:
+    """
+    >>> _marked(np.array([[REST, 0, REST, 3]])).tolist()
+    [[1, 3, -1, -1]]
+    """
+    count, length = kinds.shape
+    marked = kinds != REST  # no padding is
+    rows, places = np.nonzero(marked)
+    numbers = marked.sum(1)
+    found = np.full((count, length), -1, np.int32)
+    found[rows, np.arange(len(rows)) - np.repeat(np.cumsum(numbers) - numbers, numbers)] = places
+    return found
 
 
 def _by_token(ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,7 +155,7 @@ def _by_token(ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return order.int(), order.gather(1, starts).int()
 
 
-def _parts(blocks: Ints) -> tuple[Ints, Ints, Ints]:
+def _parts(blocks: Array) -> tuple[Array, Array, Array]:
     """The texts ordered by block, where that order is cut into parts, and the block of each part.
 
     >>> order, edges, part_blocks = _parts(np.array([7, 3, 7]))
@@ -149,7 +171,7 @@ def _parts(blocks: Ints) -> tuple[Ints, Ints, Ints]:
     return order, np.array(edges), np.array(held)
 
 
-def _random_keys(batch: Batch, chosen: Ints, lengths: Ints) -> Ints:
+def _random_keys(batch: Batch, chosen: Array, lengths: Array) -> Array:
     """What the pairs of the sampled texts are ordered by (chosen, pair), as signed numbers of the same order.
 
     Pairs with padding come last, where no count of pairs reaches.
