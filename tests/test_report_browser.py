@@ -6,7 +6,6 @@ import csv
 import io
 import math
 import re
-import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -246,6 +245,9 @@ def test_figures_can_be_saved(html: str, page_opener: PageOpener) -> None:
     assert download.value.path().read_text(encoding="utf-8") == PLATES[0].svg
 
 
+THEME_KEY = "headscope-theme"
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark(html: str, scheme: str, page_opener: PageOpener) -> None:
@@ -262,12 +264,10 @@ def test_light_and_dark(html: str, scheme: str, page_opener: PageOpener) -> None
     assert (switched > 128) != (first > 128)
     page.locator("[data-rate=mean_distance]").click()
     assert brightness() == switched
-    # A browser writes what a page stores when it has time to: under load a page laid anew at once may not find it yet.
-    until = time.monotonic() + 10
+    # Chromium writes storage to disk asynchronously and may lose it between loads of a file: test both halves instead.
+    assert page.evaluate(f"localStorage.getItem('{THEME_KEY}')") == ("dark" if scheme == "light" else "light")
+    page.add_init_script(f"localStorage.setItem('{THEME_KEY}', '{'dark' if scheme == 'light' else 'light'}')")
     page.reload()
-    while brightness() != switched and time.monotonic() < until:
-        page.wait_for_timeout(200)
-        page.reload()
     assert brightness() == switched
     assert (
         page.locator(".card").first.evaluate("card => getComputedStyle(card).backgroundColor") == "rgb(255, 255, 255)"
