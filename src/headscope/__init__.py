@@ -1,12 +1,13 @@
 """headscope: what every attention head of a transformer writes, measured over whole corpora.
 
 >>> import headscope
->>> model = headscope.load()                                    # the bundled model; or a hub name, or a folder
+>>> model = headscope.load()                                    # the default model; or a hub name, or a folder
 >>> study = headscope.study(model, headscope.documents(limit=4))  # the bundled texts; or your own
 >>> study.rate("repeat_rate").dims
 ('layer', 'head')
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from headscope.studies.run import Progress, study
 
 __version__ = "0.1.0"
+# Read when torch is imported: operations that Apple's GPUs lack then run on the CPU, and torch warns about them.
+os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
 __all__ = [
     "Ablation",
     "Character",

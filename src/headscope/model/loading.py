@@ -1,4 +1,4 @@
-"""Loading a model: the bundled one, a local folder, a hub name, or objects already in memory.
+"""Loading a model: the default one, a local folder, a hub name, or objects already in memory.
 
 Weights come from safetensors. Pickles and code that comes with a model are refused unless asked for by name.
 """
@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from headscope.errors import ModelError
-from headscope.model.bundled import BUNDLED, WEIGHT_FILES, bundled_folder, sha256
+from headscope.model.default_model import DEFAULT_MODEL, WEIGHT_FILES, find_default_model, sha256
 from headscope.model.model import Model
 from headscope.model.patches import Patches, reads_images
 from headscope.model.shrinking import RECORD, PrunedHeads
@@ -41,7 +41,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def load(
-    name: str | Path | Any = BUNDLED,
+    name: str | Path | Any = DEFAULT_MODEL,
     tokenizer: Any = None,
     *,
     stack: str | None = None,
@@ -51,7 +51,7 @@ def load(
     allow_pickle: bool = False,
     objective: bool = False,
 ) -> Model:
-    """Load the bundled model (`minilm`), a folder, a hub name, or wrap a transformers model and its tokenizer; of a
+    """Load the default model (`minilm`), a folder, a hub name, or wrap a transformers model and its tokenizer; of a
     model that reads images, its image processor stands in the tokenizer's place.
 
     `stack` chooses what is watched of a model with encoder and decoder: `encoder` (the default), `decoder`, or `cross`,
@@ -68,10 +68,10 @@ def load(
     if not isinstance(name, (str, Path)):
         return _on(_wrapped(name, tokenizer), stack)
     place, given = _device(device), tokenizer
-    # The bundled model keeps its name whatever lies in the working folder; a folder of that name is ./minilm.
-    bundled = name == BUNDLED
-    source = bundled_folder() if bundled else os.path.expanduser(name)
-    label = BUNDLED if bundled else source
+    # The default model keeps its name whatever lies in the working folder; a folder of that name is ./minilm.
+    is_default = name == DEFAULT_MODEL
+    source = find_default_model() if is_default else os.path.expanduser(name)
+    label = DEFAULT_MODEL if is_default else source
     _check_source(source, is_path=isinstance(name, Path), allow_pickle=allow_pickle)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     config = _from_hub(label, lambda: AutoConfig.from_pretrained(source, **options))
@@ -261,12 +261,16 @@ def _check_finite(label: str, network: torch.nn.Module) -> None:
 
 def _device(wanted: str) -> torch.device:
     if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(wanted)
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
-        raise ModelError(f"device {wanted!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, AssertionError, ImportError) as error:  # ImportError: of devices that need another package
+        absent = isinstance(error, NotImplementedError)  # which goes on about operators and backends
+        reason = "this PyTorch was built without it" if absent else str(error).splitlines()[0]
+        raise ModelError(f"device {wanted!r} cannot be used here: {reason}. --device auto chooses one") from None
     return device
 
 

@@ -12,7 +12,7 @@ from transformers.models.auto import modeling_auto
 
 from headscope.errors import ModelError
 from headscope.model import shrinking
-from headscope.model.bundled import BUNDLED, bundled_folder
+from headscope.model.default_model import DEFAULT_MODEL, find_default_model
 from headscope.model.loading import quiet, without_heads
 from headscope.model.model import Model
 
@@ -46,11 +46,11 @@ def stock_class(model: Model) -> Any:
 
 def _from_files(model: Model) -> Any:
     config = model.network.config
-    source = bundled_folder() if model.name == BUNDLED else model.name
+    source = find_default_model() if model.name == DEFAULT_MODEL else model.name
     named: str = next(iter(getattr(config, "architectures", None) or ()), type(model.network).__name__)
     stock: Any = getattr(transformers, named, None)
     # A model object that never was in a file has no name that could be opened.
-    if stock is None or not (model.name == BUNDLED or bool(getattr(config, "_name_or_path", ""))):
+    if stock is None or not (model.name == DEFAULT_MODEL or bool(getattr(config, "_name_or_path", ""))):
         return None
     try:
         network, info = opened(source, stock, dtype="auto", local_files_only=True)
