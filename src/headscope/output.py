@@ -131,7 +131,11 @@ def write_text(path: Path, text: str) -> None:
 def check_ours(path: Path, error: type[HeadscopeError]) -> None:
     """Refuse to write a page over a file that is none of ours."""
     try:
-        if path.exists() and GENERATOR not in path.open("rb").read(PEEK):
+        if not path.exists():
+            return
+        with path.open("rb") as file:  # closed at once: Windows replaces no file that is open
+            ours = GENERATOR in file.read(PEEK)
+        if not ours:
             raise error(f"{path} is there and is no page of headscope: choose another name with --out")
     except OSError as reason:
         raise error(f"{path}: cannot write there: {reason.strerror or reason}") from None

@@ -39,7 +39,8 @@ def write(made: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> l
     written = [write_whole(folder / JSON, _bytes(as_json(made)), StudyError)]
     table = folder / TABLE
     if made.pairs:
-        written.append(write_whole(table, _bytes(made.differences().to_csv(index=False)), StudyError))
+        content = made.differences().to_csv(index=False, lineterminator="\n")
+        written.append(write_whole(table, _bytes(content), StudyError))
     elif table.exists():  # of a comparison that was here before
         table.unlink()
     for drawn in draw_comparison(made):

@@ -24,7 +24,8 @@ def replacing(path: Path, error: type[HeadscopeError]) -> Iterator[Path]:
     waiting = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield waiting
-        with open(waiting, "rb") as file:  # on the disk before it takes its place: the power may fail
+        # On the disk before it takes its place: the power may fail. Windows flushes only what is open for writing.
+        with open(waiting, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(waiting, path)
     except OSError as reason:

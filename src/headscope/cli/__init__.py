@@ -6,6 +6,7 @@ check and found differences; 130 interrupted; 143 terminated.
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -34,12 +35,24 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
     if version:
         from headscope import __version__
 
-        typer.echo(f"headscope {__version__}")
+        options.show(f"headscope {__version__}")
         raise typer.Exit
+
+
+def _replace_unencodable() -> None:
+    """Have stdout and stderr show `?` for characters that their encoding lacks, instead of raising an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):  # closed, or replaced by a program that calls this
+            continue
+        utf8 = stream.encoding.lower() in ("utf-8", "utf8")
+        # In UTF-8, `surrogateescape` gives file names of other encodings back as they are; elsewhere it is strict.
+        if stream.errors == "strict" or (stream.errors == "surrogateescape" and not utf8):
+            stream.reconfigure(errors="replace")
 
 
 def main() -> None:
     """Run the command line; every error of ours ends in one message, without a traceback."""
+    _replace_unencodable()
     try:
         app()
     except HeadscopeError as error:

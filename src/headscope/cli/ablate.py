@@ -90,7 +90,7 @@ def _show(made: Ablation, *, as_json: bool) -> None:
     from headscope.terminal_ablate import show_ablation
 
     if as_json:
-        typer.echo(ablation_files.as_json(made), nl=False)
+        options.show_json(ablation_files.as_json(made))
     else:
         show_ablation(made)
     skipped = made.manifest["documents_skipped"]

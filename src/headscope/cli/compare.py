@@ -63,7 +63,7 @@ def compare(
     if as_json:
         for warning in made.warnings:
             terminal.note(f"warning: {warning}")
-        typer.echo(dumped(made), nl=False)
+        options.show_json(dumped(made))
         return
     show_comparison(made)
-    typer.echo(out / PAGE)
+    options.show(out / PAGE)

@@ -50,6 +50,6 @@ def heads(
         write_text(csv, head_table.as_csv(shown))
         note(f"written: {csv}")
     if as_json:
-        typer.echo(head_table.as_json(opened, shown, counts(found)), nl=False)
+        options.show_json(head_table.as_json(opened, shown, counts(found)))
     else:
         show_heads(opened, shown, counts(found))

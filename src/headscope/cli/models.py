@@ -19,7 +19,7 @@ def models(as_json: options.AsJson = False) -> None:
 
     there = available()
     if as_json:
-        typer.echo(json.dumps([asdict(model) for model in there], indent=2))
+        options.show(json.dumps([asdict(model) for model in there], indent=2))
     else:
         terminal.show_models(there)
 
@@ -45,7 +45,7 @@ def anatomy(
 
     loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     if as_json:
-        typer.echo(json.dumps(described(loaded), indent=2))
+        options.show(json.dumps(described(loaded), indent=2))
     else:
         show_anatomy(loaded)
 
@@ -85,7 +85,7 @@ def paper(
         raise figure.how_to_get(error, model) from error
     made = figure.check(loaded, command=options.command())
     if as_json:
-        typer.echo(figure.as_json(made), nl=False)
+        options.show_json(figure.as_json(made))
     else:
         show_check(made)
     if not made.agrees:

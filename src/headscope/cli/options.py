@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -28,11 +30,11 @@ Field = Annotated[
     str, typer.Option("--field", help="The field or column that holds the text (JSONL, CSV, Parquet, hf:).")
 ]
 Format = Annotated[str, typer.Option("--format", help="auto (by ending), text, lines, jsonl, csv, parquet, image.")]
-Encoding = Annotated[str, typer.Option("--encoding", help="Of text files.")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Of text files, and of stdin.")]
 Windows = Annotated[
     str, typer.Option("--windows", help="first: each document's first window; all: every window of it.")
 ]
-ModelName = Annotated[str, typer.Option("--model", help="Hub name, folder, or `minilm`, the bundled model.")]
+ModelName = Annotated[str, typer.Option("--model", help="Hub name, folder, or `minilm`, the default model.")]
 Stack = Annotated[
     str | None,
     typer.Option(
@@ -50,7 +52,7 @@ Sentences = Annotated[
 ]
 Theta = Annotated[float, typer.Option("--theta", help="θ: high similarities exceed θ times the largest.")]
 Tau = Annotated[float, typer.Option("--tau", help="τ: lines draw more than τ of the strongest column's attention.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, …")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps, …")]
 Dtype = Annotated[str, typer.Option("--dtype", help="float32, bfloat16, float16.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Open pickled weights, which can run code.")]
@@ -64,6 +66,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout inste
 def command() -> str:
     """The command as it was given, for the manifest."""
     return shlex.join(["headscope", *sys.argv[1:]])
+
+
+def show(result: object, *, end: str = "\n") -> None:
+    """Print a result on stdout at once."""
+    print(result, end=end, flush=True)  # not typer.echo, which writes UTF-8 where stdout's encoding is ASCII
+
+
+def show_json(text: str) -> None:
+    """Print JSON on stdout. Programs expect it in UTF-8: where stdout has another encoding, it is all ASCII."""
+    if (getattr(sys.stdout, "encoding", None) or "").lower() not in ("utf-8", "utf8"):
+        text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
+    show(text, end="")
 
 
 def listed(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from headscope.cli import options
 
 
 def prune(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`, the bundled model.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`, the default model.")],
     sources: Annotated[
         list[str] | None,
         typer.Argument(
@@ -40,6 +40,7 @@ def prune(
     study: Annotated[Path | None, typer.Option(help="A study of this model to rank by, in place of TEXTS.")] = None,
     stack: options.Stack = None,
     field: options.Field = "text",
+    encoding: options.Encoding = "utf-8",
     limit: Annotated[int, typer.Option(help="Read at most so many documents.")] = 64,
     length: options.Length = 128,
     seed: Annotated[int, typer.Option(help="Of --by random.")] = 0,
@@ -77,7 +78,7 @@ def prune(
     from headscope.terminal_prune import show_pruned
 
     check_place(model, out, overwrite=overwrite)
-    corpus = documents(sources or None, field=field, limit=limit)
+    corpus = documents(sources or None, field=field, encoding=encoding, limit=limit)
     try:
         loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in MEASURED)
         with terminal.working("ranking and removing heads", quiet=quiet or as_json):
@@ -94,6 +95,6 @@ def prune(
         raise typer.Exit(options.INTERRUPTED) from None
     if as_json:
         opening = opens_with(manifest["form"], out)
-        typer.echo(json.dumps({"folder": str(out), "opens_with": opening, **manifest}, indent=2))
+        options.show(json.dumps({"folder": str(out), "opens_with": opening, **manifest}, indent=2))
     else:
         show_pruned(manifest, out)

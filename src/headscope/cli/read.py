@@ -39,6 +39,7 @@ def read(
     precision: Annotated[
         str, typer.Option(help="Of the page. fine: θ of three decimals exact; coarse: of two, smaller; auto.")
     ] = "auto",
+    encoding: options.Encoding = "utf-8",
     length: options.Length = 128,
     sentences: options.Sentences = "tokens",
     theta: Annotated[
@@ -83,7 +84,7 @@ def read(
         from headscope.model.loading import load
         from headscope.readings.read import read as run
 
-        words, name = sources.text_named(text)
+        words, name = sources.text_named(text, encoding=encoding)
         if not quiet and not as_json:
             terminal.note(f"reading {name}")
         loaded = load(
@@ -121,10 +122,10 @@ def _show(made: Reading, page: Path, start: tuple[int, Head] | None, *, as_json:
             found["heads"] = json.loads(made.dominant().to_json(orient="records"))
         else:
             found["pairs"] = json.loads(made.pairs(*start).to_json(orient="records", double_precision=15))
-        typer.echo(json.dumps(found, indent=2))
+        options.show(json.dumps(found, indent=2))
         return
     if start is not None:
         terminal.show_pairs(made, *start)
     if whole > len(made):
         terminal.note(f"the first {len(made):,} of {whole:,} tokens were read: --length {whole} reads more")
-    typer.echo(page)
+    options.show(page)

@@ -35,7 +35,7 @@ def findings(
     opened = open_study(source)
     found = find(opened)
     if markdown:
-        typer.echo(as_markdown(opened, found), nl=False)
+        options.show(as_markdown(opened, found), end="")
     else:
         show_findings(opened, found, as_json=as_json)
 
@@ -74,7 +74,7 @@ def figures(
     for number in numbers:
         figure = draw(opened, number, **chosen)
         written += save(figure, out, known[number].stem, options.listed(formats))
-    typer.echo(json.dumps([str(path) for path in written]) if as_json else "\n".join(str(path) for path in written))
+    options.show(json.dumps([str(path) for path in written]) if as_json else "\n".join(str(path) for path in written))
 
 
 def report(
@@ -92,7 +92,7 @@ def report(
 
     target = out or (source if source.is_dir() else source.parent) / REPORT
     write_text(target, make_report(open_study(source)))
-    typer.echo(target)
+    options.show(target)
 
 
 def show_findings(made: Study, found: list[Finding], *, as_json: bool) -> None:
@@ -101,6 +101,6 @@ def show_findings(made: Study, found: list[Finding], *, as_json: bool) -> None:
     from headscope.studies.findings import as_json as dumped
 
     if as_json:
-        typer.echo(dumped(made, found), nl=False)
+        options.show_json(dumped(made, found))
     else:
         terminal.show_findings(made, found)

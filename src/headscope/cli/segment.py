@@ -136,8 +136,8 @@ def _show(made: Segmentation, name: str, several: bool, separator: str, *, as_js
 
     if as_json:
         held = {"document": name, **made.as_dict()}
-        typer.echo(json.dumps(held, indent=None if several else 2, allow_nan=False))
+        options.show(json.dumps(held, indent=None if several else 2, allow_nan=False))
         return
     if several:
-        typer.echo(f"{separator} {name} {separator}")
-    typer.echo(made.plain(separator), nl=False)
+        options.show(f"{separator} {name} {separator}")
+    options.show(made.plain(separator), end="")

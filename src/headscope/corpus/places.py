@@ -154,7 +154,8 @@ def _found_here(source: str) -> tuple[Kind, list[str]]:
     if there:
         return "file", [source]
     if glob.has_magic(source) and "\0" not in source:
-        return "pattern", sorted(p for p in glob.glob(source, recursive=True) if Path(p).is_file())
+        # With the same sign between folders everywhere: names stay the same, and their order.
+        return "pattern", sorted(p.replace(os.sep, "/") for p in glob.glob(source, recursive=True) if Path(p).is_file())
     raise _absent(source)
 
 

@@ -28,7 +28,7 @@ def write(ablation: Ablation, folder: Path) -> None:
 
 def as_csv(ablation: Ablation) -> str:
     """The table for a spreadsheet."""
-    text: str = ablation.table().to_csv(index=False)
+    text: str = ablation.table().to_csv(index=False, lineterminator="\n")
     return text
 
 

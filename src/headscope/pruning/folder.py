@@ -47,7 +47,7 @@ def write_folder(
             change.make(network)
         form, network, found = _write_best(model, removal, network, waiting)
         manifest = {**about, "form": form, "difference": found, "before": before, "after": _sizes(network)}
-        (waiting / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        (waiting / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8", newline="\n")
     return manifest
 
 
@@ -163,7 +163,7 @@ def _write(model: Model, network: Any, config: Any, form: Form, folder: Path) ->
     tokens = model.tokens.processor if isinstance(model.tokens, Patches) else model.tokens.tokenizer
     tokens.save_pretrained(folder)
     if form == "with code":
-        (folder / f"{CODE}.py").write_text(code_of(config)[0], encoding="utf-8")
+        (folder / f"{CODE}.py").write_text(code_of(config)[0], encoding="utf-8", newline="\n")
 
 
 def _difference(model: Model, removal: Removal, folder: Path) -> float:
@@ -177,7 +177,7 @@ def _difference(model: Model, removal: Removal, folder: Path) -> float:
         )
         if info["mismatched_keys"]:
             return float("inf")
-        return difference(removal.expected, results(network.to(model.device), removal.inputs)[0])
+        return difference(removal.expected, results(network.to(removal.expected.device), removal.inputs)[0])
     except (OSError, SafetensorError):
         raise
     except Exception:  # whatever a class raises whose folder does not fit it

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from headscope.corpus.windows import Batch
+from headscope.devices import to_float64
 from headscope.model.model import Model
 from headscope.pruning.objective import EmbeddingDistance, objective_of
 from headscope.pruning.silencing import gated
@@ -35,7 +36,7 @@ def gradients(model: Model, batches: list[Numbered]) -> Floats:
             if isinstance(objective, EmbeddingDistance):
                 sums += _speeds(objective.embeddings(batch)[0], gates, window.digest)
             else:
-                sums += _gradient(objective.losses(batch)[0], gates).abs().double().cpu().numpy()
+                sums += to_float64(_gradient(objective.losses(batch)[0], gates).abs()).cpu().numpy()
         texts += 1
     means = sums / texts
     return np.sqrt(means) if isinstance(objective, EmbeddingDistance) else means
@@ -49,6 +50,6 @@ def _speeds(embedding: torch.Tensor, gates: torch.Tensor, seed: int) -> Floats:
     """‖∂e/∂gate‖², as random directions tell."""
     unit = torch.nn.functional.normalize(embedding, dim=0)
     drawn = np.random.default_rng(seed).standard_normal((PROBES, len(unit)))
-    directions = torch.from_numpy(drawn).to(unit)
-    found = [_gradient(v @ unit, gates, keep=k < PROBES - 1).double().square() for k, v in enumerate(directions)]
+    directions = torch.from_numpy(drawn).to(unit.dtype).to(unit.device)
+    found = [to_float64(_gradient(v @ unit, gates, keep=k < PROBES - 1)).square() for k, v in enumerate(directions)]
     return np.asarray(torch.stack(found).mean(dim=0).cpu().numpy())

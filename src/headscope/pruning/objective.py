@@ -20,6 +20,7 @@ import torch
 from transformers.models.auto import modeling_auto
 
 from headscope.corpus.windows import Batch, Window
+from headscope.devices import to_float64
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
 from headscope.model.patches import Patches
@@ -49,7 +50,7 @@ class Objective(ABC):
     def per_text(self, batch: Batch) -> Floats:
         """(texts,), float64."""
         with self.model.prepared(), torch.inference_mode():
-            found = self.losses(batch).double().cpu().numpy()
+            found = to_float64(self.losses(batch)).cpu().numpy()
         if not np.isfinite(found).all():
             raise ModelError(
                 f"{self.model.name}: its {self.name} is no finite number on a text of "
@@ -114,7 +115,7 @@ class EmbeddingDistance(Objective):
         if all(_key(window) in self._untouched for window in batch.windows):
             return
         with self.model.prepared(), torch.inference_mode():
-            found = self.embeddings(batch).double()
+            found = to_float64(self.embeddings(batch))
         self._untouched |= {_key(window): row.clone() for window, row in zip(batch.windows, found, strict=True)}
 
     def embeddings(self, batch: Batch) -> torch.Tensor:
@@ -133,7 +134,7 @@ class EmbeddingDistance(Objective):
                 f"are silenced ({len(absent)} of {len(batch)} texts were not learned)"
             )
         before = torch.stack([self._untouched[_key(window)] for window in batch.windows])
-        cosine = torch.nn.functional.cosine_similarity(self.embeddings(batch).double(), before, dim=-1)
+        cosine = torch.nn.functional.cosine_similarity(to_float64(self.embeddings(batch)), before, dim=-1)
         return (1 - cosine).clamp(min=0)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from transformers.pytorch_utils import Conv1D
 
+from headscope.devices import to_float64
 from headscope.errors import ModelError
 from headscope.model.model import Model
 from headscope.pruning.sites import Site, sites
@@ -24,7 +25,7 @@ def output_norms(model: Model, batches: list[Numbered], *, projected: bool = Fal
         (real,) = send([each.batch.real], model.device)
 
         def see(layer: int, output: torch.Tensor, attention: torch.Tensor, real: torch.Tensor = real) -> None:
-            written = output[real].double()
+            written = to_float64(output[real])
             if weights is not None:
                 written = torch.einsum("thd,hdo->tho", written, weights[layer])
             sums[layer] += written.square().sum(dim=(0, 2)).cpu().numpy()
@@ -43,4 +44,4 @@ def _parts(model: Model, layer: int, site: Site | None) -> torch.Tensor:
             f"({type(module).__name__}), so what a head adds is not known: rank by norm instead of projected-norm"
         )
     rows = module.weight.detach() if isinstance(module, Conv1D) else module.weight.detach().T
-    return rows[: site.heads * site.width].reshape(site.heads, site.width, -1).double()
+    return to_float64(rows[: site.heads * site.width].reshape(site.heads, site.width, -1))

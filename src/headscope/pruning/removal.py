@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from headscope.devices import find_float64_device
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
 from headscope.pruning.changes import Change
@@ -128,7 +129,9 @@ class _Trial:
         return made if bool(made[2].isfinite().all()) else self._run_in(torch.float32)
 
     def _run_in(self, kind: torch.dtype) -> tuple[Any, Inputs, torch.Tensor]:
-        inputs, made = in_type(trial_inputs(self.model), kind), copy.deepcopy(self.model.network).to(kind)
+        place = find_float64_device(self.model.device)
+        inputs = {name: given.to(place) for name, given in trial_inputs(self.model).items()}
+        inputs, made = in_type(inputs, kind), copy.deepcopy(self.model.network).to(place, kind)
         for change in self.changes:
             change.make(made)
         return made, inputs, results(made, inputs)[0]

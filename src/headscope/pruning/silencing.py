@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from headscope.corpus.windows import Batch
+from headscope.devices import to_float64
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
 from headscope.pruning.naming import Head, Heads, as_mask, chosen, name_of, parse_heads
@@ -92,7 +93,7 @@ def head_means(model: Model, batches: Iterable[Batch]) -> Floats:
 
         def see(layer: int, output: torch.Tensor, attention: torch.Tensor, real: torch.Tensor = real) -> None:
             # Padding may hold anything, NaN too: it is left out, not multiplied with 0.
-            sums[layer] = sums[layer] + output[real].double().sum(dim=0)
+            sums[layer] = sums[layer] + to_float64(output[real]).sum(dim=0)
 
         model.observe(batch, see)
         tokens += int(batch.real.sum())

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headscope.devices import to_float64
 from headscope.errors import ModelError
 from headscope.model.capture.watching import prepared
 from headscope.model.layout import unmasked
@@ -125,7 +126,8 @@ def difference(one: torch.Tensor, other: torch.Tensor) -> float:
     """The largest, relative to the largest value; infinite where they cannot be compared."""
     if one.shape != other.shape:
         return float("inf")
-    largest = float((one.double() - other.double()).abs().max() / one.double().abs().max().clamp_min(1e-30))
+    expected, found = to_float64(one), to_float64(other)
+    largest = float((expected - found).abs().max() / expected.abs().max().clamp_min(1e-30))
     return largest if np.isfinite(largest) else float("inf")
 
 

@@ -94,9 +94,9 @@ def write_table(table: pd.DataFrame, path: Path) -> Path:
     check_table(path)
     _need_file(path)
     if path.suffix.lower() == ".csv":
-        written = table.to_csv(index=False)
+        written = table.to_csv(index=False, lineterminator="\n")
         if "\r" in written:  # a token with a carriage return stays in its row only if it is quoted
-            written = table.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC)
+            written = table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         content = written.encode()
     else:
         held = io.BytesIO()

@@ -15,7 +15,7 @@ SAVED = ".nc"
 """the ending of saved readings"""
 
 
-def text_named(given: str | None) -> tuple[str | Document, str]:
+def text_named(given: str | None, *, encoding: str = "utf-8") -> tuple[str | Document, str]:
     """A text and where it comes from: itself, a file's first document, standard input (`-`) or `example:NAME`; of an
     image file, the image.
 
@@ -28,7 +28,7 @@ def text_named(given: str | None) -> tuple[str | Document, str]:
         return document.text, document.name
     if source != "-" and not is_file(source):
         return source, "the text given"
-    for document in documents([source], limit=1):
+    for document in documents([source], encoding=encoding, limit=1):
         return document if document.is_image else document.text, document.name
     raise ReadingError(f"{'standard input' if source == '-' else source}: there is no text in it")
 

@@ -14,9 +14,10 @@ A model's background takes a pass over some 570 sentences. It is kept in a file,
 
 from __future__ import annotations
 
-import os
+import logging
 import zipfile
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import numpy as np
 
 from headscope.corpus.bundled import openings
 from headscope.errors import HeadscopeError
+from headscope.folders import find_cache_folder
 from headscope.model.model import Model
 from headscope.segmentation import pieces
 from headscope.segmentation.vectors import Done, head_means
@@ -56,11 +58,12 @@ class Background:
 def background(model: Model, done: Done | None = None) -> Background:
     """From its file, or measured and kept."""
     path = _path(model)
-    kept = _opened(path)
+    kept = None if path is None else _opened(path)
     if kept is not None:
         return kept
     made = measured(model, done)
-    _keep(made, path)
+    if path is not None:
+        _keep(made, path)
     return made
 
 
@@ -115,16 +118,21 @@ def _whitening(vectors: Floats, source: np.ndarray[tuple[int], np.dtype[np.int64
     return np.asarray((directions * (np.maximum(spectrum, 0) + SHRINKAGE * level) ** -0.5) @ directions.T)
 
 
-def _path(model: Model) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def _path(model: Model) -> Path | None:
+    """Return the file that keeps a model's background; None where there is no folder for it."""
+    folder = find_cache_folder()
+    if folder is None:
+        _warn("there is no home folder")
+        return None
     name = "-".join([model.weight_hash.replace(":", "-"), model.anatomy.stack, model.dtype])
-    return Path(home) / "headscope" / f"background-{VERSION}-{name}.npz"
+    return folder / f"background-{VERSION}-{name}.npz"
 
 
 def _opened(path: Path) -> Background | None:
     """None where there is no such file, or none that is whole."""
     try:
-        with np.load(path, allow_pickle=False) as held:
+        # Opened here: numpy leaves a damaged file open, and Windows replaces no file that is.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
             found = Background(held["maps"], held["mean"], Contrast(held["gain"], held["noise"]))
         return found if _whole(found) else None
     except (OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile):
@@ -145,5 +153,15 @@ def _keep(made: Background, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path, HeadscopeError) as waiting, waiting.open("wb") as file:
             np.savez(file, maps=made.maps, mean=made.mean, gain=made.contrast.gain, noise=made.contrast.noise)
-    except (OSError, HeadscopeError):
-        return
+    except (OSError, HeadscopeError) as error:
+        _warn(str(error))
+
+
+@cache
+def _warn(reason: str) -> None:
+    """Say once that nothing is kept."""
+    logging.getLogger("headscope").warning(
+        "headscope: what is measured of a model is not kept for the next run: %s. Set XDG_CACHE_HOME to a folder that "
+        "can be written",
+        reason,
+    )

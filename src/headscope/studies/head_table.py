@@ -39,7 +39,7 @@ def ordered(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
 
 def as_csv(table: pd.DataFrame) -> str:
     """The table for a spreadsheet; what else fits stands in one cell."""
-    text: str = table.assign(also=table["also"].map("; ".join)).to_csv(index=False)
+    text: str = table.assign(also=table["also"].map("; ".join)).to_csv(index=False, lineterminator="\n")
     return text
 
 

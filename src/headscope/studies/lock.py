@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import socket
 from contextlib import suppress
@@ -13,6 +14,8 @@ from typing import IO
 from headscope.errors import StudyError
 
 FILE = ".lock"
+BEHIND = 2**30
+"""a byte behind all that the file holds"""
 
 
 class Lock:
@@ -54,11 +57,19 @@ class Lock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):
-            self.path.unlink()
+        removed = self._remove()  # while it is locked: nobody else's is removed
         if self._file is not None:
             with suppress(OSError):  # a full disk shows itself on closing
                 self._file.close()
+        if not removed:  # Windows removes no file that is open, and so none that another process has opened since
+            self._remove()
+
+    def _remove(self) -> bool:
+        try:
+            self.path.unlink()
+        except OSError:
+            return False
+        return True
 
 
 def _holder(file: IO[str]) -> str:
@@ -77,12 +88,25 @@ def _same(file: IO[str], path: Path) -> bool:
 def _taken(file: IO[str]) -> bool:
     """Take the lock of an open file; False if another has it."""
     try:
-        import fcntl
+        fcntl = importlib.import_module("fcntl")
     except ImportError:  # Windows
-        return True
+        return _taken_on_windows(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as reason:
         # Some network file systems know no locks: there, two processes cannot be told apart, and none is refused.
         return reason.errno not in (errno.EAGAIN, errno.EACCES)
+    return True
+
+
+def _taken_on_windows(file: IO[str]) -> bool:
+    """Do the same with Windows' locks, which are for bytes of a file and keep others from reading these."""
+    msvcrt = importlib.import_module("msvcrt")
+    try:
+        file.seek(BEHIND)  # the byte need not be there
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    except OSError as reason:
+        return reason.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+    finally:
+        file.seek(0)
     return True

@@ -86,6 +86,8 @@ def _refusal(batches: list[Batch], attempt: Callable[[list[Batch]], None]) -> st
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    if torch.backends.mps.is_available():
+        torch.mps.empty_cache()
     return refused
 
 

@@ -16,6 +16,7 @@ import torch
 
 from headscope.corpus import sentences
 from headscope.corpus.windows import Batch, Window
+from headscope.devices import find_float64_device, to_float64
 from headscope.errors import ModelError
 from headscope.model.capture import plain
 from headscope.model.capture.plain import Question
@@ -55,7 +56,8 @@ def disagreement(tallier: Tallier, counting: Counting, model: Model, *, rounded:
     `rounded`: products are in TF32.
     """
     half = model.dtype in ("float16", "bfloat16")
-    both = _Both(tallier, VectorizedTallier(counting, model.device), plain.NARROW if half or rounded else plain.WIDE)
+    judge = VectorizedTallier(counting, find_float64_device(model.device))
+    both = _Both(tallier, judge, plain.NARROW if half or rounded else plain.WIDE)
     windows = _windows(model, counting.shape.length)
     try:
         # With padding, and without: kernels have a shorter way for the latter.
@@ -92,7 +94,7 @@ class _Both:
 
     def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         self.tallier.see(layer, output, attention)
-        self.judge.see(layer, output.double(), attention.double())
+        self.judge.see(layer, to_float64(output), to_float64(attention))
         raise _Enough
 
     def attend(self, layer: int, question: Question) -> torch.Tensor | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from headscope.corpus.windows import Batch
+from headscope.devices import CPU, supports_float64
 from headscope.errors import StudyError
 from headscope.tally.reference import ReferenceTallier
-from headscope.tally.tally import Counting, Tallier
+from headscope.tally.tally import Counting, Tallier, Tally
 from headscope.tally.vectorized import VectorizedTallier
 
 AUTO = "auto"
@@ -37,11 +39,35 @@ class Choice:
     """a batch is computed in one thread, whatever torch would do by itself"""
 
 
+class OnCpu:
+    """Has a tallier that works on the CPU see the layers of a model that runs elsewhere."""
+
+    def __init__(self, tallier: Tallier) -> None:
+        self.tallier = tallier
+
+    def begin(self, batch: Batch) -> None:
+        self.tallier.begin(batch)
+
+    def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+        self.tallier.see(layer, output.cpu(), attention.cpu())
+
+    def end(self) -> None:
+        self.tallier.end()
+
+    def total(self) -> Tally:
+        return self.tallier.total()
+
+
 def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = False) -> Choice:
     """The kernel of that name; `auto`: the fastest that can do this, and what kept a faster one from it.
 
     Whether a fast one counts right on this machine is another question: `studies.trial` asks it.
     """
+    if not supports_float64(device) and name != "triton":  # which is refused below, as elsewhere
+        chosen = choose(name, counting, CPU)
+        note = chosen.note or f"summed on the CPU: {device.type} has no double precision"
+        # One thread runs the model: a GPU gains nothing from more.
+        return replace(chosen, note=note, make=lambda: OnCpu(chosen.make()), threads=1, shares=False)
     if name == AUTO:
         fastest = FASTEST.get(device.type, "vectorized")
         reason = _reason_against(fastest, counting, device)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
+
+from headscope.folders import find_cache_folder
+
+KEEPS = bool(numba.config.CACHE_DIR) or os.access(Path(__file__).parent, os.W_OK) or find_cache_folder() is not None
+"""whether there is a folder to keep results in; without a home folder numba makes one that is named "~" """
 
 
 def compiled(*, fast: bool = False, finite: bool = True) -> Callable[[Callable[..., Any]], Any]:
@@ -19,7 +26,7 @@ def compiled(*, fast: bool = False, finite: bool = True) -> Callable[[Callable[.
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
-            return numba.njit(cache=True, **options)(function)
+            return numba.njit(cache=KEEPS, **options)(function)
         except RuntimeError:  # there is no folder to keep the result in: it is compiled again next time
             return numba.njit(**options)(function)
 
