@@ -24,6 +24,8 @@ ARGUMENTS = (
     "--no-first-run",
 )
 LOCAL = ("file:", "data:", "blob:")
+PATIENCE = 60_000
+"""milliseconds for what a page is to do or to show: so long that a busy machine does not matter"""
 
 
 @dataclass
@@ -36,6 +38,17 @@ class Opened:
     errors: list[str] = field(default_factory=list)
     """errors on the console (violations of the content security policy among them) and uncaught ones"""
     dialogs: list[str] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Wait until the page has drawn itself; what it did before that has been told by then."""
+        self.page.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+        )
+
+    def is_quiet(self) -> bool:
+        """Tell whether nothing was fetched, nothing went wrong, nothing popped up."""
+        self.settle()
+        return self.requests == self.errors == self.dialogs == []
 
 
 PageOpener = Callable[..., Opened]
@@ -56,10 +69,11 @@ def chromium() -> Iterator[Browser]:
         if os.environ.get("HEADSCOPE_REQUIRE_BROWSER") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS), timeout=2 * PATIENCE)
         yield browser
         browser.close()
 
@@ -85,7 +99,7 @@ def page_opener(chromium: Browser, tmp_path: Path) -> Iterator[PageOpener]:
 
         context.route("**/*", refuse)
         page = opened.page
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda message: opened.errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: opened.errors.append(str(error)))
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 
 # Where there is no GPU, its kernels run in Triton's interpreter, which Triton wants to know before it is imported.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Tests run side by side, each in one thread; and how many batches are told of at once depends on it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A script's shell has what it starts with `&` ignore Ctrl-C, and every process below inherits that. Tests of what
+# Ctrl-C does, here and in the processes they start, need it to arrive.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import headscope
 from headscope.model import loading
@@ -35,9 +41,14 @@ __all__ = [
 ]
 
 
+# How long an example takes, or making one up, depends on what else the machine does.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
+
 @pytest.fixture(scope="session")
 def minilm() -> Model:
-    """The bundled model, loaded once: that takes seconds."""
+    """The default model, loaded once: that takes seconds."""
     return headscope.load()
 
 

@@ -218,7 +218,7 @@ class TestObserving:
         alone = [seen(*pair) for pair in zip(networks, inputs, strict=True)]
         together = [tiny.Seen(), tiny.Seen()]
         # Both threads wait for each other at every layer, so that neither run is over before the other has begun.
-        barrier = threading.Barrier(2, timeout=20)
+        barrier = threading.Barrier(2, timeout=300)
 
         def work(k: int) -> None:
             def report(sighting: Sighting) -> None:

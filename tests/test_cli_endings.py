@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +51,6 @@ def at_batch(monkeypatch: pytest.MonkeyPatch, number: int, what: Any) -> None:
     monkeypatch.setattr(Crew, "observe", observed)
 
 
-def send(number: int) -> None:
-    os.kill(os.getpid(), number)
-    time.sleep(0.01)
-
-
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [(signal.SIGINT, 130, "marked incomplete. Give the same command to go on."), (signal.SIGTERM, 143, "terminated.")],
@@ -74,7 +68,7 @@ def test_a_signal_keeps_what_was_studied_and_the_command_goes_on(
 ):
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patched:
-        at_batch(patched, 9, lambda: send(number))
+        at_batch(patched, 9, lambda: signal.raise_signal(number))
         ran = headscope_command(*command)
     assert ran.code == code, ran.err
     assert said in ran.err
@@ -93,8 +87,8 @@ def test_a_second_ctrl_c_stops_the_drawing(
     headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], whole: Any, tmp_path: Path
 ):
     with monkeypatch.context() as patched:
-        at_batch(patched, 9, lambda: send(signal.SIGINT))
-        patched.setattr(output, "draw_all", lambda study: send(signal.SIGINT))
+        at_batch(patched, 9, lambda: signal.raise_signal(signal.SIGINT))
+        patched.setattr(output, "draw_all", lambda study: signal.raise_signal(signal.SIGINT))
         ran = headscope_command(*command)
     assert ran.code == 130
     assert "interrupted. What was studied is kept in out. Give the same command to go on." in ran.err
@@ -107,7 +101,7 @@ def test_a_signal_while_a_finished_study_is_drawn(
     headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], whole: Any, tmp_path: Path
 ):
     with monkeypatch.context() as patched:
-        patched.setattr(output, "draw_all", lambda study: send(signal.SIGTERM))
+        patched.setattr(output, "draw_all", lambda study: signal.raise_signal(signal.SIGTERM))
         ran = headscope_command(*command)
     assert ran.code == 143
     with monkeypatch.context() as patched:  # nothing is computed again
@@ -118,11 +112,25 @@ def test_a_signal_while_a_finished_study_is_drawn(
 
 def test_a_signal_before_any_text(headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str]):
     with monkeypatch.context() as patched:
-        at_batch(patched, 0, lambda: send(signal.SIGINT))
+        at_batch(patched, 0, lambda: signal.raise_signal(signal.SIGINT))
         ran = headscope_command(*command)
     assert ran.code == 130
     assert "Traceback" not in ran.err
     assert headscope_command(*command).code == 0
+
+
+def test_in_the_background_of_a_script_ctrl_c_is_ignored(
+    headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], whole: Any, tmp_path: Path
+):
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a script's shell leaves it for what it starts with `&`
+    try:
+        at_batch(monkeypatch, 9, lambda: signal.raise_signal(signal.SIGINT))
+        ran = headscope_command(*command)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert ran.code == 0, ran.err
+    assert_equal(whole, open_study(tmp_path / "out"))
 
 
 def test_a_full_disk_at_the_end_loses_nothing(
@@ -151,7 +159,7 @@ def test_another_command_is_refused_and_overwrite_begins_anew(
     headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], whole: Any, tmp_path: Path
 ):
     with monkeypatch.context() as patched:
-        at_batch(patched, 9, lambda: send(signal.SIGTERM))
+        at_batch(patched, 9, lambda: signal.raise_signal(signal.SIGTERM))
         headscope_command(*command)
     ran = headscope_command(*command, "--theta", "0.5")
     assert ran.code == 1

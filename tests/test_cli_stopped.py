@@ -14,6 +14,7 @@ import pytest
 
 import headscope
 from tests.commanding import TEXT
+from tests.cutting import saved_model
 
 
 @pytest.mark.usefixtures("one_figure", "loaded_once")
@@ -82,14 +83,26 @@ def test_control_c_leaves_what_was_finished(headscope_command, monkeypatch: pyte
     assert headscope.open_study(tmp_path / "out").texts == 3
 
 
-UNDRAWN = "from headscope import cli, output; output.write_figures = lambda *given: []; cli.main()"
-"""the whole command, but for its pictures, which take most of its time"""
+UNDRAWN = """
+from headscope import cli, output
+from headscope.studies.crew import Crew
+output.write_figures = lambda *given: []
+observe = Crew.observe
+def observed(*given):
+    observe(*given)
+    print("studied", flush=True)
+Crew.observe = observed
+cli.main()
+"""
+"""the whole command, but for its pictures, which take most of its time; it says when a text was studied"""
 
 
 def test_a_real_interrupt_signal(tmp_path: Path):
     """A running command is stopped by SIGINT while it waits for more texts on its standard input."""
     command = [
         sys.executable,
+        "-X",
+        "faulthandler",
         "-c",
         UNDRAWN,
         "study",
@@ -99,19 +112,27 @@ def test_a_real_interrupt_signal(tmp_path: Path):
         "--batch-size",
         "1",
         "--length",
-        "32",
+        "24",
+        "--model",
+        str(saved_model(tmp_path / "model")),
     ]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdin is not None
+    assert running.stdout is not None
     line = json.dumps({"text": TEXT * 8}).encode() + b"\n"
-    # A pipe holds 64 KiB: once far more than that is written, texts have been read and studied one by one.
-    running.stdin.write(line * (160_000 // len(line)))
-    running.stdin.flush()
-    running.send_signal(signal.SIGINT)
     # The pipe stays open meanwhile: an end of the input would be a finished study.
     out, err = b"", b""
     try:
-        running.wait(timeout=120)
+        # A pipe holds 64 KiB: once far more than that is written, many texts have been read.
+        running.stdin.write(line * (160_000 // len(line)))
+        running.stdin.flush()
+        for _ in range(3):
+            assert running.stdout.readline() == b"studied\n"
+        running.send_signal(signal.SIGINT)
+        try:
+            running.wait(timeout=300)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGABRT)  # with faulthandler it says where every thread is
         out, err = running.stdout.read(), running.stderr.read()  # type: ignore[union-attr]
     finally:
         running.kill()
@@ -120,5 +141,5 @@ def test_a_real_interrupt_signal(tmp_path: Path):
     assert b"Traceback" not in err
     assert b"marked incomplete" in err
     study = headscope.open_study(tmp_path / "out")
-    assert study.texts > 0
+    assert study.texts >= 2  # the third is counted after it was studied
     assert study.manifest["complete"] == 0

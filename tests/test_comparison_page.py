@@ -148,8 +148,7 @@ def test_the_card_of_a_notebook(made: headscope.Comparison) -> None:
 def test_opens_alone_and_shows_hostile_text_as_text(hostile: str, page_opener: PageOpener) -> None:
     opened = page_opener(hostile)
     page = opened.page
-    page.wait_for_timeout(200)
-    assert opened.requests == opened.errors == opened.dialogs == []
+    assert opened.is_quiet()
     assert ALL in (page.locator(".matrix thead").text_content() or "")
     assert page.locator("[onerror], img").count() == 0
     page.locator("td.verdict").first.hover()
@@ -277,14 +276,15 @@ def test_nothing_is_wider_than_the_page(html: str, hostile: str, page_opener: Pa
 
 @pytest.mark.browser
 def test_light_dark_and_paper(html: str, page_opener: PageOpener) -> None:
+    from playwright.sync_api import expect
+
     page = page_opener(html, color_scheme="dark").page
     colour = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(colour)
     page.locator("#theme").click()
     assert page.evaluate(colour) != dark
     page.emulate_media(media="print")
-    page.wait_for_timeout(100)
-    assert page.locator(".words").first.is_visible()
+    expect(page.locator(".words").first).to_be_visible()
     assert page.locator(".panel:visible").count() == 2 * len(MEASURES)
     assert page.locator("#theme").is_hidden()
 

@@ -37,6 +37,8 @@ from headscope.tally.vectorized import VectorizedTallier
 from tests import tiny
 from tests.comparing import assert_same_sums
 
+PATIENCE = 120.0
+"""seconds that something may take on a machine that has other things to do; only a defect takes longer"""
 LETTERS = "the cat, a owl. sat! on é  \n\t東 [CLS] 3.5 don't ##s İ\u0301 "
 TEXT = st.one_of(
     st.text(max_size=60),
@@ -280,10 +282,10 @@ def test_only_so_much_is_made_ahead():
     with Ahead(counted(), 4) as numbers:
         taking = iter(numbers)
         assert [next(taking) for _ in range(10)] == list(range(10))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while len(made) < 14 and time.monotonic() < deadline:
             time.sleep(0.01)
-        time.sleep(0.05)
+        time.sleep(0.05)  # in which a thread that knew no bound would make more
         assert len(made) == 14
         assert list(taking) == list(range(10, 100))
         assert list(numbers) == []
@@ -309,18 +311,16 @@ def test_a_thread_that_hangs_outside_is_not_waited_for(small: Model):
         for k in range(40):
             yield Document(f"text {k} of the cat", f"text {k}")
         hangs.set()
-        wake.wait(60)
+        wake.wait(2 * PATIENCE)  # who waits for this thread finds that it has ended
 
     texts = Texts(Corpus.of("slow", slow), small, Cut(), 1)
-    started = time.monotonic()
     with texts.loads(ahead=True) as events:
         for _ in range(31):
             next(events)
-        assert hangs.wait(20)
-    assert time.monotonic() - started < 20
-    assert len(threads()) == 1
+        assert hangs.wait(PATIENCE)
+    (hanging,) = threads()
     wake.set()
-    threads()[0].join(10)
+    hanging.join(PATIENCE)
     assert not threads()
 
 
@@ -369,13 +369,21 @@ def test_a_tokenizer_serves_two_threads(minilm: Model):
 
 
 def test_a_study_that_stops_speaks_only_of_what_it_counted(small: Model):
-    texts = [("" if k % 4 == 1 else f"text {k} has the cat" + ", a cat" * (k % 7)) for k in range(60)]
+    all_read = threading.Event()
+
+    class Listed(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            all_read.clear()
+            yield from super().__iter__()
+            all_read.set()
+
+    texts = Listed(("" if k % 4 == 1 else f"text {k} has the cat" + ", a cat" * (k % 7)) for k in range(60))
     told: list[headscope.Progress] = []
 
     def stop(done: headscope.Progress) -> None:
         told.append(done)
         if len(told) == 2:
-            time.sleep(0.1)  # time enough to read all
+            assert all_read.wait(PATIENCE)
             raise KeyboardInterrupt
 
     with pytest.raises(headscope.Stopped) as caught:
@@ -492,8 +500,7 @@ def test_a_signal_waits_until_all_is_done():
 
     @undisturbed()
     def work() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.05)
+        signal.raise_signal(signal.SIGINT)
         done.append("all of it")
 
     with pytest.raises(KeyboardInterrupt):
@@ -521,7 +528,7 @@ def test_elsewhere_signals_are_left_alone():
     usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with undisturbed():
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, usual)
 
@@ -532,8 +539,7 @@ def test_a_signal_while_a_batch_is_added_leaves_it_whole(small: Model, monkeypat
     def pressed(self: VectorizedTallier) -> None:
         ended.append(1)
         if len(ended) == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)
+            signal.raise_signal(signal.SIGINT)
         end(self)
 
     monkeypatch.setattr(VectorizedTallier, "end", pressed)
@@ -547,19 +553,19 @@ def test_a_signal_while_a_batch_is_added_leaves_it_whole(small: Model, monkeypat
 
 
 def test_a_signal_stops_a_study_that_waits_for_texts(small: Model):
-    wake = threading.Event()
+    wake, ended = threading.Event(), threading.Event()
 
     class Waiting(list[str]):
         def __iter__(self) -> Iterator[str]:
             yield from (f"text {k} has the cat." for k in range(40))
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-            wake.wait(60)
+            wake.wait(PATIENCE)
+            ended.set()
 
-    started = time.monotonic()
     with pytest.raises(headscope.Stopped) as caught:
         headscope.study(small, Waiting(["one"]), length=16, batch_size=1)
-    assert time.monotonic() - started < 30
     assert caught.value.interrupted
+    assert not ended.is_set()  # the study did not wait for its texts
     wake.set()
 
 

@@ -34,7 +34,7 @@ from tests.cutting import OPTIONS, assert_equal, files, saved_model, stopping, t
 
 ray = pytest.importorskip("ray")
 
-LIMIT = 240
+LIMIT = 600
 """seconds for one test, on a machine that has other things to do"""
 
 
@@ -72,6 +72,7 @@ def cluster() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # 15 unless told: beside other tests they would hardly ever run
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # else Ray ends workers when others take the memory
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
         made.add_node(num_cpus=2)
     ray.init(address=made.address, log_to_driver=False, logging_level="error")
@@ -122,14 +123,21 @@ def test_what_only_this_process_can_read_is_refused(model: Model):
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_an_address_that_does_not_answer_is_refused_soon(model: Model, monkeypatch: pytest.MonkeyPatch, scheme: str):
+    connect, patience = socket.create_connection, list[float]()
+
+    def connected(address: tuple[str, int], timeout: float) -> socket.socket:
+        patience.append(timeout)
+        return connect(address, timeout)
+
+    monkeypatch.setattr(socket, "create_connection", connected)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **options: pytest.fail("Ray was asked, which takes minutes"))
     with socket.socket() as held:  # bound, so that nobody else gets it, and not listening
         held.bind(("127.0.0.1", 0))
         address = f"{scheme}127.0.0.1:{held.getsockname()[1]}"
-        began = time.monotonic()
         with pytest.raises(StudyError, match=f"no Ray cluster at {address}: .*leave --address out"):
             on_ray(model, ["the cat sat."], workers=1, address=address)
-        assert time.monotonic() - began < ray_connection.PATIENCE + 5
+    assert patience == [ray_connection.PATIENCE]
 
 
 def test_what_ray_says_of_a_cluster_that_is_none_is_told_in_one_sentence(model: Model, monkeypatch: pytest.MonkeyPatch):
@@ -208,7 +216,7 @@ class Gate:
             if ray.is_initialized():
                 node = ray.get_runtime_context().get_node_id()
                 (folder / f"{os.getpid()}.{node}.reads").touch()
-                for _ in range(2400):
+                for _ in range(20 * LIMIT):
                     if (folder / "open").exists():
                         break
                     time.sleep(0.05)

@@ -16,6 +16,7 @@ import pandas as pd
 from headscope import Reading
 from headscope.page.words import visible
 from headscope.readings.reading import Head
+from tests.browser import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
@@ -155,7 +156,7 @@ class Explorer:
             f"""new Promise((done) => {{
                 const look = () => {{ if ({condition}) done(true); else setTimeout(look, 20); }};
                 look();
-                setTimeout(() => done(false), 20000);
+                setTimeout(() => done(false), {PATIENCE});
             }})"""
         )
         assert came, f"waited in vain for {condition}; errors of the page: {self.opened.errors}"
@@ -164,10 +165,10 @@ class Explorer:
         """Until what was changed is drawn: that happens in the next frame, of what is in sight."""
         self.look()
         self.place.evaluate(
-            """new Promise((done, failed) => {
+            f"""new Promise((done, failed) => {{
                 requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));
-                setTimeout(() => failed(new Error("nothing is drawn any more")), 10000);
-            })"""
+                setTimeout(() => failed(new Error("nothing is drawn any more")), {PATIENCE});
+            }})"""
         )
 
     def assert_quiet(self) -> None:

@@ -19,6 +19,7 @@ from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.studies.result import Study
 from tests import tiny
+from tests.explorer.explored import Explorer
 from tests.images.conftest import COUNT
 
 if TYPE_CHECKING:
@@ -168,8 +169,7 @@ def test_errors_on_the_command_line(headscope_command: Any, folder: Path, photos
 def test_the_report_of_images_speaks_of_images(study: Study, page_opener: PageOpener) -> None:
     opened = page_opener(output.make_report(study))
     page = opened.page
-    page.wait_for_timeout(300)
-    assert (opened.errors, opened.requests) == ([], [])
+    assert opened.is_quiet()
     assert page.locator(".lead").inner_text() == f"What 8 attention heads write, measured over {COUNT} images of " + (
         "images given in Python"
     )
@@ -192,6 +192,6 @@ def test_the_report_of_images_speaks_of_images(study: Study, page_opener: PageOp
 @pytest.mark.browser
 def test_the_explorer_of_an_image_opens(model: Model, page_opener: PageOpener) -> None:
     opened = page_opener(headscope.read(model, tiny.pictures(1)[0]).page())
-    opened.page.wait_for_timeout(800)
-    assert (opened.errors, opened.requests) == ([], [])
+    Explorer(opened, opened.page).wait()
+    assert opened.is_quiet()
     assert "r2c2" in opened.page.locator("main").inner_text()
