@@ -1,7 +1,7 @@
 # `make demo` and `make test` set up everything they need in .venv, with the versions of constraints.txt.
 PYTHON ?= python3
 TORCH ?= auto
-PYTEST ?= -m pytest -n 3 --dist loadfile
+PYTEST ?= -m pytest -n 3 --dist loadfile --max-worker-restart 0
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 
