@@ -36,7 +36,7 @@ from triton.runtime import driver, jit
 
 from headscope.corpus.windows import Batch, Window
 from headscope.model.capture.plain import Question
-from headscope.studies.settings import LARGEST_MAPS
+from headscope.settings import LARGEST_MAPS
 from headscope.tally.gpu import tiles
 from headscope.tally.gpu.pairs import LAST
 from headscope.tally.gpu.tallier import GpuTallier

@@ -2,7 +2,7 @@
 
     python benchmarks/cost.py [--texts 20000] [--shape 12x12x768 | --model FOLDER] [--device cuda] [--json FILE]
     python benchmarks/cost.py --reduce [--workers 1000] [--shape 12x12x768] [--json FILE]
-    python benchmarks/cost.py --docs benchmarks/results/cost-*.json
+    python benchmarks/cost.py --docs benchmarks/results/*.json
 
 The first studies texts from disk twice, without and with checkpoints, and compares the sums. The second makes the sums
 of that many workers, one after the other, has the driver's own code add them up, flat and as a tree, and checks the
@@ -27,7 +27,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 
     import headscope
     import job
-    from headscope.studies.checkpoint import FOLDER, LAST
+    from headscope.run.checkpoint import LAST
     from measuring.tables import machine
 
     with tempfile.TemporaryDirectory() as held:
@@ -40,13 +40,14 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         source = folder / "texts.jsonl"
         headscope.study(model, headscope.documents(source, limit=2048), length=options.length, sample=0.05)  # warm
         seconds, made = [], []
-        for kept in (None, folder / "kept", None, folder / "kept again"):
+        for checkpoints in (None, folder / "first", None, folder / "second"):
             started = time.perf_counter()
             made.append(
                 headscope.study(
-                    model, source, length=options.length, checkpoints=kept, every=options.every, sample=0.05
+                    model, source, length=options.length, sample=0.05,
+                    checkpoint_dir=checkpoints, checkpoint_interval=options.every,
                 )
-            )
+            )  # fmt: skip
             seconds.append(time.perf_counter() - started)
         same = all(
             np.array_equal(made[0].data[name].values, study.data[name].values)
@@ -61,7 +62,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             if made[0].data[name].dtype.kind == "f"
             for one, other in [(made[0].data[name].values, study.data[name].values)]
         )
-        size = (folder / "kept" / FOLDER / LAST).stat().st_size
+        size = (folder / "first" / LAST).stat().st_size
         timing = made[1].manifest["timing"]
         device = model.device.type
         return {
@@ -88,63 +89,51 @@ def reduced(options: argparse.Namespace) -> dict[str, Any]:
     """Sums of many workers, added up by the code of the driver."""
     import numpy as np
 
-    from headscope.engines.leases import Leases
-    from headscope.studies.done import Done
-    from headscope.studies.standing import Standing
+    from headscope.run.state import CorpusStats, RunState
     from headscope.tally.quantities import Shape
+    from headscope.tally.tally import Tally
     from measuring.memory import resident
     from measuring.tables import machine
 
     layers, heads, _ = map(int, options.shape.split("x"))
     shape = Shape(layers, heads, options.length)
     random = np.random.default_rng(SEED)
-    one = Standing.empty(shape, 1)
-    for array in one.tally.arrays.values():
+    sums = Tally.zeros(shape)
+    for array in sums.arrays.values():
         array[...] = random.integers(0, 2**40, array.shape)
-    one.tally.most_attended = {int(k): random.integers(0, 9, (20, layers)) for k in range(2000)}
-    one.account.read = 4096
-    size = sum(array.nbytes for array in one.tally.arrays.values()) + 2000 * 20 * layers * 8
+    sums.most_attended = {int(k): random.integers(0, 9, (20, layers)) for k in range(2000)}
+    size = sum(array.nbytes for array in sums.arrays.values()) + 2000 * 20 * layers * 8
 
-    def brought(worker: int) -> Standing:
-        """What worker number k brings: the same sums every time, portion k."""
-        made = Standing(one.tally, type(one.account)(read=4096, content=worker), Done(), 1)
-        made.done.close(0, worker, worker)
-        return made
+    def partial(worker: int) -> RunState:
+        """Return the partial sums of worker number k: the same sums every time, of chunk k."""
+        return RunState(sums, CorpusStats(documents=4096, content=worker), {worker})
 
-    flat = Standing.empty(shape, 1)
-    leases = Leases(1, flat.done)
-    lent = [leases.take(worker) for worker in range(options.workers)]
-    order = random.permutation(options.workers)
+    flat = RunState.empty(shape)
+    order = [int(worker) for worker in random.permutation(options.workers)]
     started = time.perf_counter()
     for worker in order:
-        made = brought(int(worker))
-        flat.add(made)
-        lease = lent[int(worker)]
-        assert lease is not None
-        assert lease.first == worker
-        leases.returned(lease)
+        flat.add(partial(worker))
     seconds = time.perf_counter() - started
-    right = all(np.array_equal(flat.tally[name], one.tally[name] * options.workers) for name in one.tally.arrays)
-    right &= flat.done.portions == {0: [[0, options.workers]]}
-    right &= flat.account.read == 4096 * options.workers
+    right = all(np.array_equal(flat.sums[name], sums[name] * options.workers) for name in sums.arrays)
+    right &= flat.completed == set(range(options.workers))
+    right &= flat.stats.documents == 4096 * options.workers
     right &= all(
-        np.array_equal(flat.tally.most_attended[k], counts * options.workers)
-        for k, counts in one.tally.most_attended.items()
+        np.array_equal(flat.sums.most_attended[k], counts * options.workers) for k, counts in sums.most_attended.items()
     )
-    root, driving = Standing.empty(shape, 1), 0.0
+    root, driving = RunState.empty(shape), 0.0
     for first in range(0, options.workers, GROUP):
-        part = Standing.empty(shape, 1)
+        part = RunState.empty(shape)
         for worker in order[first : first + GROUP]:
-            part.add(brought(int(worker)))
+            part.add(partial(worker))
         started = time.perf_counter()
         root.add(part)
         driving += time.perf_counter() - started
-    right &= all(np.array_equal(root.tally[name], flat.tally[name]) for name in one.tally.arrays)
-    right &= root.done.portions == flat.done.portions
-    right &= root.account.content == flat.account.content
+    right &= all(np.array_equal(root.sums[name], flat.sums[name]) for name in sums.arrays)
+    right &= root.completed == flat.completed
+    right &= root.stats.content == flat.stats.content
     twice = False
     try:
-        flat.add(brought(7))
+        flat.add(partial(order[0]))
     except ValueError:
         twice = True
     return {

@@ -1,4 +1,4 @@
-"""What a text costs the host beside a GPU: reading, cutting, batches, what is sent to the device, what is counted.
+"""What a text costs the host beside a GPU: reading, cutting, batches, what is sent to the device.
 
     python benchmarks/host.py [--texts 20000] [--length 128] [--batch 1024] [--rounds 5] [--json FILE]
 
@@ -56,14 +56,17 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def loads_of(model: Any, corpus: Any, options: argparse.Namespace) -> tuple[Any, list[Any]]:
-    from headscope.corpus.windows import Cut
-    from headscope.studies.events import Load
-    from headscope.studies.texts import Texts
+def read_batches(model: Any, corpus: Any, options: argparse.Namespace) -> list[Any]:
+    """Read, cut and batch all texts, in chunks as large as for a GPU."""
+    from headscope.run.pipeline import SectionReader
+    from headscope.run.plan import RunPlan
+    from headscope.settings import Settings
 
-    texts = Texts(corpus, model, Cut(length=options.length), options.batch)
-    with texts.loads(ahead=False) as events:
-        return texts, [event for event in events if isinstance(event, Load)]
+    settings = Settings(length=options.length)
+    plan = RunPlan.create(model, corpus, settings, batch_size=options.batch, device="cuda")
+    reader = SectionReader(corpus, model, settings.cut, options.batch, plan.section_texts)
+    sections = reader.read(corpus.plan_chunks(plan.chunk_size), {})
+    return [batch for section in sections for batch in section.batches]
 
 
 def making(model: Any, corpus: Any, options: argparse.Namespace, *, directly: bool) -> dict[str, float]:
@@ -74,7 +77,7 @@ def making(model: Any, corpus: Any, options: argparse.Namespace, *, directly: bo
     best: dict[str, float] = {}
     for _ in range(options.rounds):
         watched.__dict__.update(wall=0.0, cpu=0.0)
-        whole = seconds(lambda: loads_of(model, corpus, options))
+        whole = seconds(lambda: read_batches(model, corpus, options))
         own = whole - watched.wall
         if not best or own < best["own"]:
             best = {"own": own, "tokenizer": watched.cpu}
@@ -107,15 +110,12 @@ def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     reading = least(lambda: seconds(lambda: sum(1 for _ in corpus)), options.rounds)
     wrapped = making(model, corpus, options, directly=False)
     direct = making(model, corpus, options, directly=True)
-    texts, loads = loads_of(model, corpus, options)
-    counting = seconds(lambda: [texts.count(load) for load in loads])
     each = 1e6 / options.texts
-    sent = sending([load.batch for load in loads], options.rounds)
+    sent = sending(read_batches(model, corpus, options), options.rounds)
     rows = {
         "documents read": reading * each,
         "windows cut, and put into batches": (direct["own"] - reading) * each,
         "made ready for the GPU": None if sent is None else sent * each,
-        "counted as done": counting * each,
     }
     return {
         "kind": "host",

@@ -101,7 +101,7 @@ def done(options: argparse.Namespace) -> dict[str, Any]:
         import torch
 
         import headscope
-        import headscope.studies.run
+        import headscope.studies.study
     with clock.of("loading the model"):
         model = headscope.load(options.model, device=options.device, dtype=options.dtype)
     chosen: dict[str, Any] = {"kernel": options.kernel} if options.kernel else {}

@@ -23,7 +23,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 import headscope
-from headscope.model.capture.sighting import Route, Sighting
+from headscope.model.capture.observation import Route, Sighting
 from headscope.model.capture.watching import watching
 
 WAYS: dict[str, tuple[Route, ...]] = {"bare": (), "registry": ("registry",), "products": ("products",)}

@@ -21,7 +21,7 @@ import torch
 
 from headscope.corpus.windows import Batch, Window
 from headscope.model.capture.plain import Question
-from headscope.studies.settings import LARGEST_MAPS
+from headscope.settings import LARGEST_MAPS
 from headscope.tally.gpu import launches, tallier
 from headscope.tally.gpu.held import SHORT
 from headscope.tally.gpu.launches import Launch

@@ -23,7 +23,7 @@ with atheris.instrument_imports(include=["headscope", "h5netcdf"]):
     from headscope.errors import HeadscopeError, StudyError
     from headscope.pruning.ablation import open_ablation
     from headscope.readings.files import open_reading
-    from headscope.studies import checkpoint
+    from headscope.run.checkpoint import DIGEST_SIZE, SIGNATURE, DamagedError, parse_checkpoint
     from headscope.studies.result import open_study
     from headscope.tally.quantities import Shape
 
@@ -33,13 +33,12 @@ SHAPE = Shape(2, 4, 16)
 
 
 def open_checkpoint(path: Path) -> object:
-    """A checkpoint of these bytes, under the hash that fits them."""
+    """Open a checkpoint that has these bytes behind the hash that fits them."""
     payload = path.read_bytes()
-    digest = hashlib.blake2b(payload, digest_size=checkpoint.DIGEST).digest()
-    path.write_bytes(checkpoint.MARK + digest + payload)
+    digest = hashlib.blake2b(payload, digest_size=DIGEST_SIZE).digest()
     try:
-        return checkpoint.opened(path).standing(SHAPE).texts
-    except checkpoint.Damaged as reason:
+        return parse_checkpoint(SIGNATURE + digest + payload).load_state(SHAPE).texts
+    except DamagedError as reason:
         raise StudyError(str(reason)) from None
 
 

@@ -1,8 +1,9 @@
 # ruff: noqa: D103
 """`headscope …` with something changed underneath it: python soak/child.py HOOKS study …
 
-Hooks, with commas between them: `blank` draws one empty figure instead of all; `slow` reads slowly; `clock` makes the
-time of day jump back and forth; `memory` runs out of it in one batch; `tokenizer` breaks at one document.
+Hooks, with commas between them: `chunks` makes small chunks and hands the sums of each over at once; `blank` draws one
+empty figure instead of all; `slow` reads slowly; `clock` makes the time of day jump back and forth; `memory` runs out
+of it in one batch; `tokenizer` breaks at one document.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ SLOW = 0.05
 DAYS = 86400.0
 REFUSED = 8
 """the batch at which memory runs out"""
+CHUNK_DOCUMENTS, CHUNK_BYTES = 16, 4096
+"""of a small chunk; by default all texts of the soak would be one or two"""
+BROKEN = "Number 269."
+"""how the document ends at which the tokenizer breaks, the 20th of e.jsonl"""
 
 
 def clock() -> None:
@@ -33,17 +38,25 @@ def blank() -> None:
     output.draw_all = lambda source: {"11b": Figure(figsize=(1, 1))}
 
 
+def chunks() -> None:
+    from headscope.corpus.chunks import ChunkSize
+    from headscope.run import local_engine, plan
+
+    plan.choose_chunk_size = lambda *_: ChunkSize(CHUNK_DOCUMENTS, CHUNK_BYTES)
+    local_engine.FLUSH_SECONDS = 0.0
+
+
 def slow() -> None:
-    from headscope.corpus.shards import Shard
+    from headscope.corpus.documents import Corpus
 
-    real = Shard._documents
+    read_chunk = Corpus.read_chunk
 
-    def documents(self: Shard) -> Iterator[Any]:
-        for document in real(self):
+    def read_slowly(self: Corpus, chunk: Any) -> Iterator[Any]:
+        for document in read_chunk(self, chunk):
             time.sleep(SLOW)
             yield document
 
-    Shard._documents = documents
+    Corpus.read_chunk = read_slowly
 
 
 def memory() -> None:
@@ -69,19 +82,21 @@ def tokenizer() -> None:
 
     def windows_of(self: Model, documents: Any, cut: Any) -> Iterator[Any]:
         for document in documents:
-            if document.name.endswith("e.jsonl:20"):
+            if document.text.endswith(BROKEN):
                 raise CorpusError(f"{document.name}: the tokenizer fails on it")
             yield from real(self, [document], cut)
 
     Model.windows_of = windows_of
 
 
-HOOKS = {"clock": clock, "blank": blank, "slow": slow, "memory": memory, "tokenizer": tokenizer}
+HOOKS = {
+    "clock": clock, "chunks": chunks, "blank": blank, "slow": slow, "memory": memory, "tokenizer": tokenizer,
+}  # fmt: skip
 
 if __name__ == "__main__":
     asked = sys.argv.pop(1).split(",")
     for name in sorted(asked, key=lambda name: name != "clock"):  # before anything is imported that asks for the time
         HOOKS[name]()
-    from headscope.cli import main
+    from headscope.__main__ import main
 
     main()

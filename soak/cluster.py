@@ -14,7 +14,10 @@ from runs import LONGEST, Folder, Row, Running, check
 
 from headscope.studies.result import Study
 
-WORKER = b"ray::Remote"
+WORKER = b"ray::ChunkWorker.count"
+"""how the processes of our workers begin their titles while they count; before that, they load the model"""
+RESTARTED, LEFT = "was lost and restarted", "left the cluster"
+"""what a study says of workers that Ray started again, and of machines that are gone"""
 
 
 @contextmanager
@@ -36,7 +39,7 @@ def _raylets(cluster: Any) -> set[int]:
 
 
 def workers(cluster: Any) -> list[int]:
-    """The processes of our workers on this cluster, and of no other."""
+    """The processes of our workers on this cluster that count, and of no other."""
     raylets, found = _raylets(cluster), []
     for place in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
@@ -72,9 +75,9 @@ def workers_killed(folder: Folder, whole: Study, every: float) -> Row:
 
         running = folder.start("--engine", "ray", "--workers", "2", "--address", cluster.address)
         _meanwhile(running, every, act)
-    noticed = running.said.count("a worker is gone")
     check(bool(killed), "no worker was killed: the study was too short")
-    note = f"every {every:.0f} s; the study noticed {noticed}, and had them replaced"
+    check(RESTARTED in running.said, f"nothing said of lost workers: {running.said[-300:]}")
+    note = f"every {every:.0f} s; restarted by Ray, {running.said.count(RESTARTED)} of them in the middle of a task"
     return folder.row("Ray: a worker killed again and again", len(killed), whole, note)
 
 
@@ -96,6 +99,6 @@ def nodes_replaced(folder: Folder, whole: Study, every: float) -> Row:
         running = folder.start("--engine", "ray", "--workers", "2", "--address", cluster.address)
         _meanwhile(running, every, act)
     check(removed > 0, "no node was removed: the study was too short")
-    gone = running.said.count("a worker is gone")
-    note = f"every {every:.0f} s; workers that went with them and were replaced: {gone}"
+    check(LEFT in running.said, f"nothing said of nodes that left: {running.said[-300:]}")
+    note = f"every {every:.0f} s; workers that went with them and were replaced: {running.said.count(LEFT)}"
     return folder.row("Ray: a node removed, another added", removed, whole, note)

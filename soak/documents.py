@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runs import Folder, Row, check, opened
+from runs import SLOWLY, Folder, Row, check, opened
 
 from headscope.studies.result import Study
 
-SLOWLY = ("blank", "slow")
+BROKEN = 15_001
+"""the line that is no JSON; those of the first 2,000 documents are looked at before anything is counted"""
 
 
 @contextmanager
@@ -36,7 +37,9 @@ def other_text(path: Path) -> bytes:
 
 def broken_line(path: Path) -> bytes:
     lines = path.read_bytes().splitlines(keepends=True)
-    return b"".join([*lines[:30], b"no JSON\n", *lines[31:]])
+    number = BROKEN - 1
+    # As long as the right one: where the chunks of the file begin depends on its bytes.
+    return b"".join([*lines[:number], b"no JSON".ljust(len(lines[number]) - 1) + b"\n", *lines[number + 1 :]])
 
 
 def vanished(folder: Folder, whole: Study, path: Path) -> Row:
@@ -62,7 +65,7 @@ def changed_while_read(folder: Folder, whole: Study, path: Path) -> Row:
             os.utime(path)
             time.sleep(0.3)
         running.ended(1)
-        check(f"{path.name}: changed while it was read" in running.said, running.said[-300:])
+        check(f"{path.name}: changed since this study began" in running.said, running.said[-300:])
     folder.finish()
     return folder.row("a file changes while it is read", 1, whole, "stopped, named; put back, finished")
 
@@ -79,20 +82,19 @@ def changed_between(folder: Folder, whole: Study, path: Path) -> Row:
         check(path.name in refused.said and "not the texts" in refused.said, refused.said[-300:])
     folder.finish()
     return folder.row(
-        "a text changes between two runs", 1, whole, "refused, with the name of its shard; put back, finished"
+        "a text changes between two runs", 1, whole, "refused, with the name of the file; put back, finished"
     )
 
 
 def broken(folder: Folder, skipping: Folder, whole: Study, path: Path) -> list[Row]:
     """A line that is no JSON, far behind: it is reached when much was studied."""
-    running = folder.start(hooks=SLOWLY)
-    check(running.studies(), f"no checkpoint: {running.said[-300:]}")
     with changed(path, broken_line(path)):
+        running = folder.start()
         running.ended(1)
-        check(f"{path.name}:31: not a JSON object" in running.said, running.said[-300:])
+        check(f"{path.name}:{BROKEN}: not a JSON object" in running.said, running.said[-300:])
         skipping.finish("--skip-broken")
     folder.finish()
-    rows = [folder.row("a broken line", 1, whole, "stopped, file and line named; mended, finished")]
+    rows = [folder.row("a broken line", 1, whole, "the other texts counted, file and line named; mended, finished")]
     made = opened(skipping.out)
     skipped = made.manifest["documents_skipped"]
     missing = whole.texts - made.texts
@@ -102,11 +104,12 @@ def broken(folder: Folder, skipping: Folder, whole: Study, path: Path) -> list[R
 
 
 def tokenizer(folder: Folder, whole: Study) -> Row:
-    running = folder.start(hooks=("blank", "tokenizer"))
+    running = folder.start(hooks=("chunks", "blank", "tokenizer"))
     running.ended(1)
     check("e.jsonl:20: the tokenizer fails on it" in running.said, running.said[-300:])
     folder.finish()
-    return folder.row("a document that breaks the tokenizer", 1, whole, "stopped, named; mended, finished")
+    note = "the other texts counted, it is named; mended, finished"
+    return folder.row("a document that breaks the tokenizer", 1, whole, note)
 
 
 def clock(folder: Folder, whole: Study) -> Row:
@@ -115,13 +118,13 @@ def clock(folder: Folder, whole: Study) -> Row:
     check(running.alive, f"ended before it was to be killed: {running.said[-300:]}")
     running.process.kill()
     running.ended()
-    folder.finish(hooks=("clock", "blank"))
+    folder.finish(hooks=("clock", "chunks", "blank"))
     note = "time.time() up to 400 days off at every call, in both runs; killed between them"
     return folder.row("the clock jumps", 1, whole, note)
 
 
 def memory(folder: Folder, whole: Study) -> Row:
-    folder.finish(hooks=("blank", "memory"))
+    folder.finish(hooks=("chunks", "blank", "memory"))
     note = opened(folder.out).manifest["batch_size_note"]
     check("halved" in note, f"the batch was not halved: {note!r}")
     return folder.row("out of memory in one batch", 1, whole, f"batch size {note}; reals to 1e-4", alike=True)

@@ -7,7 +7,7 @@ import random
 import signal
 import time
 
-from runs import Folder, Row, check
+from runs import SLOWLY, Folder, Row, check
 
 from headscope.studies.result import Study
 
@@ -17,20 +17,20 @@ TERMINATED, INTERRUPTED = 143, 130
 def terminated(folder: Folder, whole: Study, times: int) -> Row:
     chance, longest = random.Random(1), 0.0
     for _ in range(times):
-        running = folder.start(hooks=("blank", "slow"))
+        running = folder.start(hooks=SLOWLY)
         check(running.studies(), f"no checkpoint: {running.said[-300:]}")
         time.sleep(chance.uniform(0, 1))
         running.send(signal.SIGTERM)
         sent = time.monotonic()
         running.ended(TERMINATED)
         longest = max(longest, time.monotonic() - sent)
-        check("Give the same command to go on" in running.said, running.said[-300:])
+        check("Run the same command again to resume" in running.said, running.said[-300:])
     folder.finish()
     return folder.row("SIGTERM", times, whole, f"exit code 143 within {longest:.1f} s")
 
 
 def interrupted(folder: Folder, whole: Study) -> Row:
-    running = folder.start(hooks=("blank", "slow"))
+    running = folder.start(hooks=SLOWLY)
     check(running.studies(), f"no checkpoint: {running.said[-300:]}")
     running.send(signal.SIGINT)
     running.ended(INTERRUPTED)
@@ -40,7 +40,7 @@ def interrupted(folder: Folder, whole: Study) -> Row:
 
 
 def interrupted_twice(folder: Folder, whole: Study) -> Row:
-    running = folder.start(hooks=("slow",))
+    running = folder.start(hooks=("chunks", "slow"))
     check(running.studies(), f"no checkpoint: {running.said[-300:]}")
     running.send(signal.SIGINT)
     check(running.until(lambda: running.fresh("study.nc")), f"nothing was written: {running.said[-300:]}")

@@ -28,9 +28,10 @@ documents that are missing, or counted more than once; – where only memory was
 FOOT = """
 How faults are provoked: signals are sent to the process; the full disk is a small file system in memory; a slow reader,
 the jumping clock, the batch that finds no memory and the failing tokenizer are put underneath the command by
-`soak/child.py`. Except for kill −9 and for Ctrl-C given twice, it also draws one blank figure in place of all, because
-drawing takes longer than the rest. Out of memory changes batches, and with them the last digits of the model's numbers:
-there reals are compared to 1e-4.
+`soak/child.py`. It also makes chunks of 16 documents, because the texts here would be one or two chunks of the usual
+size; but memory and Ray are soaked with the usual ones. Except for kill −9 and for Ctrl-C given twice, it draws one
+blank figure in place of all, because drawing takes longer than the rest. Out of memory changes batches, and with them
+the last digits of the model's numbers: there reals are compared to 1e-4.
 """
 
 

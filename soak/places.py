@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runs import Folder, Row, Running, check
+from runs import SLOWLY, Folder, Row, Running, check
 
 from headscope.studies.result import Study
 
@@ -49,17 +50,17 @@ def full(folder: Folder, whole: Study) -> Iterator[Row]:
         if not mounted:
             yield Row(name, 0, 0, 0, note="not run: no small file system can be mounted here")
             return
-        running = folder.start(hooks=("blank", "slow"))
+        running = folder.start(hooks=SLOWLY)
         check(running.studies(), f"no checkpoint: {running.said[-300:]}")
         filler = fill(folder.out.parent)
         check(running.until(lambda: "no checkpoint could be written" in running.said), "nothing said of a full disk")
         filler.unlink()
         check(running.until(lambda: "can be written again" in running.said), "nothing said when there was room")
         running.ended(0)
-        yield folder.row(f"{name} for a while", 1, whole, "said, gone on, said when it could write again")
+        yield folder.row(f"{name} for a while", 1, whole, "said, continued, said when it could write again")
         shutil.rmtree(folder.out)
         folder.runs = 0
-        running = folder.start(hooks=("blank", "slow"))
+        running = folder.start(hooks=SLOWLY)
         check(running.studies(), f"no checkpoint: {running.said[-300:]}")
         filler = fill(folder.out.parent)
         check(running.ended() == 1, f"not exit code 1 on a full disk: {running.said[-300:]}")
@@ -69,20 +70,20 @@ def full(folder: Folder, whole: Study) -> Iterator[Row]:
 
 
 def removed(folder: Folder, whole: Study) -> Row:
-    running = folder.start(hooks=("blank", "slow"))
+    running = folder.start(hooks=SLOWLY)
     check(running.studies(), f"no checkpoint: {running.said[-300:]}")
     for _ in range(3):
         shutil.rmtree(folder.out, ignore_errors=True)
         if not folder.out.exists():
             break
     running.ended(0)
-    check("was removed, and is made again" in running.said, running.said[-300:])
-    return folder.row("output folder removed", 1, whole, "said, and made again")
+    check("was removed, and is created again" in running.said, running.said[-300:])
+    return folder.row("output folder removed", 1, whole, "said, and created again")
 
 
 def _cut(folder: Folder) -> Running:
     """A run that is killed when there are two checkpoints of it."""
-    running = folder.start(hooks=("blank", "slow"))
+    running = folder.start(hooks=SLOWLY)
     running.until(lambda: running.fresh("checkpoint/last") and running.fresh("checkpoint/previous"))
     time.sleep(0.2)
     running.process.kill()
@@ -118,16 +119,18 @@ def damaged(folder: Folder, whole: Study) -> list[Row]:
         flip(folder.out / "checkpoint" / name)
     running = folder.start()
     running.ended(1)
-    check("begin anew with --overwrite" in running.said, running.said[-300:])
+    check("start again with --overwrite" in running.said, running.said[-300:])
     folder.finish("--overwrite")
-    return [*rows, folder.row("both checkpoints damaged", 1, whole, "refused; begun anew with --overwrite")]
+    return [*rows, folder.row("both checkpoints damaged", 1, whole, "refused; started again with --overwrite")]
 
 
 def wanted_by_two(folder: Folder, whole: Study) -> Row:
-    first = folder.start(hooks=("blank", "slow"))
+    first = folder.start(hooks=SLOWLY)
     check(first.studies(), f"no checkpoint: {first.said[-300:]}")
+    first.send(signal.SIGSTOP)  # it is not to finish before the second one has started
     second = folder.start()
     second.ended(1)
+    first.send(signal.SIGCONT)
     check("is in use" in second.said, second.said[-300:])
     first.ended(0)
     return folder.row("a second process on the same folder", 1, whole, "refused; the first was not disturbed")

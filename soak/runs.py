@@ -21,7 +21,11 @@ LONGEST = 900.0
 """seconds that one run may take"""
 CHILD = Path(__file__).parent / "child.py"
 SAME = ("corpus_hash", "documents_read", "documents_skipped", "excerpts", "sample", "complete")
-STUDYING = ("--length", "32", "--sample", "0.3", "--checkpoint-every", "0.5", "--device", "cpu", "--json")
+STUDYING = ("--length", "32", "--sample", "0.3", "--checkpoint-interval", "0.5", "--device", "cpu", "--json")
+
+
+QUICKLY, SLOWLY = ("chunks", "blank"), ("chunks", "blank", "slow")
+"""hooks of child.py for a study of few texts, and for one that takes a while"""
 
 
 class Wrong(Exception):
@@ -142,7 +146,7 @@ class Folder:
         made = headscope.open_study(self.out)
         texts, read = made.texts - whole.texts, made.manifest["documents_read"] - whole.manifest["documents_read"]
         differs = differences(whole, made, alike=alike)
-        left = [path.name for path in self.out.iterdir() if path.name in ("checkpoint", ".lock")]
+        left = [path.name for path in self.out.iterdir() if path.name in ("checkpoint", ".headscope-lock")]
         if left:
             differs.append(f"{', '.join(left)} left behind")
         missing, more = max(0, -texts, -read), max(0, texts, read)

@@ -34,5 +34,5 @@ def saved(folder: Path) -> Path:
 
 
 def options(model: Path) -> list[str]:
-    asked = {"--length": "16", "--sample": "0.05", "--batch-size": "64", "--checkpoint-every": "2", "--device": "cpu"}
-    return ["--model", str(model), "--no-maps", "--json", *(part for pair in asked.items() for part in pair)]
+    asked = "--length 16 --sample 0.05 --batch-size 64 --checkpoint-interval 2 --device cpu --no-maps --json"
+    return ["--model", str(model), *asked.split()]

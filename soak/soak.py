@@ -32,7 +32,7 @@ import places
 import small_model
 from corpora import mixed
 from page import table, written
-from runs import STUDYING, Folder, Row, Wrong, opened
+from runs import QUICKLY, STUDYING, Folder, Row, Wrong, opened
 
 from headscope.studies.result import Study
 
@@ -58,20 +58,20 @@ class Soak:
         """An output folder for a study of the small corpus; its files may be changed, so it has its own."""
         copied = self.root / f"{name}-texts"
         shutil.copytree(self.root / "small", copied)
-        return Folder(self.root / name / "out", copied, self.names)
+        return Folder(self.root / name / "out", copied, self.names, hooks=QUICKLY)
 
     @cached_property
     def whole(self) -> Study:
-        made = Folder(self.root / "undisturbed" / "out", self.root / "small", self.names)
+        made = Folder(self.root / "undisturbed" / "out", self.root / "small", self.names, hooks=QUICKLY)
         made.finish()
         return opened(made.out)
 
     def kills(self) -> Iterator[Row]:
         texts = self.root / "large"
-        whole = Folder(self.root / "large-undisturbed" / "out", texts, self.names, hooks=())
+        whole = Folder(self.root / "large-undisturbed" / "out", texts, self.names, hooks=("chunks",))
         pace = kills.paced(whole)
         told(f"undisturbed: loading {pace.loading:.0f} s, studying {pace.studying:.0f} s, drawing {pace.drawing:.0f} s")
-        folder = Folder(self.root / "kills" / "out", texts, self.names, hooks=())
+        folder = Folder(self.root / "kills" / "out", texts, self.names, hooks=("chunks",))
         yield kills.killed(folder, opened(whole.out), pace, 6 if self.quick else 25)
 
     def ends(self) -> Iterator[Row]:
@@ -89,13 +89,19 @@ class Soak:
 
     def texts(self) -> Iterator[Row]:
         vanish, reading, between = (self.folder(name) for name in ("vanish", "reading", "between"))
-        line, skip = self.folder("line"), self.folder("skip")
-        skip.at = line.at
         yield documents.vanished(vanish, self.whole, vanish.at / "e.jsonl")
         yield documents.changed_while_read(reading, self.whole, reading.at / "e.jsonl")
         yield documents.changed_between(between, self.whole, between.at / "a.jsonl")
-        yield from documents.broken(line, skip, self.whole, line.at / "e.jsonl")
         yield documents.tokenizer(self.folder("tokenizer"), self.whole)
+        whole, path = self.many()
+        copied = self.root / "line-texts" / path.name
+        copied.parent.mkdir()
+        shutil.copy(path, copied)
+        line, skip = (
+            Folder(self.root / name / "out", copied.parent, [copied.name], small_model.options(self.model))
+            for name in ("line", "skip")
+        )
+        yield from documents.broken(line, skip, whole, copied)
 
     def machine(self) -> Iterator[Row]:
         yield documents.clock(self.folder("clock"), self.whole)
@@ -107,13 +113,17 @@ class Soak:
         yield from memory.bombs(self.root / "bombs", self.model, self.short[memory.FEW], size)
 
     def ray(self) -> Iterator[Row]:
-        _, (many, path) = sorted(self.short.items())
-        self.growth()
-        whole, every = opened(self.root / "growth" / f"of-{many}"), 8.0 if self.quick else 12.0
+        (whole, path), every = self.many(), 15.0 if self.quick else 20.0
         asked = [path.name], small_model.options(self.model)
         one, other = (Folder(self.root / name / "out", path.parent, *asked) for name in ("ray", "nodes"))
         yield cluster.workers_killed(one, whole, every)
         yield cluster.nodes_replaced(other, whole, 2 * every)
+
+    def many(self) -> tuple[Study, Path]:
+        """The undisturbed study of many short texts, and their file."""
+        count, path = max(self.short.items())
+        self.growth()
+        return opened(self.root / "growth" / f"of-{count}"), path
 
     def growth(self) -> Row:
         with self._once:  # two kinds of faults need it

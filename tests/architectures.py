@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Batch
-from headscope.model.layout import unmasked
+from headscope.model.anatomy import unmasked
 from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.model.patches import Patches

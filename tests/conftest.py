@@ -10,7 +10,7 @@ import signal
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Tests run side by side, each in one thread; and how many batches are told of at once depends on it.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
 # A script's shell has what it starts with `&` ignore Ctrl-C, and every process below inherits that. Tests of what
 # Ctrl-C does, here and in the processes they start, need it to arrive.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -26,7 +26,7 @@ from headscope.model import loading
 from headscope.model.model import Model
 from tests.browser import chromium, page_opener
 from tests.commanding import corpus, headscope_command, one_figure
-from tests.cutting import small_portions
+from tests.cutting import small_chunks
 from tests.opening import opened_once
 
 __all__ = [
@@ -37,12 +37,18 @@ __all__ = [
     "one_figure",
     "opened_once",
     "page_opener",
-    "small_portions",
+    "small_chunks",
 ]
 
 
 # How long an example takes, or making one up, depends on what else the machine does.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples in every run: `make soak` looks for new ones.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    derandomize="HEADSCOPE_SOAK" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("untimed")
 
 

@@ -1,23 +1,27 @@
-"""Studies that are cut and taken up again, and when they are the same as one that was not."""
+"""Studies that are interrupted and resumed, and when they are the same as one that was not."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headscope
-from headscope.corpus import shards
-from headscope.corpus.formats import Document
+from headscope.corpus.chunks import Chunk, ChunkSize
+from headscope.corpus.document import Document
 from headscope.errors import Stopped
 from headscope.model.model import Model
-from headscope.studies.checkpoint import packed
+from headscope.run import local_engine, plan
+from headscope.run.checkpoint import pack_checkpoint
+from headscope.run.state import ChunkProgress, RunState
 from headscope.studies.result import Study
-from headscope.studies.standing import Standing
 from headscope.tally.quantities import Shape
 from tests import tiny
 
@@ -32,10 +36,14 @@ WORDS = [
 ]
 
 
+SMALL = ChunkSize(documents=4, bytes=300)
+
+
 @pytest.fixture
-def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "PORTION", 7)
-    monkeypatch.setattr(shards, "SHARD_BYTES", 500)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a few documents, sections of eight, each handed over at once."""
+    monkeypatch.setattr(plan, "choose_chunk_size", lambda *more: SMALL)
+    monkeypatch.setattr(local_engine, "FLUSH_SECONDS", 0.0)
 
 
 def texts(count: int, seed: int = 0) -> list[str]:
@@ -53,7 +61,7 @@ def files(folder: Path, counts: list[int]) -> list[Path]:
 
 
 def assert_equal(one: Study, other: Study) -> None:
-    """Every integer the same, every real to 1e-12, and the manifests tell the same of the texts."""
+    """Assert that all integers are equal, all reals to 1e-12, and that the manifests say the same of the texts."""
     assert set(one.data.variables) == set(other.data.variables)
     for name, variable in one.data.variables.items():
         there = other.data[name].values
@@ -66,44 +74,94 @@ def assert_equal(one: Study, other: Study) -> None:
 
 
 def saved_model(folder: Path) -> Path:
-    """A tiny model as people have it on their disk."""
+    """Save a tiny model as people have it on their disk."""
     tiny.network("bert").save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
     return folder
 
 
 def checkpoint_of(shape: Shape) -> bytes:
-    """What a checkpoint holds behind its hash."""
-    standing = Standing.empty(shape, 3)
-    standing.tally.attend(7, np.ones((20, shape.layers), dtype=np.int64))
-    standing.account.note(Document("the cat sat.", "a"))
-    standing.account.excerpts[0, 0, 0] = {"name": "a", "text": "the cat sat."}
-    standing.done.close(0, 0, 5)
-    standing.done.count(0, 1, [3, 4])
-    standing.done.stamps[0] = "ab"
-    standing.seconds["opening"] = 1.5
-    return packed({"theta": 0.3, "texts": ["a"]}, standing)[-1]
+    """Return what a checkpoint holds behind its hash."""
+    state, document = RunState.empty(shape), Document("the cat sat.", "a")
+    state.sums.attend(7, np.ones((20, shape.layers), dtype=np.int64))
+    state.stats.add_document(document, 0)
+    state.stats.add_excerpt((0, 0), document)
+    state.batch_size = 3
+    state.chunks = [Chunk(0, 0, 1, 0, 300), Chunk(1, 0, 1, 300), *(Chunk(k, k - 1, k) for k in range(2, 6))]
+    state.source_sizes = [700, 1, 1, 1, -1]
+    state.completed = {0, 1, 5}
+    state.in_progress[2] = ChunkProgress(3, 2**100)
+    state.versions[0] = "ab"
+    state.kernels["compiled"] = ""
+    state.devices.add("cpu")
+    state.seconds["opening"] = 1.5
+    return pack_checkpoint({"theta": 0.3, "texts": ["a"]}, SMALL, state)[-1]
 
 
 def stopping(after: int) -> Callable[[Any], None]:
-    """Presses Ctrl-C when so many steps were told of."""
-    told = iter(range(after))
+    """Return a progress callback that presses Ctrl-C after so many reports."""
+    reports = iter(range(after))
 
     def stop(_: Any) -> None:
-        if next(told, None) is None:
+        if next(reports, None) is None:
             raise KeyboardInterrupt
 
     return stop
 
 
-def cut(model: Model, documents: Any, folder: Path, cuts: list[int], **options: Any) -> Study:
-    """A study that is ended after so many steps, again and again, and then runs to its end."""
+def run_interrupted(model: Model, documents: Any, folder: Path | str, cuts: list[int], **options: Any) -> Study:
+    """Run a study that is interrupted after so many reports, again and again, and then runs to its end."""
     for after in cuts:
         try:
-            return headscope.study(model, documents, checkpoints=folder, progress=stopping(after), **options)
+            return headscope.study(model, documents, checkpoint_dir=folder, progress=stopping(after), **options)
         except Stopped:
             continue
-    return headscope.study(model, documents, checkpoints=folder, **options)
+    return headscope.study(model, documents, checkpoint_dir=folder, **options)
 
 
-OPTIONS = {"length": 24, "sample": 0.5, "batch_size": 3}
+OPTIONS: dict[str, Any] = {"length": 24, "sample": 0.5, "batch_size": 3}
+
+
+def write_parquet(path: Path, groups: list[list[str]]) -> Path:
+    """Write a Parquet file with these texts in its row groups."""
+    schema = pa.schema([("text", pa.string())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for group in groups:
+            writer.write_table(pa.table({"text": group}, schema), row_group_size=max(1, len(group)))
+    return path
+
+
+def make_jsonl(folder: Path) -> Path:
+    return files(folder, [60])[0]
+
+
+def make_files(folder: Path) -> list[Path]:
+    return files(folder, [20, 0, 3, 30, 1])
+
+
+def make_parquet(folder: Path) -> Path:
+    chosen = texts(60)
+    return write_parquet(folder / "a.parquet", [chosen[k : k + 5] for k in range(0, 60, 5)])
+
+
+def make_gz(folder: Path) -> Path:
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in texts(60))
+    path = folder / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(rows.encode(), mtime=0))
+    return path
+
+
+def make_folder(folder: Path) -> Path:
+    for number, text in enumerate(texts(60)):
+        (folder / f"{number:02}.txt").write_text(text, "utf-8")
+    return folder
+
+
+CORPORA: dict[str, Callable[[Path], Path | list[Path]]] = {
+    "JSONL in many chunks": make_jsonl,
+    "several JSONL files": make_files,
+    "Parquet in many row groups": make_parquet,
+    "gz in many sections": make_gz,
+    "folder of small files": make_folder,
+}
+"""Corpora of about sixty texts, written to an empty folder. With `small_chunks` each has many chunks, or sections."""

@@ -387,7 +387,7 @@ def test_running_out_of_memory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(bench.objective, "per_text", full)
     with pytest.raises(StudyError, match="out of memory with 2 texts of 5 tokens at once"):
         bench.losses([])
-    assert measuring.ran_out(MemoryError())
+    assert measuring.is_out_of_memory(MemoryError())
 
 
 # Loading with the part that predicts words

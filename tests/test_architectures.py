@@ -13,8 +13,8 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 from headscope.errors import ModelError
-from headscope.model.capture import products, registry
-from headscope.model.capture.sighting import Sighting
+from headscope.model.capture import products, watching
+from headscope.model.capture.observation import Sighting
 from headscope.model.loading import load
 from headscope.model.model import Model
 from tests import architectures, tiny
@@ -167,7 +167,7 @@ def test_a_broken_capture_breaks_the_invariant(
     model, family = watched(name), FAMILIES[name]
     made = batch(model, family, "right")
     assert broken_by(model, made) <= TOLERANCE
-    route = registry if family.route == "registry" else products
+    route = watching if family.route == "registry" else products
     right = route.Sighting
     monkeypatch.setattr(route, "Sighting", lambda *given: wrong(right(*given)))
     assert broken_by(model, made) > TOLERANCE
@@ -178,7 +178,7 @@ def test_a_capture_that_is_wrong_from_the_start_is_taken_where_it_is_right(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that does something to its heads' outputs before the projection looks just so: what enters counts."""
-    route = registry if FAMILIES[name].route == "registry" else products
+    route = watching if FAMILIES[name].route == "registry" else products
     right = route.Sighting
     monkeypatch.setattr(route, "Sighting", lambda *given: permuted(right(*given)))
     anatomy = watched(name).anatomy

@@ -106,8 +106,9 @@ def test_bad_files(tmp_path: Path, what: str):
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz", "a.csv.gz", "a.parquet.gz"])
 def test_bad_gzip(tmp_path: Path, name: str):
     path = tmp_path / name
-    path.write_bytes(b"plain text")
-    assert error_of(lambda: documents(path)).startswith(f"{path}: a damaged .gz file")
+    for content in (b"plain text", b""):
+        path.write_bytes(content)
+        assert error_of(lambda: documents(path)).startswith(f"{path}: a damaged .gz file")
     kind = name.split(".")[1]
     raw = TABLES[kind](TEXTS) if kind in TABLES else b"text" * 100
     path.write_bytes(gzip.compress(raw)[:-6])

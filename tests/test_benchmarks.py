@@ -14,12 +14,15 @@ import pytest
 import torch
 
 import headscope
+from headscope.corpus.chunks import ChunkSize
 from headscope.corpus.windows import Cut
+from headscope.run import plan
 from headscope.studies.findings import Finding
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import chunks  # noqa: E402
 import gpu  # noqa: E402
 import host  # noqa: E402
 import job as paper_job  # noqa: E402
@@ -115,13 +118,12 @@ def test_transformer_lens_gives_what_headscope_sees(everything: bool):
     options = tiny(ragged=True)
     model = setup.model_of(options)
     job = ways.job_of(options, model)
-    ours, theirs = (ways.crew_of(job, "vectorized", 0.0) for _ in range(2))
-    for batch in job.batches:
-        ours.observe(model, batch)
-        ours.end()
+    ours, theirs = (ways.make_executor(job, "vectorized", 0.0) for _ in range(2))
+    ways.run_batches(ours, job.batches)
     lens.runner(model, job.batches, theirs.talliers[0], everything=everything)()
-    for name, array in ours.total().arrays.items():
-        np.testing.assert_allclose(theirs.total()[name], array, atol=1e-4, err_msg=name)
+    expected, seen = ours.flush(), theirs.flush()
+    for name, array in expected.arrays.items():
+        np.testing.assert_allclose(seen[name], array, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("ragged", [False, True])
@@ -192,6 +194,53 @@ def test_what_the_host_does_for_a_text_is_told(tmp_path: Path, capsys: pytest.Ca
         math.isfinite(value) for value in [*held.values(), *made["tokenizer"].values(), *made["making"].values()]
     )
     assert "in the interpreter, all" in capsys.readouterr().out
+
+
+def test_chunks_of_every_size_are_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(plan, "choose_chunk_size", lambda *more: ChunkSize(8, 1000))
+    chunks.main([*TINY[:-1], "64", "--rounds", "1", "--json", str(tmp_path / "made.json")])
+    rows = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))["rows"]
+    assert [row["documents"] for row in rows] == [2, 4, 8, 16, 32]
+    assert [row["chunks"] for row in rows] == sorted((row["chunks"] for row in rows), reverse=True)
+    assert rows[0]["chunks"] > rows[-1]["chunks"] >= 2
+    assert rows[-1]["ratio"] == 1
+    assert "seconds a chunk" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not chunks.IO.exists(), reason="only Linux tells what a process reads")
+def test_chunks_that_are_lost_are_the_only_ones_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chunks, "READERS", (2,))
+    monkeypatch.setattr(chunks, "LOST", 1)
+    monkeypatch.setattr(plan, "choose_chunk_size", lambda *more: ChunkSize(100, 2**18))
+    chunks.main(["--bytes", "--size", "0.004", "--shape", "2x2x32", "--json", str(tmp_path / "made.json")])
+    made = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))
+    whole, lost = made["rows"]
+    assert (whole["lost"], lost["lost"]) == (0, 1)
+    assert whole["documents"] == lost["documents"] == made["documents"]
+    assert made["file_bytes"] <= whole["bytes"] < 1.05 * made["file_bytes"]
+    assert 0 < lost["read_again"] < 1.1 * made["chunk_bytes"]
+    assert abs(lost["bytes"] - lost["read_again"] - whole["bytes"]) < made["chunk_bytes"]
+
+
+def test_requests_of_planning_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chunks, "FILES_PER_FOLDER", 10)
+    chunks.main(["--plan", "25", "--latency", "0", "--shape", "2x2x32", "--json", str(tmp_path / "made.json")])
+    lines, _ = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))["rows"]
+    assert (lines["listing_requests"], lines["metadata_requests"], lines["files_opened"]) == (4, 1, 1)
+    assert lines["chunks"] > 25
+
+
+def test_the_driver_of_a_simulated_cluster_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    ray_driver = pytest.importorskip("ray_driver", reason="Ray is not installed")
+    path = tmp_path / "driver.json"
+    ray_driver.main(["--workers", "16", "--minutes", "0.5", "--shape", "2x2", "--json", str(path)])
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert result["right"]
+    assert result["workers"] == 16
+    assert result["results"] < result["chunks"]
+    assert "driver busy" in capsys.readouterr().out
 
 
 def test_steps_on_a_gpu_are_taken_while_there_is_time(
@@ -266,7 +315,11 @@ def test_other_ways_to_start_kernels_are_timed_and_checked(
         ("segmentation.md", segment_tables.SECTIONS, {"segmentation"}),
         ("noise.md", noise_tables.SECTIONS, {"noise"}),
         ("pruning.md", prune_tables.SECTIONS, {"pruning", "pruned"}),
-        ("cluster.md", cost_tables.SECTIONS, {"cost", "reduce"}),
+        (
+            "cluster.md",
+            cost_tables.SECTIONS,
+            {"cost", "reduce", "ray-driver", "chunk-sizes", "chunk-bytes", "planning"},
+        ),
     ],
 )
 def test_the_tables_in_the_docs_are_written_from_the_results(page: str, sections: dict[str, Any], kinds: set[str]):

@@ -15,7 +15,7 @@ from transformers.modeling_utils import AttentionInterface
 
 import headscope
 from headscope.errors import ModelError
-from headscope.model.capture.sighting import Sighting
+from headscope.model.capture.observation import Sighting
 from headscope.model.capture.watching import watching
 from tests import tiny
 from tests.families import T5

@@ -20,7 +20,7 @@ from headscope.model.model import Model
 from headscope.studies.characters import CHARACTERS, MIN_BLOCKS, NAMES, PREFERENCES, Z, characters, counts
 from headscope.studies.head_table import ordered
 from headscope.studies.result import Study
-from headscope.studies.run import study as run
+from headscope.studies.study import study as run
 from tests.planted import ALL, EQUAL, NEAR, SAME, SHUFFLED, TEXTS, VARIED, Planted, at_odds, planted
 from tests.synthetic import random_study
 

@@ -1,4 +1,4 @@
-"""However `headscope study` ends, what it computed is kept, people are told, and the same command goes on."""
+"""However `headscope study` ends, what it counted is kept, the message says so, and the same command resumes it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ import pytest
 import headscope
 from headscope import output
 from headscope.errors import StudyError
-from headscope.studies.crew import Crew
-from headscope.studies.lock import Lock
+from headscope.run.checkpoint import Checkpoint
+from headscope.run.executor import BatchExecutor
+from headscope.run.lock import Lock
 from headscope.studies.result import open_study
 from tests.cutting import assert_equal, files, saved_model
 
-pytestmark = pytest.mark.usefixtures("one_figure", "small_portions")
+pytestmark = pytest.mark.usefixtures("one_figure", "small_chunks")
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +31,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def command(folder: Path, tmp_path: Path) -> list[str]:
-    (made,) = files(tmp_path / "in", [60])
-    more = ("--length", "24", "--batch-size", "3", "--checkpoint-every", "0", "--quiet", "--out", "out")
-    return ["study", str(made), "--model", str(folder), *more]
+    (path,) = files(tmp_path / "in", [60])
+    options = ("--length", "24", "--batch-size", "3", "--checkpoint-interval", "0", "--quiet", "--out", "out")
+    return ["study", str(path), "--model", str(folder), *options]
 
 
 @pytest.fixture
@@ -41,22 +43,25 @@ def whole(folder: Path, tmp_path: Path, command: list[str]) -> Any:
 
 def at_batch(monkeypatch: pytest.MonkeyPatch, number: int, what: Any) -> None:
     """Have something happen at a batch."""
-    observe, seen = Crew.observe, iter(range(10**6))
+    add, batches = BatchExecutor.add, iter(range(10**6))
 
-    def observed(self: Crew, *more: Any) -> None:
-        if next(seen) == number:
+    def add_batch(self: BatchExecutor, batch: Any) -> None:
+        if next(batches) == number:
             what()
-        observe(self, *more)
+        add(self, batch)
 
-    monkeypatch.setattr(Crew, "observe", observed)
+    monkeypatch.setattr(BatchExecutor, "add", add_batch)
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "said"),
-    [(signal.SIGINT, 130, "marked incomplete. Give the same command to go on."), (signal.SIGTERM, 143, "terminated.")],
+    ("number", "code", "message"),
+    [
+        (signal.SIGINT, 130, "marked incomplete. Run the same command again to resume."),
+        (signal.SIGTERM, 143, "terminated."),
+    ],
     ids=["Ctrl-C", "SIGTERM"],
 )
-def test_a_signal_keeps_what_was_studied_and_the_command_goes_on(
+def test_a_signal_keeps_what_was_counted_and_the_command_resumes(
     headscope_command,
     monkeypatch: pytest.MonkeyPatch,
     command: list[str],
@@ -64,20 +69,21 @@ def test_a_signal_keeps_what_was_studied_and_the_command_goes_on(
     tmp_path: Path,
     number,
     code,
-    said,
+    message,
 ):
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patched:
         at_batch(patched, 9, lambda: signal.raise_signal(number))
         ran = headscope_command(*command)
     assert ran.code == code, ran.err
-    assert said in ran.err
+    assert message in ran.err
     assert "Traceback" not in ran.err
     assert (tmp_path / "out" / "checkpoint" / "last").exists()
     assert signal.getsignal(signal.SIGTERM) is before
+    assert (tmp_path / "out" / "report.html").exists() == (number == signal.SIGINT)  # after SIGTERM nothing is drawn
     ran = headscope_command(*command)
     assert ran.code == 0, ran.err
-    assert "going on from" in ran.err
+    assert "resuming: " in ran.err
     assert_equal(whole, open_study(tmp_path / "out"))
     assert open_study(tmp_path / "out").manifest["runs"] == 2
     assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(("check", "."))) == []
@@ -91,7 +97,7 @@ def test_a_second_ctrl_c_stops_the_drawing(
         patched.setattr(output, "draw_all", lambda study: signal.raise_signal(signal.SIGINT))
         ran = headscope_command(*command)
     assert ran.code == 130
-    assert "interrupted. What was studied is kept in out. Give the same command to go on." in ran.err
+    assert "interrupted. What was counted is kept in out/checkpoint. Run the same command again to resume." in ran.err
     assert "Traceback" not in ran.err
     assert headscope_command(*command).code == 0
     assert_equal(whole, open_study(tmp_path / "out"))
@@ -110,13 +116,141 @@ def test_a_signal_while_a_finished_study_is_drawn(
     assert_equal(whole, open_study(tmp_path / "out"))
 
 
-def test_a_signal_before_any_text(headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str]):
+@pytest.mark.parametrize("out", ["out", "new/below/out"])
+def test_a_signal_before_any_text_leaves_nothing_behind(
+    headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], tmp_path: Path, out: str
+):
+    before = sorted(tmp_path.rglob("*"))
     with monkeypatch.context() as patched:
         at_batch(patched, 0, lambda: signal.raise_signal(signal.SIGINT))
-        ran = headscope_command(*command)
+        ran = headscope_command(*command[:-1], out)
     assert ran.code == 130
     assert "Traceback" not in ran.err
+    assert sorted(tmp_path.rglob("*")) == before
+    assert headscope_command(*command[:-1], out).code == 0
+
+
+class SignalInDestructor:
+    """Receives a signal where Python can only drop the exception."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+def raise_wrapped(number: int) -> None:
+    """Receive a signal in a library that makes another exception of it."""
+    try:
+        signal.raise_signal(number)
+    except BaseException as error:
+        raise ImportError("cannot import the kernel") from error
+
+
+@pytest.mark.parametrize("receive", [SignalInDestructor, raise_wrapped], ids=["dropped", "wrapped"])
+@pytest.mark.parametrize("place", ["headscope.run.plan.RunPlan.create", "headscope.run.local_engine.choose_backend"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_whose_exception_is_lost_ends_the_command(
+    headscope_command,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    tmp_path: Path,
+    receive: Any,
+    place: str,
+    number: signal.Signals,
+):
+    owner, _, name = place.rpartition(".")
+    function = resolve_name(place)
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        receive(number)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(resolve_name(owner), name, interrupted)
+    ran = headscope_command(*command)
+    assert ran.code == 128 + number, ran.err
+    assert ("terminated" if number == signal.SIGTERM else "interrupted") in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("engine", [["--engine", "local"], ["--engine", "ray", "--address", "wrong:1"]], ids=" ".join)
+def test_an_engine_that_does_not_start_leaves_nothing_behind(
+    headscope_command,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    whole: Any,
+    tmp_path: Path,
+    engine: list[str],
+):
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise StudyError("no cluster there")
+
+    before = sorted(tmp_path.rglob("*"))
+    with monkeypatch.context() as patched:
+        patched.setattr("headscope.studies.study._connect", fail)
+        patched.setattr("headscope.studies.study.LocalEngine", fail)
+        ran = headscope_command(*command, *engine)
+    assert ran.code == 1
+    assert ran.err == "headscope: no cluster there\n"
+    assert sorted(tmp_path.rglob("*")) == before
     assert headscope_command(*command).code == 0
+    assert_equal(whole, open_study(tmp_path / "out"))
+
+
+def test_a_share_without_texts_is_an_error(headscope_command, command: list[str], tmp_path: Path):
+    ran = headscope_command(*command, "--share", "900/1000")
+    assert ran.code == 1
+    assert "no text to study in share 900/1000: 0 documents read: choose fewer shares" in ran.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_shares_that_do_not_fit_are_not_merged(headscope_command, command: list[str], whole: Any, tmp_path: Path):
+    for share, out in (("1/3", "a"), ("2/3", "b"), ("3/3", "c"), ("1/2", "other")):
+        ran = headscope_command(*command[:-1], out, "--share", share)
+        assert ran.code == 0, ran.err
+        assert open_study(tmp_path / out).manifest["share"] == share
+    for studies, message in (
+        (("a", "b", "a"), "a: share 1/3 is in both"),
+        (("a", "other"), "other: these shares are not of the same corpus cut in the same way: number of shares"),
+    ):
+        ran = headscope_command("merge", *studies, "--out", "merged")
+        assert ran.code == 1
+        assert message in ran.err
+        assert not (tmp_path / "merged").exists()
+    ran = headscope_command("merge", "c", "a", "--out", "part")
+    assert ran.code == 0, ran.err
+    assert "shares of the corpus in it: 1/3,3/3; the others are missing" in ran.err
+    ran = headscope_command("merge", "part", "b", "--out", "merged")
+    assert ran.code == 0, ran.err
+    merged = open_study(tmp_path / "merged").manifest
+    assert merged["share"] == "all"
+    for name in ("corpus", "corpus_hash", "documents_read", "complete"):
+        assert merged[name] == whole.manifest[name], name
+
+
+def test_where_it_ran_is_not_part_of_what_is_resumed(
+    headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], whole: Any, tmp_path: Path
+):
+    """A checkpoint of a run here is offered to one on a cluster: the identities are the same."""
+    identities: list[Any] = []
+    check = Checkpoint._check_identity
+
+    def check_identity(self: Checkpoint, header: dict[str, Any]) -> None:
+        identities.append((header["identity"], self.identity))
+        check(self, header)
+
+    with monkeypatch.context() as patched:
+        at_batch(patched, 9, lambda: signal.raise_signal(signal.SIGTERM))
+        headscope_command(*command, "--checkpoint-interval", "7")
+    monkeypatch.setattr(Checkpoint, "_check_identity", check_identity)
+    ran = headscope_command(*command, "--device", "cpu")
+    assert ran.code == 0, ran.err
+    ((before, now),) = identities
+    assert before == now
+    assert not {"engine", "workers", "address", "device"} & now.keys()
+    assert_equal(whole, open_study(tmp_path / "out"))
 
 
 def test_in_the_background_of_a_script_ctrl_c_is_ignored(
@@ -148,14 +282,14 @@ def test_a_full_disk_at_the_end_loses_nothing(
         ran = headscope_command(*command)
     assert ran.code == 1
     assert "study.nc: cannot be written: No space left on device" in ran.err
-    assert "What was studied is kept in out/checkpoint" in ran.err
+    assert "What was counted is kept in out/checkpoint" in ran.err
     with monkeypatch.context() as patched:
         at_batch(patched, 0, lambda: pytest.fail("computed again"))
         assert headscope_command(*command).code == 0
     assert_equal(whole, open_study(tmp_path / "out"))
 
 
-def test_another_command_is_refused_and_overwrite_begins_anew(
+def test_another_command_is_refused_and_overwrite_starts_again(
     headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], whole: Any, tmp_path: Path
 ):
     with monkeypatch.context() as patched:
@@ -182,7 +316,7 @@ def test_a_second_process_is_refused(headscope_command, command: list[str], tmp_
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path):
-    code = f"import os, signal; from headscope.studies.lock import Lock; from pathlib import Path; \
+    code = f"import os, signal; from headscope.run.lock import Lock; from pathlib import Path; \
 lock = Lock(Path({str(tmp_path)!r})).__enter__(); print('held', flush=True); signal.pause()"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
@@ -195,7 +329,7 @@ lock = Lock(Path({str(tmp_path)!r})).__enter__(); print('held', flush=True); sig
         holder.communicate()
     with Lock(tmp_path):
         pass
-    assert not (tmp_path / ".lock").exists()
+    assert not (tmp_path / ".headscope-lock").exists()
 
 
 def test_killed_at_any_moment(command: list[str], whole: Any, tmp_path: Path):
@@ -203,20 +337,23 @@ def test_killed_at_any_moment(command: list[str], whole: Any, tmp_path: Path):
     # A child in which a batch kills its own process, as kill −9 does; the next run gets one batch further.
     code = """
 import os, sys
-from headscope.corpus import shards
-from headscope.studies.crew import Crew
-shards.PORTION, shards.SHARD_BYTES = 7, 500
 import headscope
+from headscope.corpus.chunks import ChunkSize
+from headscope.run import local_engine, plan
+from headscope.run.checkpoint import Checkpoint
+from headscope.run.executor import BatchExecutor
+plan.choose_chunk_size = lambda *more: ChunkSize(documents=4, bytes=300)
+local_engine.FLUSH_SECONDS = 0.0
 model = headscope.load(sys.argv[1], device="cpu")
 for stop in sys.argv[3:]:
     if os.fork() == 0:
-        observe, seen = Crew.observe, iter(range(10**6))
-        def observed(self, *more, stop=int(stop)):
-            if next(seen) == stop:
+        add, batches = BatchExecutor.add, iter(range(10**6))
+        def add_batch(self, batch, stop=int(stop)):
+            if next(batches) == stop:
                 os.kill(os.getpid(), 9)
-            observe(self, *more)
-        Crew.observe = observed
-        headscope.study(model, sys.argv[2], length=24, batch_size=3, checkpoints="out", every=0.0)
+            add(self, batch)
+        BatchExecutor.add = add_batch
+        headscope.study(model, sys.argv[2], length=24, batch_size=3, checkpoint_dir="out", checkpoint_interval=0.0)
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
@@ -227,7 +364,7 @@ for stop in sys.argv[3:]:
     )  # fmt: skip
     assert [int(line) for line in ran.stdout.split()] == [-9] * 4 + [0], ran.stderr
     again = headscope.study(
-        headscope.load(command[3], device="cpu"), command[1], length=24, batch_size=3, checkpoints=tmp_path / "out"
+        headscope.load(command[3], device="cpu"), command[1], length=24, batch_size=3, checkpoint_dir=tmp_path / "out"
     )
     assert_equal(whole, again)
     assert 3 <= again.manifest["runs"] <= 6  # a run that was killed before its first checkpoint left no trace

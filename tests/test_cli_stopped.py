@@ -1,4 +1,4 @@
-"""A study on the command line that is stopped in the middle: what was finished stays, and is marked incomplete."""
+"""A study on the command line that is stopped in the middle: what is counted is kept, and marked incomplete."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,106 +17,110 @@ import headscope
 from tests.commanding import TEXT
 from tests.cutting import saved_model
 
+pytestmark = pytest.mark.usefixtures("one_figure", "small_chunks")
+"""a section, the unit of counting, ends at eight texts; the tokenizer gets 16 at first"""
 
-@pytest.mark.usefixtures("one_figure", "loaded_once")
-def test_a_broken_line_leaves_what_came_before(
-    headscope_command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def command(folder: Path) -> list[str]:
+    """A study of standard input, which can be read only once, and so is not looked at beforehand."""
+    return ["study", "-", "--model", str(folder), "--length", "24", "--out", "out"]
+
+
+def lines(count: int) -> bytes:
+    return "".join(json.dumps({"text": f"{TEXT} {k}"}) + "\n" for k in range(count)).encode()
+
+
+def feed(monkeypatch: pytest.MonkeyPatch, stream: io.BytesIO) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(stream)))  # type: ignore[arg-type]
+
+
+def test_a_broken_line_keeps_the_sections_before_it(
+    headscope_command, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    # Standard input cannot be counted beforehand; nor are the lines beyond the first 2,000 of a file.
-    lines = corpus.read_bytes() + b'\n{"text": "broken\n' + json.dumps({"text": TEXT}).encode()
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(lines))))  # type: ignore[arg-type]
-    ran = headscope_command("study", "-", "--out", "out")
+    feed(monkeypatch, io.BytesIO(lines(20) + b'{"text": "broken\n' + lines(1)))
+    ran = headscope_command(*command)
     assert ran.code == 1
-    assert "standard input:5: not a JSON object" in ran.err
+    assert "standard input:21: not a JSON object" in ran.err
     assert "Traceback" not in ran.err
     study = headscope.open_study(tmp_path / "out")
-    assert (study.texts, study.manifest["complete"]) == (4, 0)
-    assert "4 texts finished" in ran.err
-    assert "standard input:5" in study.manifest["stopped_by"]
+    assert (study.texts, study.manifest["complete"]) == (16, 0)
+    assert "16 texts finished" in ran.err
+    assert "standard input:21" in study.manifest["stopped_by"]
     assert "incomplete" in (tmp_path / "out" / "findings.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("one_figure", "loaded_once")
-def test_an_unfinished_run_does_not_replace_a_finished_one(
-    headscope_command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_finished_study_of_standard_input_is_not_replaced(
+    headscope_command, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def feed(content: bytes) -> None:
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
-
-    feed(corpus.read_bytes())
-    assert headscope_command("study", "-", "--out", "out").code == 0
-    feed(corpus.read_bytes().splitlines()[0] + b"\n{broken")
-    ran = headscope_command("study", "-", "--out", "out")
+    feed(monkeypatch, io.BytesIO(lines(24)))
+    assert headscope_command(*command).code == 0
+    feed(monkeypatch, io.BytesIO(lines(20)))
+    ran = headscope_command(*command)
     assert ran.code == 1
-    assert "left as it is" in ran.err
-    assert headscope.open_study(tmp_path / "out").texts == 4
+    assert "it cannot be known whether it is of the same texts" in ran.err
+    assert headscope.open_study(tmp_path / "out").texts == 24
+    feed(monkeypatch, io.BytesIO(lines(20)))
+    assert headscope_command(*command, "--overwrite").code == 0
+    assert headscope.open_study(tmp_path / "out").texts == 20
 
 
-@pytest.mark.usefixtures("one_figure", "loaded_once")
-def test_control_c_leaves_what_was_finished(headscope_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_ctrl_c_keeps_the_sections_before_it(
+    headscope_command, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     class Interrupted(io.BytesIO):
-        """Three documents, then someone presses Ctrl-C."""
-
-        def peek(self, size: int = 0) -> bytes:
-            return self.getvalue()[:size]
+        """Some documents, then someone presses Ctrl-C."""
 
         def read(self, size: int | None = -1) -> bytes:
-            return self.found(super().read(size))
+            return self.check(super().read(size))
 
-        def read1(self, size: int | None = -1) -> bytes:
-            return self.found(super().read1(size))
-
-        def __next__(self) -> bytes:
-            return self.found(super().readline())
+        def readinto(self, buffer: Any) -> int:
+            count = super().readinto(buffer)
+            self.check(b"x" * count)
+            return count
 
         @staticmethod
-        def found(content: bytes) -> bytes:
+        def check(content: bytes) -> bytes:
             if not content:
                 raise KeyboardInterrupt
             return content
 
-    lines = "".join(json.dumps({"text": f"{TEXT} {k}"}) + "\n" for k in range(3))
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Interrupted(lines.encode())))
-    ran = headscope_command("study", "-", "--out", "out", "--batch-size", "1")
+    feed(monkeypatch, Interrupted(lines(20)))
+    ran = headscope_command(*command, "--batch-size", "1")
     assert ran.code == 130
     assert "interrupted" in ran.err
-    assert "3 texts finished" in ran.err
-    assert headscope.open_study(tmp_path / "out").texts == 3
+    assert "16 texts finished" in ran.err
+    assert headscope.open_study(tmp_path / "out").texts == 16
 
 
 UNDRAWN = """
-from headscope import cli, output
-from headscope.studies.crew import Crew
+from headscope import output
+from headscope.corpus.chunks import ChunkSize
+from headscope.run import local_engine, plan
+from headscope.run.executor import BatchExecutor
+plan.choose_chunk_size = lambda *more: ChunkSize(documents=4, bytes=300)
+local_engine.FLUSH_SECONDS = 0.0
 output.write_figures = lambda *given: []
-observe = Crew.observe
-def observed(*given):
-    observe(*given)
-    print("studied", flush=True)
-Crew.observe = observed
-cli.main()
+add = BatchExecutor.add
+def add_batch(*given):
+    add(*given)
+    print("counted", flush=True)
+BatchExecutor.add = add_batch
+from headscope.__main__ import main
+main()
 """
-"""the whole command, but for its pictures, which take most of its time; it says when a text was studied"""
+"""the whole command, but for its figures, which take most of its time; it says when a batch was counted"""
 
 
-def test_a_real_interrupt_signal(tmp_path: Path):
+def test_a_real_interrupt_signal(folder: Path, tmp_path: Path):
     """A running command is stopped by SIGINT while it waits for more texts on its standard input."""
-    command = [
-        sys.executable,
-        "-X",
-        "faulthandler",
-        "-c",
-        UNDRAWN,
-        "study",
-        "-",
-        "--out",
-        str(tmp_path / "out"),
-        "--batch-size",
-        "1",
-        "--length",
-        "24",
-        "--model",
-        str(saved_model(tmp_path / "model")),
-    ]
+    options = ["--out", str(tmp_path / "out"), "--batch-size", "1", "--length", "24", "--model", str(folder)]
+    command = [sys.executable, "-X", "faulthandler", "-c", UNDRAWN, "study", "-", *options]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdin is not None
     assert running.stdout is not None
@@ -126,8 +131,8 @@ def test_a_real_interrupt_signal(tmp_path: Path):
         # A pipe holds 64 KiB: once far more than that is written, many texts have been read.
         running.stdin.write(line * (160_000 // len(line)))
         running.stdin.flush()
-        for _ in range(3):
-            assert running.stdout.readline() == b"studied\n"
+        for _ in range(9):  # the first eight are a section
+            assert running.stdout.readline() == b"counted\n"
         running.send_signal(signal.SIGINT)
         try:
             running.wait(timeout=300)
@@ -141,5 +146,5 @@ def test_a_real_interrupt_signal(tmp_path: Path):
     assert b"Traceback" not in err
     assert b"marked incomplete" in err
     study = headscope.open_study(tmp_path / "out")
-    assert study.texts >= 2  # the third is counted after it was studied
+    assert study.texts >= 8
     assert study.manifest["complete"] == 0

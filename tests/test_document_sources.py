@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 import headscope
+from headscope.corpus.chunks import ChunkSize
 from headscope.corpus.documents import Document, as_corpus, documents
 from headscope.errors import CorpusError
 from tests.writing import TABLES, TEXTS, as_jsonl, error_of, names_of, put, texts_of
@@ -54,9 +57,10 @@ def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path):
 
 def test_sources_in_the_order_given(tmp_path: Path):
     two, one = put(tmp_path / "2.txt", "two"), put(tmp_path / "1.jsonl", as_jsonl(["one"]))
-    corpus = documents([two, str(one), "example:gerstenslager", two])
-    assert texts_of(corpus) == ["two", "one", headscope.examples()["gerstenslager"], "two"]
-    assert corpus.name == f"{two} {one} example:gerstenslager {two}"
+    corpus = documents([two, str(one), "example:gerstenslager"])
+    assert texts_of(corpus) == ["two", "one", headscope.examples()["gerstenslager"]]
+    assert corpus.name == f"{two} {one} example:gerstenslager"
+    assert corpus.notes == ()
 
 
 def test_file_names_that_are_no_unicode(tmp_path: Path):
@@ -102,25 +106,37 @@ def test_limit_below_one(limit: int):
         documents(limit=limit)
 
 
-def test_count(tmp_path: Path):
+def test_a_limit_beyond_what_can_be_counted(tmp_path: Path):
+    path = put(tmp_path / "a.jsonl", as_jsonl(TEXTS))
+    assert texts_of(documents(path, limit=10**30)) == TEXTS
+    corpus = documents(limit=10**30)
+    assert corpus.measure(64) == (64, 0.0)
+    assert len(list(corpus.read_chunk(*corpus.plan_chunks(ChunkSize(8, 1000))))) == 64
+
+
+def test_measure(tmp_path: Path):
     jsonl, text = put(tmp_path / "a.jsonl", as_jsonl(TEXTS)), put(tmp_path / "b.txt", "b")
-    assert documents(jsonl).count(5) == 5
-    assert documents(jsonl).count(4) is None
-    assert documents(jsonl, limit=3).count(4) == 3
-    assert documents([text, text, "example:gerstenslager"]).count(3) == 3
-    assert documents([text, text], limit=1).count(1) == 1
-    assert documents([text, text]).count(1) is None
-    assert documents([text, jsonl]).count(10) == 6
+    lengths = [len(text_given.encode()) for text_given in TEXTS]
+    assert documents(jsonl).measure(5) == (5, sum(lengths) / 5)
+    assert documents(jsonl).measure(4) == (None, sum(lengths) / 5)
+    assert documents(jsonl).measure(1) == (None, sum(lengths[:2]) / 2)
+    assert documents(jsonl, limit=3).measure(4) == (3, sum(lengths[:3]) / 3)
+    assert documents([text, jsonl]).measure(10) == (6, (1 + sum(lengths)) / 6)
+    assert documents(put(tmp_path / "c.jsonl", "")).measure(5) == (0, 0.0)
+    # Where the number is known, nothing is looked at.
+    assert documents([text, "example:gerstenslager"]).measure(2) == (2, 0.0)
+    assert documents([text, "example:gerstenslager"], limit=1).measure(1) == (1, 0.0)
+    assert documents([text, "example:gerstenslager"]).measure(1) == (None, 0.0)
     assert documents(text, format="lines").size is None
-    assert documents().count(64) == 64
-    assert documents().count(63) is None
+    assert documents().measure(64) == (64, 0.0)
+    assert documents().measure(63) == (None, 0.0)
 
 
 def test_known_sizes_are_not_read(tmp_path: Path):
-    path = put(tmp_path / "a.txt", "a")
-    corpus = documents([path, path])
-    path.unlink()
-    assert corpus.count(5) == 2
+    first, second = put(tmp_path / "a.txt", "a"), put(tmp_path / "b.txt", "b")
+    corpus = documents([first, second])
+    first.unlink()
+    assert corpus.measure(5) == (2, 0.0)
 
 
 def test_pipes_are_not_counted(tmp_path: Path):
@@ -128,7 +144,163 @@ def test_pipes_are_not_counted(tmp_path: Path):
     os.mkfifo(pipe)
     corpus = documents(pipe, format="jsonl")
     assert not corpus.rereadable
-    assert corpus.count(10) is None
+    assert not corpus.anywhere
+    assert corpus.measure(10) == (None, 0.0)
+    (source,) = corpus.sources
+    assert (source.path, source.stamp, source.is_splittable) == ("", None, False)
+
+
+# Files that are given more than once
+
+
+def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("a", "b", "c"):
+        put(tmp_path / "in" / f"{name}.txt", name)
+    monkeypatch.chdir(tmp_path)
+    corpus = documents(["in/b.txt", "in", tmp_path / "in" / "a.txt", "./in/../in/*.txt"])
+    assert texts_of(corpus) == ["b", "a", "c"]
+    assert corpus.notes == ("3 files are given more than once (the first: in/b.txt): each is read once",)
+    assert corpus.size == 3
+    corpus = documents(["in/b.txt", "in/b.txt", "in/b.txt"])
+    assert texts_of(corpus) == ["b"]
+    assert corpus.notes == ("in/b.txt is given more than once: it is read once",)
+    assert documents("in").notes == ()
+
+
+def test_streams_that_are_given_twice_are_read_once(monkeypatch: pytest.MonkeyPatch):
+    give_stdin(monkeypatch, b"one")
+    corpus = documents(["-", "example:gerstenslager", "-", "example:gerstenslager"])
+    assert [document.name for document in corpus] == ["standard input", "example:gerstenslager"]
+    assert len(corpus.notes) == 1
+
+
+def test_links_to_files_are_read_once(tmp_path: Path):
+    put(tmp_path / "texts" / "b.txt", "b")
+    (tmp_path / "texts" / "a.txt").symlink_to("b.txt")
+    (tmp_path / "texts" / "broken.txt").symlink_to("nowhere.txt")
+    (tmp_path / "texts" / "itself.txt").symlink_to("itself.txt")
+    put(tmp_path / "other" / "c.txt", "c")
+    (tmp_path / "texts" / "d.txt").symlink_to(tmp_path / "other" / "c.txt")
+    for source in (tmp_path / "texts", f"{tmp_path}/texts/*.txt", f"{tmp_path}/**/[abd].txt"):
+        corpus = documents(source)
+        assert [Path(name).name for name in names_of(corpus)] == ["a.txt", "d.txt"]
+        assert corpus.notes == (f"{tmp_path}/texts/a.txt is given more than once: it is read once",)
+
+
+def test_hard_links_and_file_urls_are_read_once(tmp_path: Path):
+    put(tmp_path / "texts" / "a.txt", "a")
+    os.link(tmp_path / "texts" / "a.txt", tmp_path / "texts" / "b.txt")
+    url = (tmp_path / "texts" / "a.txt").as_uri()
+    sources = [tmp_path / "texts", url, url.replace("/texts/", "/texts/../texts/"), tmp_path / "texts" / "b.txt"]
+    corpus = documents(sources)
+    assert texts_of(corpus) == ["a"]
+    assert corpus.notes == (f"{tmp_path}/texts/a.txt is given more than once: it is read once",)
+
+
+def test_results_in_a_folder_are_no_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`headscope study .` writes into a folder below the one that it reads."""
+    put(tmp_path / "a.txt", "a")
+    put(tmp_path / "study" / "findings.md", "twelve claims")
+    put(tmp_path / "study" / "figures" / "a.csv", "1")
+    (tmp_path / "study" / "study.nc").write_bytes(b"")
+    for source, name in ((tmp_path, f"{tmp_path}/study/"), (tmp_path.as_uri(), f"{tmp_path.as_uri()}/study/")):
+        corpus = documents(source)
+        assert texts_of(corpus) == ["a"]
+        assert corpus.notes == (f"{name} holds results of headscope, which are left out",)
+    assert "twelve claims" in texts_of(documents(tmp_path / "study", format="lines"))  # who names it, means it
+
+
+def test_links_in_a_loop(tmp_path: Path):
+    root = tmp_path / "texts"
+    put(root / "a.txt", "a")
+    put(root / "in" / "b.txt", "b")
+    for folder in (root, root / "in"):
+        for number in range(3):  # so many ways to go round that no walk would end
+            (folder / f"around{number}").symlink_to(root)
+        (folder / "up").symlink_to(tmp_path)
+        (folder / "everything").symlink_to("/")
+    for source in (root, f"{root}/**/*.txt", f"{root}/**"):
+        corpus = documents(source)
+        assert names_of(corpus) == [f"{root}/a.txt", f"{root}/in/b.txt"]
+        assert corpus.notes == ()
+
+
+def test_links_to_folders_elsewhere_are_followed(tmp_path: Path):
+    put(tmp_path / "disk" / "part" / "a.txt", "a")
+    put(tmp_path / "texts" / "z.txt", "z")
+    put(tmp_path / "texts" / "real" / "b.txt", "b")
+    (tmp_path / "texts" / "linked").symlink_to(tmp_path / "disk")
+    (tmp_path / "texts" / "again").symlink_to(tmp_path / "disk")
+    (tmp_path / "texts" / "alias").symlink_to("real")  # which is read under its own name
+    (tmp_path / "disk" / "back").symlink_to(tmp_path / "texts")
+    for source in (tmp_path / "texts", f"{tmp_path}/texts/**/*.txt"):
+        assert [Path(name).relative_to(tmp_path).as_posix() for name in names_of(documents(source))] == [
+            "texts/again/part/a.txt",
+            "texts/real/b.txt",
+            "texts/z.txt",
+        ]
+
+
+# Devices and pipes
+
+
+@pytest.mark.parametrize("skip_broken", [False, True])
+def test_devices_are_refused_at_once(tmp_path: Path, skip_broken: bool):
+    (tmp_path / "zeros.jsonl").symlink_to("/dev/zero")
+    for source in ("/dev/zero", str(tmp_path / "zeros.jsonl"), "file:///dev/zero"):
+        with pytest.raises(CorpusError, match=f"^{source}: a device, not a file with documents"):
+            documents(source, format="lines", skip_broken=skip_broken)
+    with pytest.raises(CorpusError, match="no file in this folder"):
+        documents(tmp_path, skip_broken=skip_broken)
+
+
+def test_what_a_process_has_open_is_read_as_a_pipe(tmp_path: Path):
+    reading, writing = os.pipe()
+    os.write(writing, as_jsonl(TEXTS))
+    os.close(writing)
+    try:
+        corpus = documents(f"/dev/fd/{reading}", format="jsonl")
+        assert not corpus.rereadable
+        assert not corpus.anywhere
+        assert texts_of(corpus) == TEXTS
+    finally:
+        os.close(reading)
+    with open(put(tmp_path / "a.jsonl", as_jsonl(TEXTS))) as opened:  # as `<<<` gives in some shells
+        corpus = documents(f"/dev/fd/{opened.fileno()}", format="jsonl")
+        assert not corpus.rereadable
+        assert not corpus.anywhere
+        assert corpus.sources[0].stamp is None
+        assert texts_of(corpus) == TEXTS
+
+
+def test_standard_input_by_its_name():
+    program = (
+        "from headscope.corpus.documents import documents; "
+        "corpus = documents('/dev/stdin', format='jsonl'); "
+        "print(corpus.rereadable, corpus.anywhere, [document.text for document in corpus])"
+    )
+    for standard_input, expected in ((b'{"text": "a"}', "False False ['a']"), (None, "False False []")):
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            **({"stdin": subprocess.DEVNULL} if standard_input is None else {"input": standard_input}),
+            capture_output=True,
+            check=True,
+        )
+        assert ran.stdout.decode().strip() == expected
+
+
+# Sources travel to other processes
+
+
+def test_sources_pickle_small(tmp_path: Path):
+    for number in range(1000):
+        put(tmp_path / f"{number:04}.jsonl", f'{{"text": "{number}"}}\n')
+    corpus = documents(tmp_path)
+    pickled = pickle.dumps(corpus)
+    assert len(pickled) < 300 * 1000
+    assert texts_of(pickle.loads(pickled)) == [str(number) for number in range(1000)]
+    for again in (documents(limit=3), as_corpus(["a", "b"])):
+        assert list(pickle.loads(pickle.dumps(again))) == list(again)
 
 
 # Standard input
@@ -137,7 +309,7 @@ def test_pipes_are_not_counted(tmp_path: Path):
 def test_standard_input_as_text(monkeypatch: pytest.MonkeyPatch):
     give_stdin(monkeypatch, b"A text.\nOf two lines.\n")
     corpus = documents("-")
-    assert corpus.count(10) is None
+    assert corpus.measure(10) == (None, 0.0)
     assert list(corpus) == [Document("A text.\nOf two lines.\n", "standard input")]
 
 
@@ -192,7 +364,7 @@ def test_hub_dataset(dataset: str):
     assert texts_of(documents(f"{dataset}@train", limit=1)) == ["one"]
     assert names_of(corpus)[2] == f"{dataset}, row 3"
     # Counting would fetch them twice.
-    assert corpus.count(5) is None
+    assert corpus.measure(5) == (None, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -234,16 +406,16 @@ def test_iterables_of_anything():
 
 
 def test_what_can_be_counted():
-    assert as_corpus(["a", "b"]).count(2) == 2
-    assert as_corpus(np.array(["a", "b"])).count(2) == 2
-    assert as_corpus(["a", "b"]).count(1) is None
+    assert as_corpus(["a", "b"]).measure(2) == (2, 0.0)
+    assert as_corpus(np.array(["a", "b"])).measure(2) == (2, 0.0)
+    assert as_corpus(["a", "b"]).measure(1) == (None, 0.0)
     drawn: list[str] = []
 
     def texts() -> Iterator[str]:
         drawn.append("a")
         yield "a"
 
-    assert as_corpus(texts()).count(10) is None
+    assert as_corpus(texts()).measure(10) == (None, 0.0)
     assert drawn == []
 
 
@@ -251,7 +423,7 @@ def test_sources_and_corpora_pass_through(tmp_path: Path):
     corpus = documents(limit=2)
     assert as_corpus(corpus) is corpus
     assert texts_of(as_corpus(put(tmp_path / "a.txt", "a"))) == ["a"]
-    assert as_corpus(None).count(64) == 64
+    assert as_corpus(None).measure(64) == (64, 0.0)
     assert texts_of(as_corpus([])) == []
 
 

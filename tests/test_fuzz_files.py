@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -52,6 +55,22 @@ def valid(kind: str) -> bytes:
         else:
             ablate(tiny.model("bert"), [TEXT], heads="L0H0", length=16).save(path)
         return path.read_bytes()
+
+
+def test_the_fuzzer_by_hand_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """`fuzz/readers.py` needs atheris, which is not installed: this keeps it in step with what it calls."""
+    atheris = SimpleNamespace(instrument_imports=lambda **_: nullcontext())
+    monkeypatch.setitem(sys.modules, "atheris", atheris)
+    readers = runpy.run_path(str(Path(__file__).parent.parent / "fuzz" / "readers.py"))
+    for target in ("a.jsonl", *readers["OPENERS"]):
+        (seed,) = readers["seeds"](target)
+        for raw in (seed, seed[: len(seed) // 2], b""):
+            readers["once"](
+                target, tmp_path / f"{target}.nc" if target in readers["OPENERS"] else tmp_path / target, raw
+            )
+    (seed,) = readers["seeds"]("checkpoint")
+    (tmp_path / "checkpoint").write_bytes(seed)
+    assert readers["open_checkpoint"](tmp_path / "checkpoint") == 0
 
 
 def refused(kind: str, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from tests import tiny
 from tests.asking import question, windows_of
 from tests.comparing import assert_same_sums
 from tests.cutting import assert_equal as assert_same_study
-from tests.cutting import cut, files
+from tests.cutting import files, run_interrupted
 from tests.test_tally import Case, assert_equal
 
 if torch.cuda.is_available():
@@ -131,18 +132,21 @@ def test_what_heads_write_for_sentences_is_the_same_on_the_gpu(dtype: torch.dtyp
     np.testing.assert_allclose(there, here, atol=tolerance * np.abs(here).max())
 
 
-# Cut and continued
+# Interrupted and resumed
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_study_that_was_cut_is_the_study_that_was_not(tmp_path: Path, small_portions: None, dtype: str):
+def test_a_resumed_study_equals_an_uninterrupted_one(tmp_path: Path, small_chunks: None, dtype: str):
     model = headscope.load(tiny.network("bert").to("cuda", getattr(torch, dtype)), tiny.tokenizer())
     (made,) = files(tmp_path / "in", [150])
     options = {"length": 24, "sample": 0.5, "batch_size": 4}
     whole = headscope.study(model, headscope.documents(made), **options)
     assert whole.manifest["kernel"] == "triton"
     assert_same_study(whole, headscope.study(model, headscope.documents(made), **options))
-    assert_same_study(whole, cut(model, headscope.documents(made), tmp_path, [3, 1, 7, 2], every=0.0, **options))
+    assert_same_study(
+        whole,
+        run_interrupted(model, headscope.documents(made), tmp_path, [3, 1, 7, 2], checkpoint_interval=0.0, **options),
+    )
 
 
 LETTERS = "abcdefghijklmnopqrstuvw"
@@ -157,6 +161,7 @@ def test_a_gpu_without_room_halves_its_batches_and_loses_nothing(tmp_path: Path)
     # First, with room: this also allocates the workspaces of cuBLAS, which do not shrink with the batch. Without TF32,
     # which cuBLAS uses or not depending on the batch and its workspace.
     roomy = headscope.study(model, given, length=128, batch_size=8, sample=0.1, tf32=False)
+    gc.collect()  # what other tests left
     torch.cuda.empty_cache()
     _, whole_memory = torch.cuda.mem_get_info()
     try:

@@ -35,9 +35,9 @@ import torch
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.studies.result import Study
-from headscope.tally.chance import pair_ranks
 from headscope.tally.quantities import QUANTITIES, RECEIVERS, Shape
 from headscope.tally.tally import Counting, Tally
+from headscope.tally.text_structure import pair_ranks
 from headscope.tally.vectorized import VectorizedTallier
 from tests.synthetic import TALLIERS, study_of, tally, window
 

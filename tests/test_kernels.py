@@ -5,7 +5,6 @@ The kernels for GPUs run here in Triton's interpreter, on the CPU; on a GPU, tes
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,9 @@ import headscope
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError, StudyError
 from headscope.model.capture.plain import Question, attend
-from headscope.model.model import Model
-from headscope.studies.crew import Crew
 from headscope.tally import kernels
 from headscope.tally.compiled.tallier import CompiledTallier
-from headscope.tally.kernels import Choice, choose
+from headscope.tally.kernels import choose
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import Counting, Tallier, Tally
@@ -394,48 +391,3 @@ class TestPlain:
         asked: list[int] = []
         model.observe(tiny.batch(7, 4), lambda *_: None, lambda layer, q: asked.append(layer))
         assert asked == []
-
-
-class TestCrew:
-    """Threads that take batches side by side."""
-
-    @staticmethod
-    def counting(model: Model) -> Counting:
-        return Counting(Shape(model.anatomy.layers, model.anatomy.heads, 24), 0.3, 0.3, 0.5, model.anatomy.causal)
-
-    @pytest.mark.parametrize("kind", ["bert", "mpnet"])
-    def test_the_sums_do_not_depend_on_how_many_share(self, kind: str):
-        network = tiny.network(kind).train()  # as someone may leave it
-        model = headscope.load(network, tiny.tokenizer())
-        batches, sums = [tiny.batch(*range(k, k + 6)) for k in range(3, 12)], []
-        for threads in (1, 3):
-            crew = Crew(Choice("compiled", "", lambda: CompiledTallier(self.counting(model)), threads, shares=True))
-            assert crew.size == threads
-            for k in range(0, len(batches), threads):
-                crew.observe(model, batches[k : k + threads])
-                crew.end()
-            sums.append(crew.total())
-        assert len(crew.busy) == 3
-        assert network.training
-        # To the last integer: what is computed together is a batch, whoever computes it.
-        assert not differences(sums[0], sums[1], rtol=1e-12, atol=1e-12)
-        assert sums[0]["texts"].sum() == sum(map(len, batches))
-
-    def test_an_error_in_any_thread_is_raised_and_the_others_end_first(self):
-        model = headscope.load(tiny.network("bert"), tiny.tokenizer())
-        running: list[str] = []
-
-        class Breaking(CompiledTallier):
-            def attend(self, layer: int, question: Question) -> torch.Tensor | None:
-                running.append(threading.current_thread().name)
-                if threading.current_thread() is not threading.main_thread():
-                    raise ModelError("broken in a thread")
-                return super().attend(layer, question)
-
-        crew = Crew(Choice("compiled", "", lambda: Breaking(self.counting(model)), 2, shares=True))
-        before = torch.get_num_threads()
-        with pytest.raises(ModelError, match="broken in a thread"):
-            crew.observe(model, [tiny.batch(*range(3, 9)), tiny.batch(*range(9, 15))])
-        assert len(set(running)) == 2
-        assert torch.get_num_threads() == before
-        assert crew.total()["texts"].sum() == 0

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from headscope.corpus.document import Document
-from headscope.corpus.encoding import Encoding, Encodings
-from headscope.corpus.windows import Cut, digest_of
+from headscope.corpus.windows import Cut, Encoding, Encodings, digest_of
 from headscope.model.many_texts import ManyTexts
 from headscope.model.tokens import ModelTokens
 from tests import tiny

@@ -25,8 +25,8 @@ def study(model: Model, *made: Path) -> headscope.Study:
     return headscope.study(model, headscope.documents(made), **SETTINGS)
 
 
-def test_shards_studied_apart_are_the_corpus_studied_whole(model: Model, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("headscope.corpus.shards.SHARD_BYTES", 1)  # each file is a shard, so batches are the same
+@pytest.mark.usefixtures("small_chunks")  # no batch has texts of two files, so that batches are the same
+def test_files_studied_apart_are_the_corpus_studied_whole(model: Model, tmp_path: Path):
     one, two, three = files(tmp_path, [20, 25, 15])
     whole = study(model, one, two, three)
     merged = study(model, one).merge(study(model, two)).merge(study(model, three))
@@ -49,10 +49,19 @@ def test_a_file_in_both_is_refused_whatever_its_name(model: Model, tmp_path: Pat
     assert left.merge(study(model, three)).texts == left.texts + study(model, three).texts
 
 
+def test_stacks_of_one_model_are_not_merged(tmp_path: Path):
+    one, two = files(tmp_path, [20, 25])
+    both = tiny.model("bart")
+    encoder, decoder = study(both.on("encoder"), one), study(both.on("decoder"), two)
+    with pytest.raises(headscope.StudyError, match="differ in stack: encoder here, decoder there"):
+        encoder.merge(decoder)
+
+
+@pytest.mark.usefixtures("small_chunks")
 def test_an_incomplete_study_is_not_merged_with_one_of_the_same_file(model: Model, tmp_path: Path):
     one, two = files(tmp_path, [40, 20])
     with pytest.raises(headscope.Stopped) as caught:
-        headscope.study(model, headscope.documents(one), progress=stopping(2), **SETTINGS)
+        headscope.study(model, headscope.documents(one), progress=stopping(4), **SETTINGS)
     part = caught.value.study
     assert part is not None
     with pytest.raises(headscope.StudyError, match=r"00\.jsonl is in both, one of them is incomplete"):

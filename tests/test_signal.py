@@ -15,11 +15,11 @@ from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.studies import noise
 from headscope.studies.result import Study
-from headscope.tally.chance import place_order
 from headscope.tally.quantities import KINDS, Shape
 from headscope.tally.relations import kinds_of, relations
 from headscope.tally.signal import Structure
 from headscope.tally.tally import Counting, Tally
+from headscope.tally.text_structure import place_order
 from tests.synthetic import STOP, TALLIERS, random_study, study_of, tally, window
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))

@@ -14,12 +14,12 @@ from transformers import AutoConfig, AutoModel
 import headscope
 from headscope.corpus.windows import Batch, Window, grouped
 from headscope.errors import ModelError
-from headscope.model.capture import registry
-from headscope.model.capture.sighting import Sighting
+from headscope.model.capture import watching
+from headscope.model.capture.observation import Sighting
 from headscope.tally.quantities import RECEIVERS, Shape
-from headscope.tally.receivers import receivers
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import Counting, Tally
+from headscope.tally.text_structure import receivers
 from headscope.tally.vectorized import VectorizedTallier
 from tests import tiny
 from tests.families import BART
@@ -263,13 +263,13 @@ class TestRefused:
 
     def test_attention_that_changes_with_the_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Some models attend fully in short windows, and to fewer positions in long ones."""
-        model, right = tiny.model("bert"), registry.Sighting
+        model, right = tiny.model("bert"), watching.Sighting
         assert model.anatomy.layers == 2
 
         def fewer(module: Any, output: torch.Tensor, attention: torch.Tensor, route: Any) -> Sighting:
             return right(module, output, attention[..., :8], route)
 
-        monkeypatch.setattr(registry, "Sighting", fewer)
+        monkeypatch.setattr(watching, "Sighting", fewer)
         model.observe(tiny.batch(8), tiny.Seen())
         with pytest.raises(ModelError, match="attends otherwise in windows of 20 tokens than in short ones"):
             model.observe(tiny.batch(20), tiny.Seen())

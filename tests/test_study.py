@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterable
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,7 +12,9 @@ import xarray as xr
 
 import headscope
 from headscope.corpus.bundled import openings
+from headscope.corpus.chunks import ChunkSize
 from headscope.model.model import Model
+from headscope.run import local_engine, plan
 from headscope.studies.labels import RATES
 from headscope.studies.result import Study
 from headscope.tally.quantities import BY_NAME
@@ -21,6 +22,13 @@ from tests.comparing import assert_same_sums
 from tests.synthetic import random_study
 
 TEXTS = 12
+
+
+@pytest.fixture
+def small_sections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sections of four texts, each handed over at once."""
+    monkeypatch.setattr(plan, "choose_chunk_size", lambda *more: ChunkSize(2, 10**6))
+    monkeypatch.setattr(local_engine, "FLUSH_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -286,9 +294,11 @@ def test_nothing_to_study(minilm: Model):
         headscope.study(minilm, ["", "[SEP]", "word"])
 
 
-def test_an_error_loses_nothing(minilm: Model, texts: list[str]):
+@pytest.mark.usefixtures("small_sections")
+def test_an_error_loses_no_section_before_it(minilm: Model, texts: list[str]):
     def broken():
-        yield from texts[:3]
+        yield from texts[:12]
+        yield from texts[:5]
         raise headscope.CorpusError("corpus.jsonl:4: not a JSON object")
 
     with pytest.raises(headscope.Stopped, match=r"corpus\.jsonl:4") as caught:
@@ -296,16 +306,17 @@ def test_an_error_loses_nothing(minilm: Model, texts: list[str]):
     partial = caught.value.study
     assert partial is not None
     assert not caught.value.interrupted
-    # The third text was still waiting for a full batch.
-    assert partial.texts == 3
+    # The tokenizer takes sixteen at once: the last of them is in no section that ended.
+    assert partial.texts == partial.manifest["documents_read"] == 16
     assert partial.manifest["complete"] == 0
     assert "corpus.jsonl:4" in partial.manifest["stopped_by"]
     assert "incomplete" in repr(partial)
 
 
-def test_an_interrupt_loses_nothing(minilm: Model, texts: list[str]):
+@pytest.mark.usefixtures("small_sections")
+def test_an_interrupt_loses_no_section_before_it(minilm: Model, texts: list[str]):
     def interrupt(done: headscope.Progress) -> None:
-        if done.texts >= 4:
+        if done.texts > 8:
             raise KeyboardInterrupt
 
     with pytest.raises(headscope.Stopped) as caught:
@@ -313,19 +324,30 @@ def test_an_interrupt_loses_nothing(minilm: Model, texts: list[str]):
     assert caught.value.interrupted
     stopped = caught.value.study
     assert stopped is not None
-    assert stopped.texts == stopped.manifest["documents_read"] == 4
-    # Texts of like length go first, so these are not the first four; the hash of the documents says which they are.
-    studied = [four for four in combinations(texts[:6], 4) if hash_of(four) == stopped.manifest["corpus_hash"]]
-    assert len(studied) == 1
-    assert_same_sums(stopped, headscope.study(minilm, studied[0], batch_size=2))
+    assert stopped.texts == stopped.manifest["documents_read"] == 8
+    assert stopped.manifest["corpus_hash"] == hash_of(texts[:8])
+    assert_same_sums(stopped, headscope.study(minilm, texts[:8], batch_size=2))
 
 
-def test_running_out_of_memory_loses_nothing(minilm: Model, texts: list[str], monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupt_before_any_section_leaves_no_study(minilm: Model, texts: list[str]):
+    def interrupt(_: headscope.Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(headscope.Stopped, match="interrupted") as caught:
+        headscope.study(minilm, texts, batch_size=2, progress=interrupt)
+    assert caught.value.interrupted
+    assert caught.value.study is None
+
+
+@pytest.mark.usefixtures("small_sections")
+def test_running_out_of_memory_loses_no_section_before_it(
+    minilm: Model, texts: list[str], monkeypatch: pytest.MonkeyPatch
+):
     observe, calls = Model.observe, []
 
     def exhausted(self: Model, batch, see, attend=None) -> None:
         calls.append(len(batch))
-        if len(calls) >= 3:
+        if len(calls) >= 4:
             raise MemoryError("no room for the maps")
         observe(self, batch, see)
 
@@ -333,7 +355,7 @@ def test_running_out_of_memory_loses_nothing(minilm: Model, texts: list[str], mo
     message = r"one text of \d+ tokens at a time \(MemoryError: no room for the maps\): choose a shorter --length"
     with pytest.raises(headscope.Stopped, match=message) as caught:
         headscope.study(minilm, texts, batch_size=2, kernel="vectorized")
-    assert calls == [2, 2, 2, 1]
+    assert calls == [2, 2, 2, 2, 1]
     assert caught.value.study is not None
     assert caught.value.study.texts == caught.value.study.manifest["documents_read"] == 4
 
@@ -347,11 +369,12 @@ def test_an_error_before_any_text_is_raised_as_it_is(minilm: Model):
         headscope.study(minilm, broken())
 
 
-def test_progress_is_told(minilm: Model, texts: list[str]):
-    told: list[headscope.Progress] = []
-    headscope.study(minilm, texts[:5], batch_size=2, progress=told.append)
-    assert [done.texts for done in told] == [2, 4, 5]
-    assert told[-1].expected == 5
+def test_progress_is_reported(minilm: Model, texts: list[str]):
+    reports: list[headscope.Progress] = []
+    headscope.study(minilm, texts[:5], batch_size=2, progress=reports.append)
+    assert [done.texts for done in reports] == [2, 4, 5, 5]  # after every batch, and when their sums are added
+    assert [done.documents for done in reports] == [2, 4, 5, 5]
+    assert reports[-1].expected == 5
 
 
 def test_shows_itself(study: Study):

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerFast, ViTImageProcessorPil
 
 from headscope.corpus.windows import Batch, Window
-from headscope.model.capture.sighting import Sighting
+from headscope.model.capture.observation import Sighting
 from headscope.model.loading import load
 from headscope.model.model import Model
 from tests.families import COMMON, FAMILIES, GROUPED, HEADS, IMAGE, POSITIONS, UNSEEN, UNSEEN_VISION, WIDTH

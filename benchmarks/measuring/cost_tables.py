@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headscope.run.chunk_queue import TASK_SECONDS
+from measuring.chunk_tables import bytes_table, planning_table, sizes_table
 from measuring.tables import DOCS, Section, made_with, number, of_kind, read_all, table, write_page
 
 DOCUMENTS = (10**6, 10**8, 10**10)
@@ -12,8 +14,7 @@ DOCUMENT_BYTES = 2000
 """of a document, as articles of the web are, unpacked; packed it is about a third"""
 PACKED = 0.35
 WORKERS = (8, 64, 1000)
-LEASE_SECONDS, BUSY = 20.0, 0.25
-"""as in headscope/engines/ray_cluster.py"""
+GPUS_PER_NODE = 8
 POWERS = {10**6: "10⁶", 10**8: "10⁸", 10**10: "10¹⁰"}
 
 
@@ -69,20 +70,44 @@ def reduce_table(results: list[dict[str, Any]]) -> str:
     return table(header, rows, markdown=True) + "\n\n" + said
 
 
-def _gpu(results: list[dict[str, Any]]) -> tuple[float, float, float]:
-    """Texts a second of one GPU in float32, bytes of sums, and seconds in which a driver takes them in."""
+def driver_table(results: list[dict[str, Any]]) -> str:
+    """How busy the driver of a simulated cluster is."""
+    rows = [
+        [
+            f"{each['workers']:,}",
+            f"{each['nodes']:,}",
+            f"{each['simulated_seconds']:,.0f} s",
+            f"{each['results']:,}",
+            _bytes(each["received_bytes_per_second"]) + "/s",
+            f"{1e3 * each['driver_seconds'] / each['results']:.0f} ms",
+            f"{each['busy']:.0%}",
+            f"{each['workers_lost']}",
+            "yes" if each["right"] else "no",
+        ]
+        for each in of_kind(results, "ray-driver")
+    ]
+    header = [
+        "workers", "nodes", "study", "results", "to the driver", "driver's time for each", "driver busy",
+        "workers lost", "sums right",
+    ]  # fmt: skip
+    machines = "\n".join(made_with(each["about"]) + "." for each in of_kind(results, "ray-driver"))
+    return table(header, rows, markdown=True) + "\n\n" + machines
+
+
+def _gpu(results: list[dict[str, Any]]) -> tuple[float, float]:
+    """Texts a second of one GPU in float32, and bytes of sums."""
     (cost,) = [
         each
         for each in of_kind(results, "cost")
         if each["about"]["device"] == "cuda" and each["about"]["dtype"] == "float32"
     ]
     (sums,) = of_kind(results, "reduce")
-    return cost["texts"] / cost["seconds"], sums["bytes"], sums["seconds"] / sums["workers"]
+    return cost["texts"] / cost["seconds"], sums["bytes"]
 
 
 def corpora_table(results: list[dict[str, Any]]) -> str:
     """What a corpus costs, whoever computes it."""
-    rate, size, _ = _gpu(results)
+    rate, size = _gpu(results)
     rows = []
     for documents in DOCUMENTS:
         stored = documents * DOCUMENT_BYTES
@@ -105,23 +130,22 @@ def corpora_table(results: list[dict[str, Any]]) -> str:
 
 
 def workers_table(results: list[dict[str, Any]]) -> str:
-    """What the driver has to do, by the number of workers; a corpus may be as long as it likes."""
-    rate, size, taking = _gpu(results)
+    """What travels, by the number of workers; a corpus may be as long as it likes."""
+    rate, size = _gpu(results)
     rows = []
     for workers in WORKERS:
-        lease = max(LEASE_SECONDS, workers * taking / BUSY)
+        arrivals = workers / GPUS_PER_NODE / TASK_SECONDS
         rows.append(
             [
                 f"{workers:,}",
-                f"{lease:.0f} s",
-                _bytes(workers * size / lease) + "/s",
-                f"{workers * taking / lease:.0%}",
-                f"{lease * rate:,.0f}",
+                f"{workers // GPUS_PER_NODE:,}",
+                _bytes(arrivals * size) + "/s",
+                f"{TASK_SECONDS * rate:,.0f}",
                 _bytes(workers * rate * DOCUMENT_BYTES * PACKED) + "/s",
             ]
         )
     header = [
-        "GPUs", "length of a lease", "sums to the driver", "driver busy", "texts lost with a worker",
+        "GPUs", "machines", "sums to the driver", "texts lost with a worker, about",
         "texts from storage",
     ]  # fmt: skip
     return table(header, rows, markdown=True)
@@ -145,7 +169,17 @@ SECTIONS: dict[str, Section] = {
     "measured": measured_table,
     "reduce": reduce_table,
     "corpora": corpora_table,
+    "ray driver": driver_table,
     "workers": workers_table,
+    "chunk sizes": lambda results: "\n\n".join(
+        sizes_table(result, markdown=True) for result in of_kind(results, "chunk-sizes")
+    ),
+    "chunk bytes": lambda results: "\n\n".join(
+        bytes_table(result, markdown=True) for result in of_kind(results, "chunk-bytes")
+    ),
+    "planning": lambda results: "\n\n".join(
+        planning_table(result, markdown=True) for result in of_kind(results, "planning")
+    ),
 }
 
 

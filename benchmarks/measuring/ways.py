@@ -15,9 +15,9 @@ import torch
 from headscope.corpus.windows import Batch
 from headscope.errors import HeadscopeError
 from headscope.model.model import Model
-from headscope.studies.crew import Crew
-from headscope.studies.precision import uses_tf32
-from headscope.studies.settings import LARGEST_MAPS, Settings
+from headscope.run.executor import BatchExecutor
+from headscope.run.precision import uses_tf32
+from headscope.settings import LARGEST_MAPS, Settings
 from headscope.tally.kernels import KERNELS, choose
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Counting
@@ -109,25 +109,32 @@ def kernel_names(device: str) -> list[str]:
     return [name for name in KERNELS if name not in ELSEWHERE[device]]
 
 
-def crew_of(job: Job, kernel: str, sample: float) -> Crew:
-    """What a study adds up with."""
+def make_executor(job: Job, kernel: str, sample: float) -> BatchExecutor:
+    """Return what a study runs its batches with."""
     tf32 = torch.get_float32_matmul_precision() == "high" and uses_tf32(job.model)
+    counting = job.counting(sample)
     try:
-        return Crew(choose(kernel, job.counting(sample), job.model.device, tf32=tf32))
+        choice = choose(kernel, counting, job.model.device, tf32=tf32)
     except (HeadscopeError, ImportError) as error:
         raise NotHere(f"{type(error).__name__}: {error}") from error
+    executor = BatchExecutor(job.model, choice, max(map(len, job.batches)), counting.shape)
+    executor.start_sums()
+    return executor
+
+
+def run_batches(executor: BatchExecutor, batches: list[Batch]) -> None:
+    """Run batches, as many side by side as a study does, and have them count."""
+    for first in range(0, len(batches), executor.threads):
+        together = batches[first : first + executor.threads]
+        executor.run(together)
+        for tallier in executor.talliers[: len(together)]:
+            tallier.end()
 
 
 def headscope_way(kernel: str, sample: float) -> Callable[[Job], Run]:
     def make(job: Job) -> Run:
-        crew = crew_of(job, kernel, sample)
-
-        def run() -> None:
-            for k in range(0, len(job.batches), crew.size):
-                crew.observe(job.model, job.batches[k : k + crew.size])
-                crew.end()
-
-        return run
+        executor = make_executor(job, kernel, sample)
+        return lambda: run_batches(executor, job.batches)
 
     return make
 
@@ -148,7 +155,7 @@ def lens_way(everything: bool) -> Callable[[Job], Run]:
             raise NotHere(lens.ABSENT)
         try:
             return lens.runner(
-                job.model, job.batches, crew_of(job, "vectorized", 0.0).talliers[0], everything=everything
+                job.model, job.batches, make_executor(job, "vectorized", 0.0).talliers[0], everything=everything
             )
         except ImportError as error:
             raise NotHere(f"installed without what it needs: {error}") from error

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headscope.studies.characters import Character, characters
     from headscope.studies.findings import Finding, findings
     from headscope.studies.result import Study, open_study
-    from headscope.studies.run import Progress, study
+    from headscope.studies.study import Progress, study
 
 __version__ = "0.1.0"
 # Read when torch is imported: operations that Apple's GPUs lack then run on the CPU, and torch warns about them.
@@ -94,7 +94,7 @@ _ROOMS = {
     "headscope.studies.characters": ("Character", "characters"),
     "headscope.studies.findings": ("Finding", "findings"),
     "headscope.studies.result": ("Study", "open_study"),
-    "headscope.studies.run": ("Progress", "study"),
+    "headscope.studies.study": ("Progress", "study"),
 }
 
 

@@ -1,6 +1,15 @@
-"""`python -m headscope` is the command line."""
+"""The command `headscope`, and `python -m headscope`."""
 
-from headscope.cli import main
+from headscope.interrupts import exit_on_signals
+
+
+def main() -> None:
+    """Run the command line. Signals are handled before anything is imported that takes long."""
+    exit_on_signals()
+    from headscope.cli import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -19,6 +19,10 @@ class CorpusError(HeadscopeError):
     """A document could not be read."""
 
 
+class StorageError(CorpusError):
+    """Remote storage failed; it may work again in a moment."""
+
+
 class ModelError(HeadscopeError):
     """A model cannot be loaded, or its heads cannot be seen."""
 

@@ -37,7 +37,7 @@ def of_model(model: Model) -> dict[str, Any]:
         "route": "+".join(model.anatomy.routes),
         "verified": int(model.anatomy.verified),
         "dtype": model.dtype,
-        "device": _device_name(model.device),
+        "device": device_name(model.device),
         "trusted": ", ".join(words for name, words in TRUSTED.items() if (model.origin or {}).get(name)) or "nothing",
     }
 
@@ -55,7 +55,8 @@ def of_run() -> dict[str, Any]:
     }
 
 
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """Return a device as the manifest names it."""
     return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 

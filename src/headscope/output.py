@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,79 +11,147 @@ from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, drawings, sa
 from headscope.page.report import Plate, report
 from headscope.readings.files import is_reading, open_reading
 from headscope.readings.reading import Reading
-from headscope.studies import checkpoint
+from headscope.run.checkpoint import FOLDER as CHECKPOINTS
+from headscope.run.checkpoint import LAST, PREVIOUS, is_foreign, open_folder
+from headscope.run.lock import Lock
 from headscope.studies.characters import characters
 from headscope.studies.findings import Finding, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
 from headscope.studies.result import FILE, Study, open_study
 from headscope.studies.speaking import spoken
-from headscope.writing import check_folder, write_whole
+from headscope.writing import check_writable, write_whole
 
 REPORT = "report.html"
-CHECKPOINTS = checkpoint.FOLDER
-HEADS = "heads.csv"
+TABLES = FINDINGS_JSON, FINDINGS_PAGE, HEADS = "findings.json", "findings.md", "heads.csv"
+FIGURES = "figures"
 GENERATOR = b'<meta name="generator" content="headscope">'
 """what every page of ours says of itself, within its first bytes"""
 PEEK = 2000
 
 
 def check(folder: Path) -> None:
-    """Make sure that a study can be written there."""
-    check_folder(folder, StudyError)
+    """Refuse, before anything is computed, a folder where a study cannot be written or would replace other files."""
+    check_writable(folder, StudyError)
+    if (path := _find_foreign(folder)) is not None:
+        raise StudyError(f"{path} is there already, and headscope did not write it: choose another folder with --out")
+    if folder.is_dir():
+        with Lock(folder):  # raises if another process writes there
+            pass
 
 
-def prepare(folder: Path, *, expected: dict[str, Any], overwrite: bool) -> None:
-    """Make sure, before anything is computed, that a study would not replace another one."""
-    check(folder)
-    if overwrite:
-        finish(folder)
-        return
-    if not (folder / FILE).exists():
-        return
+def _find_foreign(folder: Path) -> Path | None:
+    """Return a file that a study would replace and that is not of a study; None if there is none.
+
+    Pages say that they are ours. Of other files it is known by the study or its report beside them.
+    """
+    page = folder / REPORT
     try:
-        there = open_study(folder).manifest
+        if page.exists() and not _is_our_page(page):
+            return page
+    except OSError:  # a folder, or a file that cannot be read
+        return page
+    if (folder / FILE).exists() or page.exists():  # whether it is another study, `find_finished` says
+        return None
+    figures = [f"{FIGURES}/{drawing.stem}.{kind}" for drawing in DRAWINGS.values() for kind in FORMATS]
+    names = [*TABLES, *figures, *([] if (folder / FIGURES).is_dir() else [FIGURES])]
+    return next((folder / name for name in names if (folder / name).exists()), None)
+
+
+def open_previous(folder: Path) -> Study | None:
+    """Open the study that is in a folder already; None if there is none."""
+    if not (folder / FILE).exists():
+        return None
+    try:
+        return open_study(folder)
     except StudyError as error:
         raise StudyError(f"{error}. Choose another folder with --out, or replace it with --overwrite") from None
-    differing = [
-        f"{name} ({there.get(name)} there, {value} now)" for name, value in expected.items() if there.get(name) != value
+
+
+def find_changes(study: Study, expected: Mapping[str, Any]) -> list[str]:
+    """Return in words what of a study's manifest is not as expected. Studies of earlier versions lack some names."""
+    there = study.manifest
+    return [
+        f"{name} ({there[name]} there, {value} now)"
+        for name, value in expected.items()
+        if name in there and there[name] != value
     ]
-    if differing:
+
+
+def is_complete(study: Study, version: str) -> bool:
+    """Return whether a study holds the whole corpus, in this version of its files. Without a version none is known."""
+    about = study.manifest
+    return bool(about["complete"] and version and about["corpus_version"] == version)
+
+
+def find_finished(folder: Path, study: Study, expected: Mapping[str, Any], version: str) -> Study | None:
+    """Refuse to replace another study.
+
+    Args:
+        study: The study in the folder.
+        expected: The manifest of a study that may replace it, as far as it is known before.
+        version: That of the corpus.
+
+    Returns:
+        The study, if it is the whole one and its files are known to be unchanged.
+    """
+    changes = find_changes(study, expected)
+    if changes:
         raise StudyError(
-            f"{folder} holds another study, which differs in {'; '.join(differing)}. "
+            f"{folder} holds another study, which differs in {'; '.join(changes)}. "
             "Choose another folder with --out, or replace it with --overwrite"
         )
+    about = study.manifest
+    if about["complete"] and about["corpus_version"] != version:
+        raise StudyError(
+            f"{folder} holds this study of earlier versions of its files. Choose another folder with --out, or replace "
+            "it with --overwrite"
+        )
+    if about["complete"] and not version and not has_checkpoint(str(folder / CHECKPOINTS)):
+        raise StudyError(
+            f"{folder} holds a complete study, and it cannot be known whether it is of the same texts. Choose another "
+            "folder with --out, or replace it with --overwrite"
+        )
+    return study if is_complete(study, version) else None
+
+
+def has_files(folder: Path) -> bool:
+    """Return whether all files of the study in a folder are written. The report is removed first and written last."""
+    written = all((folder / name).exists() for name in (*TABLES, REPORT))
+    return written and any((folder / FIGURES).glob("*"))
 
 
 def refuse_other(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that holds a study, finished or not."""
-    if not overwrite and ((folder / FILE).exists() or unfinished(folder)):
+    if not overwrite and ((folder / FILE).exists() or has_checkpoint(str(folder / CHECKPOINTS))):
         raise StudyError(
             f"{folder} holds a study already. Choose another folder with --out, or replace it with --overwrite"
         )
-    finish(folder)
+    finish(str(folder / CHECKPOINTS))
 
 
-def merge(sources: Sequence[Path]) -> Study:
-    """Studies as one, opened one after the other."""
+def merge(sources: Sequence[Path], *, allow_changed_files: bool = False) -> Study:
+    """Open studies one after the other, and merge them."""
     if len(sources) < 2:
         raise StudyError("merging takes two studies at least")
-    made = open_study(sources[0])
+    merged = open_study(sources[0])
     for source in sources[1:]:
         try:
-            made = made.merge(open_study(source))
+            merged = merged.merge(open_study(source), allow_changed_files=allow_changed_files)
         except StudyError as error:
             raise StudyError(f"{source}: {error}") from None
-    return made
+    return merged
 
 
-def finish(folder: Path) -> None:
-    """The study there is finished, or given up: its checkpoints go."""
-    checkpoint.Checkpoints(folder / CHECKPOINTS, {}).clear()
+def finish(checkpoints: str) -> None:
+    """Remove the checkpoints of a study that is finished, or given up."""
+    open_folder(checkpoints).clear()
 
 
-def unfinished(folder: Path) -> bool:
-    """Whether there is a study that can be continued."""
-    return (folder / CHECKPOINTS / checkpoint.LAST).exists()
+def has_checkpoint(checkpoints: str) -> bool:
+    """Return whether there is a study that can be resumed."""
+    folder = open_folder(checkpoints)
+    starts = [folder.read_start(name) for name in (LAST, PREVIOUS)]
+    return any(start is not None and not is_foreign(start) for start in starts)
 
 
 def keeps_more(folder: Path, study: Study) -> bool:
@@ -95,13 +163,17 @@ def keeps_more(folder: Path, study: Study) -> bool:
 
 
 def write(study: Study, folder: Path) -> list[Finding]:
-    """Write everything, the sums first: whatever fails after them, the study itself is there."""
+    """Write everything, the sums first: whatever fails after them, the study itself is there.
+
+    A report that was there is removed before: see `has_files`.
+    """
+    (folder / REPORT).unlink(missing_ok=True)
     study.save(folder / FILE)
     found = findings(study)
-    write_text(folder / "findings.json", as_json(study, found))
-    write_text(folder / "findings.md", as_markdown(study, found))
+    write_text(folder / FINDINGS_JSON, as_json(study, found))
+    write_text(folder / FINDINGS_PAGE, as_markdown(study, found))
     write_text(folder / HEADS, as_csv(characters(study)))
-    plates = write_figures(study, folder / "figures")
+    plates = write_figures(study, folder / FIGURES)
     write_text(folder / REPORT, report(study, found, plates))
     return found
 
@@ -131,14 +203,15 @@ def write_text(path: Path, text: str) -> None:
 def check_ours(path: Path, error: type[HeadscopeError]) -> None:
     """Refuse to write a page over a file that is none of ours."""
     try:
-        if not path.exists():
-            return
-        with path.open("rb") as file:  # closed at once: Windows replaces no file that is open
-            ours = GENERATOR in file.read(PEEK)
-        if not ours:
+        if path.exists() and not _is_our_page(path):
             raise error(f"{path} is there and is no page of headscope: choose another name with --out")
     except OSError as reason:
         raise error(f"{path}: cannot write there: {reason.strerror or reason}") from None
+
+
+def _is_our_page(path: Path) -> bool:
+    with path.open("rb") as file:  # closed at once: Windows replaces no file that is open
+        return GENERATOR in file.read(PEEK)
 
 
 def check_page(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -20,7 +20,7 @@ from headscope.studies.result import Study
 from headscope.studies.speaking import RASTER, spoken
 
 if TYPE_CHECKING:  # it brings torch along, which takes seconds
-    from headscope.studies.run import Progress as Done
+    from headscope.run.run import Progress as Done
 
 VERDICT_STYLE = {"holds": "bold green", "does not hold": "bold red", "cannot be measured": "dim"}
 
@@ -35,12 +35,14 @@ def printable(text: object) -> str:
 
 def complain(message: object) -> None:
     """An error, for people."""
-    Console(stderr=True, soft_wrap=True).print(Text.assemble(("headscope: ", "bold red"), printable(message)))
+    with suppress(OSError):  # stderr may be full or closed: that must not end a study
+        Console(stderr=True, soft_wrap=True).print(Text.assemble(("headscope: ", "bold red"), printable(message)))
 
 
 def note(message: object) -> None:
     """A word beside the result."""
-    Console(stderr=True, soft_wrap=True).print(Text(printable(message)))
+    with suppress(OSError):
+        Console(stderr=True, soft_wrap=True).print(Text(printable(message)))
 
 
 def show_findings(study: Study, found: Sequence[Finding]) -> None:

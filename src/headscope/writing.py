@@ -14,37 +14,69 @@ import xarray as xr
 
 from headscope.declared import Refused, check_file
 from headscope.errors import HeadscopeError
+from headscope.interrupts import defer_interrupts
 
 SEAL, DIGEST, PIECE = b"\nsealed by headscope: ", 32, 2**20
 
 
 @contextmanager
 def replacing(path: Path, error: type[HeadscopeError]) -> Iterator[Path]:
-    """A file beside `path` to write to; on leaving it takes that place, after an exception it is gone."""
+    """A file beside `path` to write to; on leaving it takes that place, after an exception it is gone.
+
+    Ctrl-C waits until then: a process that ends at once would leave the file behind.
+    """
     waiting = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield waiting
-        # On the disk before it takes its place: the power may fail. Windows flushes only what is open for writing.
-        with open(waiting, "r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(waiting, path)
-    except OSError as reason:
-        raise error(f"{path}: cannot be written: {reason.strerror or reason}") from None
-    finally:
-        with suppress(OSError):  # where nothing could be written there is nothing to take away
-            waiting.unlink()
+    with defer_interrupts():
+        try:
+            yield waiting
+            # On the disk before it takes its place: the power may fail. Windows flushes only what is open for writing.
+            with open(waiting, "r+b") as file:
+                os.fsync(file.fileno())
+            os.replace(waiting, path)
+        except OSError as reason:
+            raise error(f"{path}: cannot be written: {reason.strerror or reason}") from None
+        finally:
+            with suppress(OSError):  # where nothing could be written there is nothing to take away
+                waiting.unlink()
 
 
 def check_folder(folder: Path, error: type[HeadscopeError]) -> None:
     """Make a folder, and make sure that files can be written there."""
+    check_writable(folder, error)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+    except OSError as reason:
+        raise _cannot_write(folder, reason, error) from None
+
+
+def check_writable(folder: Path, error: type[HeadscopeError]) -> None:
+    """Refuse a folder in which no files can be written, or that cannot be created. Leaves nothing behind."""
+    try:
+        existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as reason:
-        raise error(
-            f"{folder}: cannot write there: {reason.strerror or reason}. Choose another folder with --out"
-        ) from None
+        raise _cannot_write(folder, reason, error) from None
+
+
+@contextmanager
+def created(folder: Path, error: type[HeadscopeError]) -> Iterator[None]:
+    """A context with this folder; on leaving, it and the folders created with it are removed if they are empty."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise _cannot_write(folder, reason, error) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for path in new:
+                path.rmdir()
+
+
+def _cannot_write(folder: Path, reason: OSError, error: type[HeadscopeError]) -> HeadscopeError:
+    return error(f"{folder}: cannot write there: {reason.strerror or reason}. Choose another folder with --out")
 
 
 def save_dataset(data: xr.Dataset, path: Path, packed: Iterable[Hashable], error: type[HeadscopeError]) -> Path:

@@ -7,8 +7,11 @@ check and found differences; 130 interrupted; 143 terminated.
 from __future__ import annotations
 
 import io
+import os
 import sys
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -53,10 +56,61 @@ def _replace_unencodable() -> None:
 def main() -> None:
     """Run the command line; every error of ours ends in one message, without a traceback."""
     _replace_unencodable()
-    try:
-        app()
-    except HeadscopeError as error:
-        from headscope import terminal
+    with _record_failures(sys.stdout) as failures:
+        try:
+            try:
+                app()
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+        except HeadscopeError as error:
+            _fail(error)
+        except MemoryError as error:
+            _fail(f"not enough memory: {str(error) or 'choose a shorter --length or a smaller --batch-size'}")
+        except OSError as error:
+            if error not in failures:
+                raise
+            _silence(sys.stdout)
+            if isinstance(error, BrokenPipeError):  # whoever reads the results has enough of them
+                sys.exit(options.FAILED)
+            _fail(f"standard output cannot be written: {error.strerror or error}")
 
-        terminal.complain(error)
-        sys.exit(options.FAILED)
+
+def _fail(message: object) -> NoReturn:
+    from headscope import terminal
+
+    terminal.complain(message)
+    sys.exit(options.FAILED)
+
+
+@contextmanager
+def _record_failures(stream: Any) -> Iterator[list[OSError]]:
+    """Collect the errors of writing to a stream: nothing else tells them from those of other files."""
+    failures: list[OSError] = []
+
+    def record(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            try:
+                return method(*arguments)
+            except OSError as error:
+                failures.append(error)
+                raise
+
+        return call
+
+    if not isinstance(stream, io.TextIOWrapper):
+        yield failures
+        return
+    stream.write, stream.flush = record(stream.write), record(stream.flush)  # type: ignore[method-assign]
+    try:
+        yield failures
+    finally:
+        del stream.write, stream.flush
+
+
+def _silence(stream: Any) -> None:
+    """Have nothing written to a stream any more: Python would try to, and complain, when the process ends."""
+    with suppress(OSError, ValueError):  # it may be no file
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli import options
+from headscope.cli.endings import translating_interrupts
 
 if TYPE_CHECKING:
     from headscope.pruning.ablation import Ablation
@@ -54,6 +55,7 @@ def ablate(
     """
     from headscope import output, terminal
     from headscope.corpus.documents import documents
+    from headscope.interrupts import Terminated
     from headscope.model.loading import load
     from headscope.pruning import ablation_files
     from headscope.pruning.ablation import Unfinished
@@ -70,11 +72,12 @@ def ablate(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle, objective=True,
         )  # fmt: skip
-        with terminal.telling(quiet=quiet or as_json) as progress:
+        with translating_interrupts(), terminal.telling(quiet=quiet or as_json) as progress:
             made = run(loaded, corpus, limit=None, progress=progress, command=options.command(), **asked)
     except (Unfinished, KeyboardInterrupt) as stopped:
         _keep(getattr(stopped, "ablation", None), out)
-        raise typer.Exit(options.INTERRUPTED) from None
+        terminated = isinstance(stopped, Terminated) or isinstance(stopped.__context__, Terminated)
+        raise typer.Exit(options.TERMINATED if terminated else options.INTERRUPTED) from None
     if out is not None:
         ablation_files.write(made, out)
         terminal.note(f"written: {out / 'ablation.nc'}, {out / 'ablation.csv'}")

@@ -1,66 +1,87 @@
-"""How a study's command ends when it does not finish: what is there is kept, and people are told how to go on."""
+"""How a study's command ends when it does not finish: what is counted is kept, and the message says how to resume."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
 from headscope.cli import options
 from headscope.errors import Stopped, StudyError
+from headscope.interrupts import InterruptFlag, Terminated, raise_interrupts
 
-GO_ON = "Give the same command to go on."
-MENDED = "When that is mended, give the same command to go on; the last texts before it are computed again."
+RESUME = "Run the same command again to resume."
+RESUME_FIXED = "Fix that, or skip such documents with --skip-broken, and run the same command again to resume."
 
 
 @contextmanager
-def ending(out: Path) -> Iterator[None]:
-    """Errors within this context end the command in words, with an exit code; what was computed is in the folder."""
-    from headscope import output, terminal
-    from headscope.studies.undisturbed import Terminated
-
+def ending(out: Path, checkpoints: str) -> Iterator[InterruptFlag]:
+    """End the command with a message and an exit code on errors within this context; what was counted is kept."""
     try:
+        with translating_interrupts() as interrupt:
+            try:
+                yield interrupt
+            except Stopped as stopped:
+                # Whoever sends SIGTERM does not wait until figures are drawn.
+                if interrupt.exception is Terminated or isinstance(stopped.__cause__, Terminated):
+                    raise Terminated from None
+                interrupted = stopped.interrupted or interrupt.exception is not None
+                _save_unfinished(stopped, out, interrupted=interrupted)
+                raise typer.Exit(options.INTERRUPTED if interrupted else options.FAILED) from None
+            except StudyError as error:
+                from headscope import output
+
+                if output.has_checkpoint(checkpoints):
+                    raise StudyError(f"{error}\nWhat was counted is kept in {checkpoints}.") from None
+                raise
+    except KeyboardInterrupt as error:
+        end_interrupted(error, _describe_kept(out, checkpoints))
+
+
+@contextmanager
+def translating_interrupts() -> Iterator[InterruptFlag]:
+    """Raise Ctrl-C and SIGTERM as exceptions. Errors that a library makes of them are raised as what they were."""
+    with raise_interrupts() as interrupt:
         try:
-            yield
-        except Stopped as stopped:
-            terminated = isinstance(stopped.__cause__, Terminated)
-            if terminated:  # whoever sends that signal does not wait until figures are drawn
-                texts = 0 if stopped.study is None else stopped.study.texts
-                terminal.complain(f"terminated. {texts:,} texts are kept in {out}. {GO_ON}")
-                raise typer.Exit(options.TERMINATED) from None
-            _save_unfinished(stopped, out)
-            raise typer.Exit(options.INTERRUPTED if stopped.interrupted else options.FAILED) from None
-        except StudyError as error:
-            if output.unfinished(out):
-                raise StudyError(f"{error}\nWhat was studied is kept in {out / output.CHECKPOINTS}.") from None
+            yield interrupt
+        except (Stopped, typer.Exit):
             raise
-    except Terminated:
-        terminal.complain(f"terminated. {_kept(out)}")
-        raise typer.Exit(options.TERMINATED) from None
-    except KeyboardInterrupt:
-        terminal.complain(f"interrupted. {_kept(out)}")
-        raise typer.Exit(options.INTERRUPTED) from None
+        except Exception:
+            interrupt.check()
+            raise
 
 
-def _kept(out: Path) -> str:
+def end_interrupted(error: KeyboardInterrupt, message: str) -> NoReturn:
+    """End the command after Ctrl-C or SIGTERM."""
+    from headscope import terminal
+
+    terminated = isinstance(error, Terminated)
+    terminal.complain(f"{'terminated' if terminated else 'interrupted'}{message}")
+    raise typer.Exit(options.TERMINATED if terminated else options.INTERRUPTED) from None
+
+
+def _describe_kept(out: Path, checkpoints: str) -> str:
     from headscope import output
 
-    return f"What was studied is kept in {out}. {GO_ON}" if output.unfinished(out) else "No text was studied"
+    kept = output.has_checkpoint(checkpoints)
+    return f". What was counted is kept in {checkpoints}. {RESUME}" if kept else ": nothing was counted"
 
 
-def _save_unfinished(stopped: Stopped, out: Path) -> None:
+def _save_unfinished(stopped: Stopped, out: Path, *, interrupted: bool) -> None:
     from headscope import output, terminal
 
+    reason = "interrupted" if interrupted else stopped
     if stopped.study is None:
-        terminal.complain(f"{stopped}: no text was finished")
+        terminal.complain(f"{reason}: no text was finished")
     elif output.keeps_more(out, stopped.study):
-        terminal.complain(f"{stopped}\n{out} already holds more texts of this study, and was left as it is")
+        terminal.complain(f"{reason}\n{out} already holds more texts of this study, and was left as it is")
     else:
         terminal.note(f"writing the {stopped.study.texts:,} texts finished until now …")
         output.write(stopped.study, out)
         terminal.complain(
-            f"{stopped}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete. "
-            + (GO_ON if stopped.interrupted else MENDED)
+            f"{reason}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete. "
+            + (RESUME if interrupted else RESUME_FIXED)
         )

@@ -1,4 +1,4 @@
-"""`headscope merge`: studies made apart become one."""
+"""`headscope merge`: join studies made apart into one."""
 
 from __future__ import annotations
 
@@ -8,17 +8,26 @@ from typing import Annotated
 import typer
 
 from headscope.cli import options
+from headscope.cli.endings import end_interrupted, translating_interrupts
 from headscope.cli.results import show_findings
+from headscope.errors import StudyError
 
 
 def merge(
     sources: Annotated[list[Path], typer.Argument(metavar="STUDIES", help="Folders of studies, or their study.nc.")],
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("merged"),
+    allow_changed_files: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changed-files",
+            help="Merge shares although sizes or times of the corpus files differ: they are copies, or were repaired.",
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a study in the output folder.")] = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Studies made apart become one: of other shards, on other machines or days.
+    """Join studies made apart into one: shares of a corpus, other texts, other days.
 
     They must agree in model and settings, and no text may be in two of them.
 
@@ -26,18 +35,27 @@ def merge(
 
         headscope merge monday/ tuesday/ --out week/
 
-        headscope merge part-*/ --out all/
+        headscope merge share-*/ --out all/
     """
     from headscope import output, terminal
-    from headscope.studies.lock import Lock
+    from headscope.run.lock import Lock
+    from headscope.run.share import WHOLE
+    from headscope.writing import created
 
     output.check(out)
-    with Lock(out):
-        output.refuse_other(out, overwrite=overwrite)
-        with terminal.working("adding up", quiet=quiet or as_json):
-            made = output.merge(sources)
-        with terminal.working("drawing figures and writing the report", quiet=quiet or as_json):
-            found = output.write(made, out)
-    show_findings(made, found, as_json=as_json)
+    try:
+        with translating_interrupts() as interrupt, created(out, StudyError), Lock(out):
+            output.refuse_other(out, overwrite=overwrite)
+            with terminal.working("adding up", quiet=quiet or as_json):
+                merged = output.merge(sources, allow_changed_files=allow_changed_files)
+            with terminal.working("drawing figures and writing the report", quiet=quiet or as_json):
+                claims = output.write(merged, out)
+            interrupt.check()
+    except KeyboardInterrupt as error:
+        end_interrupted(error, f". The studies are as they were; write {out} anew with --overwrite")
+    show_findings(merged, claims, as_json=as_json)
+    share = merged.manifest.get("share", WHOLE)
+    if share != WHOLE:
+        terminal.note(f"shares of the corpus in it: {share}; the others are missing")
     if not as_json:
-        terminal.note(f"{len(sources)} studies, {made.texts:,} texts. Report: {out / output.REPORT}")
+        terminal.note(f"{len(sources)} studies, {merged.texts:,} texts. Report: {out / output.REPORT}")

@@ -11,7 +11,9 @@ from typing import Annotated
 
 import typer
 
-from headscope.errors import StudyError
+from headscope.errors import ModelError, StudyError
+
+DTYPES = ("float32", "bfloat16", "float16")
 
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 DIFFERS = 3
@@ -78,6 +80,12 @@ def show_json(text: str) -> None:
     if (getattr(sys.stdout, "encoding", None) or "").lower() not in ("utf-8", "utf8"):
         text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
     show(text, end="")
+
+
+def check_dtype(name: str) -> None:
+    """Refuse an unknown type of numbers before torch is imported."""
+    if name not in DTYPES:
+        raise ModelError(f"unknown numeric type {name!r}; there are: {', '.join(DTYPES)}")
 
 
 def listed(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from headscope.cli import options
+from headscope.cli.endings import end_interrupted, translating_interrupts
 
 
 def prune(
@@ -71,6 +72,7 @@ def prune(
     from headscope import terminal
     from headscope.corpus.documents import documents
     from headscope.errors import Stopped
+    from headscope.interrupts import Terminated
     from headscope.model.loading import load
     from headscope.pruning.folder import check_place, opens_with
     from headscope.pruning.prune import prune as run
@@ -81,18 +83,23 @@ def prune(
     corpus = documents(sources or None, field=field, encoding=encoding, limit=limit)
     try:
         loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in MEASURED)
-        with terminal.working("ranking and removing heads", quiet=quiet or as_json):
+        with (
+            translating_interrupts(),
+            terminal.working("ranking and removing heads", quiet=quiet or as_json),
+        ):
             made = run(
                 loaded, heads, keep=keep, by=by, documents=corpus, study=study, limit=limit, length=length,
                 seed=seed, per_layer=per_layer, how=how,  # type: ignore[arg-type]
                 command=options.command(),
             )  # fmt: skip
             manifest = made.save(out, overwrite=overwrite)
-    except (KeyboardInterrupt, Stopped) as stopped:
-        if isinstance(stopped, Stopped) and not stopped.interrupted:
+    except Stopped as stopped:
+        if not stopped.interrupted:
             raise
-        terminal.complain(f"interrupted: {out} is as it was")
-        raise typer.Exit(options.INTERRUPTED) from None
+        terminated = isinstance(stopped.__context__, Terminated)
+        end_interrupted(Terminated() if terminated else KeyboardInterrupt(), f": {out} is as it was")
+    except KeyboardInterrupt as error:
+        end_interrupted(error, f": {out} is as it was")
     if as_json:
         opening = opens_with(manifest["form"], out)
         options.show(json.dumps({"folder": str(out), "opens_with": opening, **manifest}, indent=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +11,13 @@ import typer
 from headscope.cli import options
 from headscope.cli.endings import ending
 from headscope.cli.results import show_findings
+from headscope.errors import StudyError
 
 if TYPE_CHECKING:
     from headscope.corpus.documents import Corpus
     from headscope.model.model import Model
-    from headscope.studies.settings import Settings
+    from headscope.settings import Settings
+    from headscope.studies.result import Study
 
 
 def study(
@@ -39,7 +42,9 @@ def study(
     maps: Annotated[
         bool | None, typer.Option("--maps/--no-maps", help="Keep N×N maps. Default: up to 256 tokens.")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Texts at once; the result does not depend on it.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Texts at once. Default: as many as the device has room for.")
+    ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     kernel: Annotated[
@@ -53,14 +58,30 @@ def study(
         bool, typer.Option("--tf32/--no-tf32", help="On a GPU, multiply float32 numbers in TF32: faster, less exact.")
     ] = True,
     skip_broken: Annotated[
-        bool, typer.Option("--skip-broken", help="Skip and count documents that cannot be read, instead of stopping.")
+        bool,
+        typer.Option(
+            "--skip-broken", help="Skip and count documents that cannot be read. Default: name them, and exit with 1."
+        ),
     ] = False,
-    engine: Annotated[str, typer.Option(help="Where it runs: local, or ray (a cluster).")] = "local",
-    workers: Annotated[int | None, typer.Option(help="With ray: how many workers. Default: as there is room.")] = None,
+    engine: Annotated[str, typer.Option(help="Where it runs: local, or ray (a cluster, or several GPUs).")] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(help="With ray: how many workers. Default: one per GPU, or per node if none has a GPU."),
+    ] = None,
+    worker_timeout: Annotated[
+        float, typer.Option(help="With ray: seconds after which a worker that returns no result is replaced.")
+    ] = 900.0,
     address: Annotated[
         str | None, typer.Option(help="With ray: a cluster's address, or auto. Default: one on this machine.")
     ] = None,
-    checkpoint_every: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 60.0,
+    share: Annotated[
+        str | None,
+        typer.Option(help="Count only a share of the corpus, such as 3/16; `headscope merge` joins the shares."),
+    ] = None,
+    checkpoint_dir: Annotated[
+        str | None, typer.Option(help="Folder or URL for checkpoints. Default: a folder in the output folder.")
+    ] = None,
+    checkpoint_interval: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 10.0,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace another study in the output folder, or begin anew.")
     ] = False,
@@ -85,61 +106,142 @@ def study(
 
         headscope study 's3://bucket/part-*.jsonl.gz' --model ./bert --engine ray --workers 8 --out all/
 
-    A study that was ended, by whatever, goes on where it was when the same command is given again.
-    """
-    from headscope import output, terminal
-    from headscope.corpus.documents import documents
-    from headscope.model.loading import load
-    from headscope.studies.lock import Lock
-    from headscope.studies.run import fitted
-    from headscope.studies.run import study as run
-    from headscope.studies.settings import Settings
-    from headscope.studies.undisturbed import terminable
+        headscope study corpus/ --share 3/16 --out share-3/
 
+    Run the same command again to resume an interrupted study.
+    """
+    from headscope.corpus.documents import documents
+    from headscope.model.source import check_name
+    from headscope.run.engines import check_engine
+    from headscope.run.share import check_limit, format_share, parse_share
+    from headscope.settings import Settings, check_run_options
+
+    # Wrong options are reported at once: importing torch and loading a model takes seconds.
     asked: dict[str, Any] = {
         "length": length, "windows": windows, "sentences": sentences, "min_tokens": min_tokens,
         "theta": theta, "tau": tau, "sample": sample, "maps": maps, "skip_broken": skip_broken,
     }  # fmt: skip
     settings = Settings(**asked)
+    check_run_options(batch_size, kernel, checkpoint_interval)
+    check_engine(engine, workers, address, worker_timeout)
+    options.check_dtype(dtype)
+    check_name(model, allow_pickle=allow_pickle)
+    parsed_share = None if share is None else parse_share(share)
+    check_limit(parsed_share, limit)
     corpus = documents(
         sources or None, field=field, format=format, encoding=encoding, limit=limit, skip_broken=skip_broken
     )
+
+    from headscope import output, terminal
+    from headscope.run.checkpoint import FOLDER as CHECKPOINT_FOLDER
+    from headscope.run.lock import Lock
+    from headscope.studies.findings import findings
+    from headscope.writing import created
+
     command = options.command()
-    with terminable(), ending(out):
-        output.check(out)
-        with Lock(out):
-            loaded = load(
-                model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
-                allow_pickle=allow_pickle,
-            )  # fmt: skip
-            output.prepare(out, expected=_identity(loaded, fitted(loaded, settings), corpus), overwrite=overwrite)
+    checkpoints = checkpoint_dir or str(out / CHECKPOINT_FOLDER)
+    identify = partial(_identify, corpus=corpus, share=format_share(parsed_share), kernel=kernel, tf32=tf32)
+    output.check(out)
+    previous = None if overwrite else output.open_previous(out)
+    finished = None
+    if previous is not None and not (trust_remote_code or allow_pickle):
+        finished = _find_finished(previous, identify(previous, settings), corpus, model, stack, dtype)
+    if finished is None:
+        from headscope.model.loading import load
+
+        loaded = load(
+            model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
+        )  # fmt: skip
+    with ending(out, checkpoints) as interrupt, created(out, StudyError), Lock(out):
+        if overwrite:
+            output.finish(checkpoints)
+        elif finished is None and (previous := output.open_previous(out)) is not None:
+            from headscope.studies.study import fit_settings
+
+            expected = identify(previous, fit_settings(loaded, settings)) | _identify_model(loaded)
+            finished = output.find_finished(out, previous, expected, corpus.version)
+        if finished is None:
+            from headscope.studies.study import study as run
+
             with terminal.metering(quiet=quiet or as_json) as meter:
-                made = run(
-                    loaded, corpus, batch_size=batch_size, kernel=kernel, tf32=tf32, progress=meter, command=command,
-                    checkpoints=out, every=checkpoint_every, say=terminal.note, engine=engine, workers=workers,
-                    address=address, **asked,
+                result = run(
+                    loaded, corpus, batch_size=batch_size, kernel=kernel, tf32=tf32, progress=meter,
+                    command=command, checkpoint_dir=checkpoints, checkpoint_interval=checkpoint_interval,
+                    on_message=terminal.note, engine=engine, workers=workers, address=address,
+                        worker_timeout=worker_timeout, share=share, **asked,
                 )  # fmt: skip
+        else:
+            result = finished
+            terminal.note(
+                f"{out} holds this study already, complete: nothing is counted again. Use --overwrite to do so."
+            )
+        if finished is not None and output.has_files(out):
+            claims = findings(result)
+        else:
             with terminal.working("drawing figures and writing the report", quiet=quiet or as_json):
-                found = output.write(made, out)
-            output.finish(out)
-    show_findings(made, found, as_json=as_json)
-    skipped = made.manifest["documents_skipped"]
+                claims = output.write(result, out)
+        interrupt.check()
+        output.finish(checkpoints)
+    show_findings(result, claims, as_json=as_json)
+    skipped = result.manifest["documents_skipped"]
     if skipped:
         terminal.note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
     if not as_json:
         terminal.note(
-            f"{sum(f.verdict == 'holds' for f in found)} of {len(found)} claims hold. Report: {out / output.REPORT}"
+            f"{sum(claim.verdict == 'holds' for claim in claims)} of {len(claims)} claims hold. "
+            f"Report: {out / output.REPORT}"
         )
 
 
-def _identity(model: Model, settings: Settings, corpus: Corpus) -> dict[str, Any]:
-    """What must agree with a study already in the output folder for this run to replace it."""
-    named = ("length", "windows", "sentences", "min_tokens", "theta", "tau")
+def _identify(
+    previous: Study, settings: Settings, *, corpus: Corpus, share: str, kernel: str, tf32: bool
+) -> dict[str, Any]:
+    """Return what the manifest of an earlier study must say to be this one, but for its model."""
+    from headscope.settings import SMALL_CORPUS
+
+    expected = {name: getattr(settings, name) for name in ("length", "windows", "sentences", "min_tokens")}
+    expected |= {
+        "theta": settings.theta,
+        "tau": settings.tau,
+        "sample": settings.choose_sample(corpus.measure(SMALL_CORPUS)[0], corpus.limit),
+        "maps": int(settings.keeps_maps),
+        "corpus": corpus.name,
+        "limit": corpus.limit or "none",
+        "field": corpus.options.field,
+        "text_format": corpus.options.format,
+        "encoding": corpus.options.encoding,
+        "share": share,
+    }
+    if previous.manifest["documents_skipped"] and not settings.skip_broken:
+        expected["skip_broken"] = 0
+    if kernel != "auto":
+        expected["kernel"] = kernel
+    if not tf32:
+        expected["tf32"] = 0
+    return expected
+
+
+def _identify_model(model: Model) -> dict[str, Any]:
     return {
         "model": model.name,
         "weight_hash": model.weight_hash,
         "stack": model.anatomy.stack,
         "dtype": model.dtype,
-        "corpus": corpus.name,
-        "limit": corpus.limit or "none",
-    } | {name: getattr(settings, name) for name in named}
+    }
+
+
+def _find_finished(
+    previous: Study, expected: dict[str, Any], corpus: Corpus, model: str, stack: str | None, dtype: str
+) -> Study | None:
+    """Return an earlier study if it is this one, as far as that can be said without loading the model."""
+    from headscope import output
+    from headscope.model.source import hash_model
+
+    there = previous.manifest
+    if there["modality"] == "image" or there["trusted"] != "nothing":  # what that changes, only the model knows
+        return None
+    expected = {**expected, "stack": stack or there["stacks"].split("+")[0], "dtype": dtype}
+    if output.find_changes(previous, expected) or not output.is_complete(previous, corpus.version):
+        return None
+    return previous if hash_model(model) == (there["model"], there["weight_hash"]) else None

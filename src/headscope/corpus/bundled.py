@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
-from headscope.corpus.formats import Document
+from headscope.corpus.document import Document
 from headscope.errors import CorpusError
 
 OPENINGS = 64

@@ -49,12 +49,12 @@ class Document:
         # Half a surrogate pair, as cut-off emojis leave them in JSON, is no character: no tokenizer takes it, and no
         # file. It becomes U+FFFD, the sign for such characters, wherever the document comes from.
         if not (self.text.isascii() and self.name.isascii()):  # which a text knows of itself
-            object.__setattr__(self, "text", whole_characters(self.text))
-            object.__setattr__(self, "name", whole_characters(self.name))
+            object.__setattr__(self, "text", replace_lone_surrogates(self.text))
+            object.__setattr__(self, "name", replace_lone_surrogates(self.name))
 
     @classmethod
     def of_image(cls, image: images.Picture | str, name: str) -> Document:
-        """An image, or why it cannot be read."""
+        """Make the document of an image, or of the reason why it cannot be read."""
         return cls("", name, broken=image) if isinstance(image, str) else cls("", name, image=image)
 
     @property
@@ -82,10 +82,10 @@ class ReadOptions:
     skip_broken: bool = False
 
 
-def whole_characters(text: str) -> str:
-    """A text with U+FFFD for every surrogate that stands alone.
+def replace_lone_surrogates(text: str) -> str:
+    """Put U+FFFD in the place of every surrogate that stands alone.
 
-    >>> whole_characters("cut \\ud83d off")
+    >>> replace_lone_surrogates("cut \\ud83d off")
     'cut \ufffd off'
     """
     try:
@@ -95,18 +95,18 @@ def whole_characters(text: str) -> str:
     return text
 
 
-def made(name: str, options: ReadOptions, text: Callable[[], str]) -> Document:
-    """The document of a text; where that is `Broken`, and such are to be skipped, one that says why."""
+def build_document(name: str, options: ReadOptions, get_text: Callable[[], str]) -> Document:
+    """Build the document of a text; where that is `Broken`, and such are to be skipped, one that says why."""
     try:
-        return Document(text(), name)
+        return Document(get_text(), name)
     except Broken as error:
         if not options.skip_broken:
             raise
         return Document("", name, broken=error.reason)
 
 
-def text_of(value: object, where: str, options: ReadOptions) -> str:
-    """A cell's text; a missing value is an empty text, which is skipped and counted later."""
+def extract_text(value: object, where: str, options: ReadOptions) -> str:
+    """Return a cell's text; a missing value is an empty text, which is skipped and counted later."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -115,16 +115,16 @@ def text_of(value: object, where: str, options: ReadOptions) -> str:
             f"{where}: field {options.field!r} holds {type(value).__name__}, not text: choose another with --field",
         )
     if len(value) > LARGEST:
-        raise too_large(where, "it")
+        raise make_size_error(where, "it")
     return value
 
 
-def no_field(where: str, field: str, present: list[str]) -> Broken:
-    """The error of a row, or a whole table, without the field that was asked for."""
+def make_field_error(where: str, field: str, present: list[str]) -> Broken:
+    """Make the error of a row, or a whole table, without the field that was asked for."""
     there = ", ".join(name[:100] for name in present[:20]) or "none"
     return Broken(NO_TEXT, f"{where}: no field {field!r}; the fields there are: {there}. Choose one with --field")
 
 
-def too_large(where: str, what: str, advice: str = "cut it into documents") -> Broken:
-    """The error of what is too large for one document."""
+def make_size_error(where: str, what: str, advice: str = "cut it into documents") -> Broken:
+    """Make the error of what is too large for one document."""
     return Broken(TOO_LARGE, f"{where}: {what} has more than {LARGEST:,} characters, too many for one text: {advice}")

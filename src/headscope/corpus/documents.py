@@ -6,30 +6,32 @@ that the same command reads the same documents. Which formats there are, and wha
 
 from __future__ import annotations
 
-import io
+import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from headscope.corpus import bundled
+from headscope.corpus import bundled, chunks
+from headscope.corpus.chunks import Chunk, ChunkSize, Source
 from headscope.corpus.formats import (
     FORMATS,
     Document,
     ReadOptions,
-    format_of,
-    read_hub,
-    read_stream,
-    whole_characters,
+    can_split,
+    choose_format,
+    detect_format,
+    is_stream,
+    read_file,
+    replace_lone_surrogates,
 )
 from headscope.corpus.images import ENDINGS, as_picture
-from headscope.corpus.places import found, is_url
-from headscope.corpus.shards import Shard, Source, packed
+from headscope.corpus.storage import Listed, Stamp, get_local_path, identify_file, identify_url, is_url, list_files
 from headscope.errors import CorpusError
 
 __all__ = ["Corpus", "Document", "as_corpus", "documents"]
@@ -51,29 +53,70 @@ class Corpus:
     options: ReadOptions = field(default_factory=ReadOptions)
     anywhere: bool = True
     """another process, on another machine, can read it too"""
+    notes: tuple[str, ...] = ()
+    """what should be known of it before it is read"""
+    fixed_version: str = ""
+    """of documents that come with the package"""
+
+    @property
+    def version(self) -> str:
+        """Digest of the names, sizes and versions of all files; empty where some of them have none."""
+        if self.fixed_version or any(source.stamp is None for source in self.sources):
+            return self.fixed_version
+        parts = (f"{source.name}\0{source.stamp}\n".encode() for source in self.sources)
+        digest = hashlib.blake2b(digest_size=16)
+        for part in parts:
+            digest.update(part)
+        return digest.hexdigest()
 
     @classmethod
     def of(cls, name: str, read: Callable[[], Iterator[Document]], **more: Any) -> Corpus:
-        """A corpus of one stream."""
+        """Make a corpus of one stream."""
         return cls(name, [Source(name, read)], **more)
 
     def __iter__(self) -> Iterator[Document]:
         return islice((document for source in self.sources for document in source.read()), self.limit)
 
-    @cached_property
-    def shards(self) -> list[Shard]:
-        """The pieces that can be read apart."""
-        return packed(self.sources, self.limit)
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of all sources; -1 where they are not known."""
+        return [-1 if source.stamp is None else source.stamp.size for source in self.sources]
 
-    def count(self, at_most: int) -> int | None:
-        """How many documents there are, if they can be counted and are not more than `at_most`; else None."""
+    def plan_chunks(self, size: ChunkSize) -> list[Chunk]:
+        """Cut the corpus into chunks that can be read apart, in its order.
+
+        With a `limit` it is one chunk: how many documents are before a second one would not be known.
+        """
+        if self.limit is not None:
+            return [Chunk(0, 0, len(self.sources))]
+        return chunks.plan_chunks(self.sources, size)
+
+    def read_chunk(self, chunk: Chunk) -> Iterator[tuple[int, Document]]:
+        """Give the documents of a chunk, each with the number of its source.
+
+        Of many sources that are one document each, the number is that of the first.
+
+        Raises:
+            CorpusError: A document cannot be read, or a file has changed since the corpus was listed.
+        """
+        return chunks.read_chunk(self.sources, chunk, self.limit)
+
+    def measure(self, at_most: int) -> tuple[int | None, float]:
+        """Return how many documents there are, and the mean bytes of their texts.
+
+        The number is None if it cannot be known, or is larger than `at_most`. The mean is that of the documents that
+        were looked at, in UTF-8; 0 where none was, because their number is known, or they can be read only once.
+        """
         if self.size is not None:
             size = self.size if self.limit is None else min(self.size, self.limit)
-            return size if size <= at_most else None
+            return size if size <= at_most else None, 0.0
         if not self.rereadable:
-            return None
-        counted = sum(1 for _ in islice(self, at_most + 1))
-        return counted if counted <= at_most else None
+            return None, 0.0
+        count = total = 0
+        for document in islice(self, at_most + 1):
+            count += 1
+            total += len(document.text) if document.text.isascii() else len(document.text.encode())
+        return count if count <= at_most else None, total / count if count else 0.0
 
 
 def documents(
@@ -98,28 +141,33 @@ def documents(
         raise CorpusError(f"limit is {limit}: ask for at least one document")
     if format != "auto" and format not in FORMATS:
         raise CorpusError(f"unknown format {format!r}; there are: auto, {', '.join(FORMATS)}")
-    options = ReadOptions(field=field, format=format, encoding=_known_encoding(encoding), skip_broken=skip_broken)
+    options = ReadOptions(field=field, format=format, encoding=_check_encoding(encoding), skip_broken=skip_broken)
+    limit = None if limit is None else min(limit, sys.maxsize)  # more than that nothing counts to
     if sources is None:
-        return Corpus.of("bundled openings", bundled.openings, size=bundled.OPENINGS, limit=limit)
-    given = [sources] if isinstance(sources, (str, Path)) else list(sources)
-    if not given:
+        return Corpus.of(
+            "bundled openings", bundled.openings, size=bundled.OPENINGS, limit=limit, fixed_version="bundled"
+        )
+    names = [str(source) for source in ([sources] if isinstance(sources, (str, Path)) else sources)]
+    if not names:
         raise CorpusError("the list of sources is empty: name at least one, or give None for the bundled texts")
-    items = [item for source in given for item in _expand(str(source), options)]
-    size = len(items) if all(_is_one_document(item, options) for item in items) else None
+    listing = _Listing(options)
+    for name in names:
+        listing.add(name)
     return Corpus(
-        name=whole_characters(" ".join(str(source) for source in given)),
-        sources=[_source(item, options) for item in items],
-        size=size,
+        name=replace_lone_surrogates(" ".join(names)),
+        sources=listing.sources,
+        size=len(listing.sources) if all(source.is_single_document for source in listing.sources) else None,
         limit=limit,
-        rereadable=all(_is_rereadable(item) for item in items),
+        rereadable=all(_is_rereadable(source) for source in listing.sources),
         options=options,
-        anywhere="-" not in items,
+        anywhere=all(_is_anywhere(source) for source in listing.sources),
+        notes=listing.notes,
     )
 
 
 def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
-    """What people pass as documents: a corpus, a source, or an iterable of strings, mappings with `text`, documents,
-    images (of PIL, or arrays of bytes)."""
+    """Take what people pass as documents: a corpus, a source, or an iterable of strings, mappings with `text`,
+    documents, images (of PIL, or arrays of bytes)."""
     if isinstance(texts, Corpus):
         return texts
     if texts is None or isinstance(texts, (str, Path)):
@@ -133,92 +181,131 @@ def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
     what = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
     return Corpus.of(
         f"{what} given in Python",
-        lambda: (_as_document(text, k) for k, text in enumerate(source, start=1)),
+        partial(_read_given, source),
         size=size,
         rereadable=size is not None,
         anywhere=isinstance(texts, (list, tuple)),
     )
 
 
-def _as_document(text: Any, number: int) -> Document:
+def _read_given(texts: Iterable[Any]) -> Iterator[Document]:
+    return (_convert(text, number) for number, text in enumerate(texts, start=1))
+
+
+def _convert(text: Any, number: int) -> Document:
     if isinstance(text, Document):
         return text
     value = text.get("text") if isinstance(text, Mapping) else text
     if isinstance(value, str):
         return Document(value, f"text {number}")
     try:
-        made = None if isinstance(text, Mapping) else as_picture(text)
+        picture = None if isinstance(text, Mapping) else as_picture(text)
     except CorpusError as error:
         raise CorpusError(f"document {number}: {error}") from None
-    if made is None:
+    if picture is None:
         raise CorpusError(
             f"document {number} is {type(text).__name__}: give strings, or mappings with a string under 'text'; or "
             "images of PIL, or arrays (height, width, 3) of bytes"
         )
-    return Document.of_image(made, f"image {number}")
+    return Document.of_image(picture, f"image {number}")
 
 
-def _expand(source: str, options: ReadOptions) -> list[str]:
-    """A source as people name it, as the files and streams it stands for."""
-    if source == "-" or (source.startswith(("hf:", "example:")) and not is_url(source)):
-        return [source]
-    kind, files = found(source)
-    if kind == "pattern" and not files:
-        raise CorpusError(f"{source}: no file matches this pattern")
-    if kind != "folder":
-        return files
-    formats = {file: format_of(file) for file in files}
-    images = [file for file in files if formats[file] == "image"]
-    texts = [file for file in files if formats[file] not in (None, "image")]
+class _Listing:
+    """The sources of a corpus, each file once, in the order in which people name them."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self.sources: list[Source] = []
+        self._names: dict[str, str] = {}
+        """of what there is, by what is the same for all names of it, the name that came first"""
+        self._repeated: dict[str, None] = {}
+        self._real_folders: dict[str, str] = {}
+        self._result_folders: list[str] = []
+
+    def add(self, source: str) -> None:
+        """Add the files or the stream that a source as people name it stands for."""
+        if is_stream(source):
+            self._add_item(source, source, None)
+            return
+        kind, files = list_files(source, self._result_folders)
+        if kind == "pattern" and not files:
+            raise CorpusError(f"{source}: no file matches this pattern")
+        for path, stamp in files if kind != "folder" else _choose_files(source, files, self.options):
+            local = path if not is_url(path) else get_local_path(path)
+            if local:
+                identity = identify_file(local, self._real_folders)
+            else:
+                identity = identify_url(path) if kind == "file" else path
+            self._add_item(path, identity, stamp)
+
+    def _add_item(self, item: str, identity: str, stamp: Stamp | None) -> None:
+        if identity in self._names:
+            self._repeated[self._names[identity]] = None
+            return
+        self._names[identity] = item
+        self.sources.append(_make_source(item, stamp, self.options))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What should be known of the corpus before it is read."""
+        notes = []
+        if self._result_folders:
+            count = len(self._result_folders)
+            others = f" and {count - 1:,} more folders hold" if count > 1 else " holds"
+            notes.append(f"{self._result_folders[0]}{others} results of headscope, which are left out")
+        if self._repeated:
+            first, count = next(iter(self._repeated)), len(self._repeated)
+            if count == 1:
+                notes.append(f"{first} is given more than once: it is read once")
+            else:
+                notes.append(f"{count:,} files are given more than once (the first: {first}): each is read once")
+        return tuple(notes)
+
+
+def _choose_files(folder: str, files: Listed, options: ReadOptions) -> Listed:
+    """Choose the files in a folder that are documents."""
+    formats = [detect_format(path) for path, _ in files]
+    images = [file for file, format in zip(files, formats, strict=True) if format == "image"]
+    texts = [file for file, format in zip(files, formats, strict=True) if format not in (None, "image")]
     # Many texts have images beside them that are not meant: a folder is one of images where it holds no texts.
     chosen = images if options.format == "image" else texts or (images if options.format == "auto" else [])
     if not chosen:
         raise CorpusError(
-            f"{source}: no file in this folder has an ending headscope reads "
+            f"{folder}: no file in this folder has an ending headscope reads "
             f"(.txt .md .jsonl .csv .tsv .parquet, also .gz; or {' '.join(ENDINGS)})"
         )
     return chosen
 
 
-def _is_one_document(item: str, options: ReadOptions) -> bool:
-    if item == "-" or item.startswith("hf:"):
-        return False
-    return item.startswith("example:") or _format(item, options) in ("text", "image")
+def _make_source(item: str, stamp: Stamp | None, options: ReadOptions) -> Source:
+    read = partial(read_file, item, options)
+    if is_stream(item):
+        return Source(item, read, is_single_document=item.startswith("example:"))
+    format = choose_format(item, options)
+    split = stamp is not None and can_split(item, format, options)
+    # Pipes have neither a stamp nor a path to ask for one.
+    return Source(
+        name=item,
+        read=read,
+        path=item if stamp is not None or is_url(item) else "",
+        is_single_document=format in ("text", "image"),
+        is_splittable=split,
+        stamp=stamp,
+        has_row_groups=split and format == "parquet",
+    )
 
 
-def _is_rereadable(item: str) -> bool:
+def _is_rereadable(source: Source) -> bool:
     """Pipes, such as `<(zcat …)` makes, give their bytes only once; a hub's would be fetched twice."""
-    return item.startswith("example:") or is_url(item) or Path(item).is_file()
+    return bool(source.path) or (source.name.startswith("example:") and source.is_single_document)
 
 
-def _source(item: str, options: ReadOptions) -> Source:
-    path = item if _is_rereadable(item) and not item.startswith("example:") else ""
-    return Source(item, lambda: _read(item, options), path, single=_is_one_document(item, options))
+def _is_anywhere(source: Source) -> bool:
+    """What a pipe gives, only this process can read."""
+    return _is_rereadable(source) or (source.name.startswith("hf:") and is_stream(source.name))
 
 
-def _read(item: str, options: ReadOptions) -> Iterator[Document]:
-    if item == "-":
-        if sys.stdin is None:
-            raise CorpusError("standard input is closed: there is nothing to read from -")
-        return read_stream(cast(io.BufferedReader, sys.stdin.buffer), options)
-    if item.startswith("hf:"):
-        return read_hub(item, options)
-    if item.startswith("example:"):
-        return iter([bundled.example_document(item.removeprefix("example:"))])
-    return FORMATS[_format(item, options)](item, options)
-
-
-def _format(item: str, options: ReadOptions) -> str:
-    if options.format != "auto":
-        return options.format
-    if item.lower().removesuffix(".gz").endswith(".json"):
-        raise CorpusError(
-            f"{item}: a JSON file is read only as JSON Lines, one object a line: name it .jsonl, or say --format jsonl"
-        )
-    return format_of(Path(item)) or "text"
-
-
-def _known_encoding(encoding: str) -> str:
+def _check_encoding(encoding: str) -> str:
     try:
         " ".encode(encoding)
     except (LookupError, ValueError):

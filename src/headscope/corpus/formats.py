@@ -1,28 +1,43 @@
-"""How each kind of file becomes documents. Every reader streams, and every error names the file and the line."""
+"""How each kind of file becomes documents. Every reader streams, and every error names the file and the line.
+
+Readers of files that can be split take where a part starts and stops: bytes of files of lines, row groups of Parquet.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, cast
 
-from headscope.corpus import images
+from headscope.corpus import bundled, images
 from headscope.corpus.document import (
     LARGEST,
     NO_JSON,
     Broken,
     Document,
     ReadOptions,
-    made,
-    no_field,
-    text_of,
-    too_large,
-    whole_characters,
+    build_document,
+    extract_text,
+    make_field_error,
+    make_size_error,
+    replace_lone_surrogates,
 )
-from headscope.corpus.lines import BOM, lines, text_lines, whole
-from headscope.corpus.places import is_url, opened, plain_name
+from headscope.corpus.lines import (
+    BOM,
+    Readable,
+    get_line_prefix,
+    has_line_bytes,
+    open_lines,
+    read_line_documents,
+    read_whole,
+    split_lines,
+)
+from headscope.corpus.storage import is_url, open_file, strip_query
 from headscope.corpus.tables import MOST_VALUES, read_csv, read_parquet
 from headscope.errors import CorpusError
 
@@ -31,66 +46,73 @@ __all__ = [
     "LARGEST",
     "Document",
     "ReadOptions",
-    "format_of",
-    "read_hub",
-    "read_stream",
-    "whole_characters",
+    "can_split",
+    "choose_format",
+    "detect_format",
+    "is_stream",
+    "read_file",
+    "replace_lone_surrogates",
 ]
 
 
-def format_of(path: str | Path) -> str | None:
-    """The format a file's ending says, `.gz` aside; None if the ending says nothing."""
-    name = Path(plain_name(str(path))).name.removesuffix(".gz")
-    return ENDINGS.get(Path(name).suffix)
+def detect_format(path: str | Path) -> str | None:
+    """Return the format a file's ending says, `.gz` aside; None if the ending says nothing."""
+    name = os.path.basename(strip_query(str(path))).removesuffix(".gz")
+    return ENDINGS.get(os.path.splitext(name)[1])
+
+
+def can_split(path: str, format: str, options: ReadOptions) -> bool:
+    """Return whether parts of a file can be read without what is before them."""
+    # What is packed, or lies in an archive, is unpacked from its beginning.
+    if strip_query(path).endswith(".gz") or "::" in path:
+        return False
+    return format == "parquet" or (format in ("lines", "jsonl") and has_line_bytes(options.encoding))
 
 
 def read_text(path: str, options: ReadOptions) -> Iterator[Document]:
-    """A file that is one document."""
-    with opened(path) as stream:
-        yield whole(stream, path, options)
+    """Read a file that is one document."""
+    with open_file(path) as stream:
+        yield read_whole(stream, path, options)
 
 
-def read_lines(path: str, options: ReadOptions) -> Iterator[Document]:
-    """A file with one document a line."""
-    with opened(path) as stream:
-        yield from lines(stream, path, options)
+def read_lines(path: str, options: ReadOptions, start: int = 0, stop: int | None = None) -> Iterator[Document]:
+    """Read a file with one document a line, or the lines that begin in a range of its bytes."""
+    with open_lines(path, start, stop) as stream:
+        yield from read_line_documents(stream, get_line_prefix(path, start), options, from_start=not start)
 
 
-def read_jsonl(path: str, options: ReadOptions) -> Iterator[Document]:
-    """One JSON object a line, the text in `field`."""
-    with opened(path) as stream:
-        yield from _jsonl(stream, path, options)
+def read_jsonl(path: str, options: ReadOptions, start: int = 0, stop: int | None = None) -> Iterator[Document]:
+    """Read one JSON object a line, the text in `field`; of all lines, or those that begin in a range of bytes."""
+    with open_lines(path, start, stop) as stream:
+        yield from _read_objects(stream, get_line_prefix(path, start), options, from_start=not start)
 
 
 def read_image(path: str, options: ReadOptions) -> Iterator[Document]:
-    """A file that is one image; a broken one is a document that says so, and is skipped and counted."""
-    with opened(path) as stream:
+    """Read a file that is one image; a broken one is a document that says so, and is skipped and counted."""
+    with open_file(path) as stream:
         raw = stream.read(LARGEST + 1)
     yield Document.of_image(images.decoded(raw), path)
 
 
 def read_stream(stream: io.BufferedReader, options: ReadOptions) -> Iterator[Document]:
-    """Standard input: JSON Lines where its first character is `{`, else the whole of it is one text."""
+    """Read standard input: JSON Lines where its first character is `{`, else the whole of it is one text."""
     name = "standard input"
     format = options.format
     if format == "auto":
         opening = stream.peek(64).decode(options.encoding, "ignore").removeprefix(BOM).lstrip()
         format = "jsonl" if opening.startswith("{") else "text"
     if format == "text":
-        return iter([whole(stream, name, options)])
+        return iter([read_whole(stream, name, options)])
     if format in ("jsonl", "lines"):
-        return (_jsonl if format == "jsonl" else lines)(stream, name, options)
+        return (_read_objects if format == "jsonl" else read_line_documents)(stream, f"{name}:", options)
     raise CorpusError(f"standard input is read as text, lines or jsonl, not as {format}: write it to a file first")
 
 
 def read_hub(source: str, options: ReadOptions) -> Iterator[Document]:
-    """`hf:NAME`, `hf:NAME:CONFIG`, either with `@SPLIT` (train by default), streamed through `datasets`.
+    """Read `hf:NAME`, `hf:NAME:CONFIG`, either with `@SPLIT` (train by default), streamed through `datasets`.
 
     `hf://…` is no dataset but a file on the hub.
     """
-    if is_url(source):
-        yield from FORMATS[options.format if options.format != "auto" else format_of(source) or "text"](source, options)
-        return
     try:
         import datasets
     except ImportError:
@@ -107,16 +129,16 @@ def read_hub(source: str, options: ReadOptions) -> Iterator[Document]:
         )
         for number, row in enumerate(rows, start=1):
             if options.field not in row:
-                raise CorpusError(str(no_field(source, options.field, list(row))))
+                raise CorpusError(str(make_field_error(source, options.field, list(row))))
             where, value = f"{source}, row {number}", row[options.field]
-            yield made(where, options, lambda value=value, where=where: text_of(value, where, options))  # type: ignore[misc]
+            yield build_document(where, options, partial(extract_text, value, where, options))
     except CorpusError:
         raise
     except Exception as error:  # datasets raises many kinds, its own and those of every library below it
         raise CorpusError(f"{source}: datasets could not read it: {type(error).__name__}: {error}") from None
 
 
-FORMATS: dict[str, Callable[[str, ReadOptions], Iterator[Document]]] = {
+FORMATS: dict[str, Callable[..., Iterator[Document]]] = {
     "text": read_text,
     "lines": read_lines,
     "jsonl": read_jsonl,
@@ -137,18 +159,20 @@ ENDINGS = {
 }
 
 
-def _jsonl(stream: BinaryIO, name: str, options: ReadOptions) -> Iterator[Document]:
-    for number, line in enumerate(text_lines(stream, name, options), start=1):
-        if isinstance(line, Broken) or not line.isspace():
-            where = f"{name}:{number}"
-            yield made(where, options, lambda line=line, where=where: _json_text(line, where, options))  # type: ignore[misc]
+def _read_objects(
+    stream: Readable, prefix: str, options: ReadOptions, *, from_start: bool = True
+) -> Iterator[Document]:
+    for number, line in enumerate(split_lines(stream, prefix, options, from_start=from_start), start=1):
+        if isinstance(line, Broken) or (line and not line.isspace()):  # empty: a file of a byte order mark alone
+            where = f"{prefix}{number}"
+            yield build_document(where, options, partial(_parse_line, line, where, options))
 
 
-def _json_text(line: str | Broken, where: str, options: ReadOptions) -> str:
+def _parse_line(line: str | Broken, where: str, options: ReadOptions) -> str:
     if isinstance(line, Broken):
         raise line
     if len(line) > MOST_VALUES and sum(map(line.count, ",[{")) > MOST_VALUES:
-        raise too_large(where, f"this line has more than {MOST_VALUES:,} commas and brackets, or")
+        raise make_size_error(where, f"this line has more than {MOST_VALUES:,} commas and brackets, or")
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
@@ -160,5 +184,35 @@ def _json_text(line: str | Broken, where: str, options: ReadOptions) -> str:
             NO_JSON, f"{where}: expected a JSON object with a field {options.field!r}, found {type(row).__name__}"
         )
     if options.field not in row:
-        raise no_field(where, options.field, list(row))
-    return text_of(row[options.field], where, options)
+        raise make_field_error(where, options.field, list(row))
+    return extract_text(row[options.field], where, options)
+
+
+def read_file(item: str, options: ReadOptions, start: int = 0, stop: int | None = None) -> Iterator[Document]:
+    """Read a file or a stream, or a part of a file that can be split."""
+    if item == "-":
+        if sys.stdin is None:
+            raise CorpusError("standard input is closed: there is nothing to read from -")
+        return read_stream(cast(io.BufferedReader, sys.stdin.buffer), options)
+    if is_stream(item):
+        if item.startswith("hf:"):
+            return read_hub(item, options)
+        return iter([bundled.example_document(item.removeprefix("example:"))])
+    read = FORMATS[choose_format(item, options)]
+    return read(item, options, start, stop) if start or stop is not None else read(item, options)
+
+
+def choose_format(item: str, options: ReadOptions) -> str:
+    """Return the format that was asked for, or that a file's ending says; text where it says nothing."""
+    if options.format != "auto":
+        return options.format
+    if item.lower().removesuffix(".gz").endswith(".json"):
+        raise CorpusError(
+            f"{item}: a JSON file is read only as JSON Lines, one object a line: name it .jsonl, or say --format jsonl"
+        )
+    return detect_format(item) or "text"
+
+
+def is_stream(item: str) -> bool:
+    """Return whether a source is no file, but standard input, a hub dataset or an example."""
+    return item == "-" or (item.startswith(("hf:", "example:")) and not is_url(item))

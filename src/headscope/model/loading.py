@@ -6,9 +6,7 @@ Weights come from safetensors. Pickles and code that comes with a model are refu
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +26,11 @@ from transformers import (
 )
 
 from headscope.errors import ModelError
-from headscope.model.default_model import DEFAULT_MODEL, WEIGHT_FILES, find_default_model, sha256
+from headscope.model.default_model import DEFAULT_MODEL, find_default_model
 from headscope.model.model import Model
 from headscope.model.patches import Patches, reads_images
 from headscope.model.shrinking import RECORD, PrunedHeads
+from headscope.model.source import check_source, find_weight_files, hash_weight_files
 from headscope.model.tokens import ModelTokens
 
 PREDICTING = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM)
@@ -72,7 +71,7 @@ def load(
     is_default = name == DEFAULT_MODEL
     source = find_default_model() if is_default else os.path.expanduser(name)
     label = DEFAULT_MODEL if is_default else source
-    _check_source(source, is_path=isinstance(name, Path), allow_pickle=allow_pickle)
+    check_source(source, is_path=isinstance(name, Path), allow_pickle=allow_pickle)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     config = _from_hub(label, lambda: AutoConfig.from_pretrained(source, **options))
     asked = {
@@ -99,7 +98,9 @@ def load(
     network.to(place).eval()
     origin = None
     if given is None:
-        origin = {"name": name, "stack": stack, "dtype": dtype, **options, "allow_pickle": allow_pickle}
+        origin = {
+            "name": name, "stack": stack, "dtype": dtype, "device": device, **options, "allow_pickle": allow_pickle
+        }  # fmt: skip
     made = Model(label, network, _tokens(label, network, tokenizer), _weight_hash(source, network), origin=origin)
     return _on(made, stack)
 
@@ -166,31 +167,6 @@ def _wrapped(network: Any, tokenizer: Any) -> Model:
     _check_finite(label, network)
     network = _part(network, tokenizer)
     return Model(label, network, _tokens(label, network, tokenizer), _state_hash(network))
-
-
-def _check_source(source: str, *, is_path: bool, allow_pickle: bool) -> None:
-    if source and Path(source).is_dir():
-        _check_folder(Path(source), allow_pickle=allow_pickle)
-    elif source and Path(source).exists():
-        raise ModelError(f"{source}: a model is a folder (with config.json and *.safetensors), not a file")
-    # Hub names are `name` or `owner/name`; anything else was meant to be a folder, and the hub need not be asked.
-    elif is_path or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", source):
-        raise ModelError(f"{source or repr(source)}: no such folder, and not a hub name (owner/name) either")
-
-
-def _check_folder(folder: Path, *, allow_pickle: bool) -> None:
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder}: no config.json: not a folder that transformers' save_pretrained wrote")
-    if any(folder.glob("*.safetensors")):
-        return
-    pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
-    if not pickles:
-        raise ModelError(f"{folder}: holds no weights: {WEIGHT_FILES[0]} expected beside config.json")
-    if not allow_pickle:
-        raise ModelError(
-            f"{folder}: its weights are pickles ({', '.join(pickles[:3])}), which can run code when opened. "
-            "Convert them to safetensors, or, if you trust their source, say --allow-pickle"
-        )
 
 
 def _from_hub(label: str, call: Any) -> Any:
@@ -279,21 +255,8 @@ def _weight_hash(source: str, network: Any) -> str:
     folder = Path(source)
     if not folder.is_dir():  # a hub name, loaded just now: its files lie in the cache
         folder = Path(str(try_to_load_from_cache(source, "config.json"))).parent
-    hashes = [sha256(path) for path in _weight_files(folder, network.config)]
-    if len(hashes) == 1:
-        return hashes[0]
-    return hashlib.sha256("".join(hashes).encode()).hexdigest() if hashes else _state_hash(network)
-
-
-def _weight_files(folder: Path, config: Any) -> list[Path]:
-    """The safetensors files that transformers reads, in order; others may lie beside them."""
-    named = getattr(config, "transformers_weights", None)
-    path = next((folder / name for name in ([named] if named else WEIGHT_FILES) if (folder / name).is_file()), None)
-    if path is None:
-        return []
-    if path.suffix != ".json":
-        return [path]
-    return sorted({folder / name for name in json.loads(path.read_text("utf-8"))["weight_map"].values()})
+    files = find_weight_files(folder, getattr(network.config, "transformers_weights", None))
+    return hash_weight_files(files) or _state_hash(network)
 
 
 def _state_hash(network: torch.nn.Module) -> str:

@@ -14,16 +14,14 @@ import torch
 
 from headscope.corpus.formats import Document
 from headscope.corpus.windows import Batch, Cut, Window
+from headscope.devices import send
 from headscope.errors import ModelError
-from headscope.model.anatomy import DECODER_TOKENS, TOKENS, Anatomy, Call, Plan, examine, is_double
+from headscope.model.anatomy import DECODER_TOKENS, TOKENS, Anatomy, Call, Plan, examine, is_double, unmasked
+from headscope.model.capture.observation import Asked, Report, Route, Sighting, entering
 from headscope.model.capture.plain import Plain, Question
-from headscope.model.capture.projections import entering
-from headscope.model.capture.sighting import Asked, Report, Route, Sighting
 from headscope.model.capture.watching import BOTH, prepared, watching
-from headscope.model.layout import unmasked
 from headscope.model.patches import Patches
 from headscope.model.tokens import ModelTokens
-from headscope.sending import send
 from headscope.types import Bools, Ints
 
 PADDING_SEEN, PADDING_SEEN_HALF = 1e-3, 5e-2

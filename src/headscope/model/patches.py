@@ -15,8 +15,8 @@ from headscope.corpus.formats import Document
 from headscope.corpus.images import Picture
 from headscope.corpus.windows import Window
 from headscope.errors import CorpusError, ModelError
-from headscope.model import layout as places
-from headscope.model.layout import Layout, Shape
+from headscope.model import anatomy
+from headscope.model.anatomy import Layout, Shape
 from headscope.types import Floats, Ints
 
 
@@ -39,7 +39,7 @@ class Patches:
 
     @cached_property
     def layout(self) -> Layout:
-        return places.lay_out(self.label, self.network, self.shape)
+        return anatomy.lay_out(self.label, self.network, self.shape)
 
     @cached_property
     def shape(self) -> Shape:
@@ -95,7 +95,7 @@ class Patches:
 
     def inputs(self, pixels: Floats) -> dict[str, Any]:
         """What the network is given for (image, channel, height, width)."""
-        return places.inputs(self.network, pixels, self.layout.patches)
+        return anatomy.image_inputs(self.network, pixels, self.layout.patches)
 
     def noise(self) -> Floats:
         """An image of noise, the same every time, as the network reads it."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 
-from headscope.corpus.encoding import Encoding, Encodings
 from headscope.corpus.sentences import SENTENCE_ENDS
+from headscope.corpus.windows import Encoding, Encodings
 from headscope.errors import CorpusError, ModelError
-from headscope.model import long_texts, words
+from headscope.model import words
 from headscope.model.many_texts import TURNS, ManyTexts, Row
-from headscope.model.openings import opening
+from headscope.model.openings import CHARACTERS_A_TOKEN, opening
 from headscope.model.openings import suffice as openings_suffice
 from headscope.types import Bools, Ints
 
@@ -34,6 +34,14 @@ LANGUAGE = r"[a-z]{2,3}_[A-Za-z]{2,4}|__[a-z]{2,3}__|>>\w+<<"
 
 KNOWN, END, COMMA = 1, 2, 4
 """What is noted of a token id, in bits."""
+LONG = 1_000_000
+"""characters from which on a text is not given to a tokenizer as a whole, if that can be helped: a tokenizer that reads
+millions of characters at once takes more than a hundred bytes for each"""
+GROWS = 4
+"""a beginning that was not enough is made so many times as long"""
+
+Tokenized = tuple[Ints, Ints]
+"""ids; starts and ends, (n, 2), empty where they are not asked for"""
 
 
 class ModelTokens:
@@ -102,7 +110,7 @@ class ModelTokens:
                 f"{self.name} is a slow tokenizer, which cannot cut a text into all its windows: use --windows first"
             )
         try:
-            if all_windows and len(text) > long_texts.LONG and (taken := self._all_windows(text, length, offsets)):
+            if all_windows and len(text) > LONG and (taken := self._all_windows(text, length, offsets)):
                 return taken
             made = self._made(text, length, all_windows=all_windows, offsets=offsets and fast)
         except CorpusError:
@@ -137,22 +145,22 @@ class ModelTokens:
         if all_windows:
             return made(text)
         if self.tokenizer.is_fast and self._openings_suffice:
-            for held in long_texts.openings(text, length):
-                if len(held) > long_texts.LONG * long_texts.GROWS:
+            for held in _lengthen_openings(text, length):
+                if len(held) > LONG * GROWS:
                     break
                 found = made(held)
                 if len(held) == len(text) or len(found["input_ids"]) == length:
                     return found
-        if len(text) > long_texts.LONG:
-            text = long_texts.settled(text, length, lambda held: list(made(held)["input_ids"]))
+        if len(text) > LONG:
+            text = _find_settled_opening(text, length, lambda held: list(made(held)["input_ids"]))
         return made(text)
 
     def _all_windows(self, text: str, length: int, offsets: bool) -> list[Encoding] | None:
         """All windows of a long text, which is tokenized in pieces; None where that might change its tokens."""
-        if not (self._openings_suffice and long_texts.spaces_stay(self.tokenizer.backend_tokenizer)):
+        if not (self._openings_suffice and _keeps_spaces(self.tokenizer.backend_tokenizer)):
             return None
 
-        def tokenized(piece: str) -> long_texts.Tokenized:
+        def tokenize(piece: str) -> Tokenized:
             with TURNS:
                 made = self.tokenizer(
                     piece, add_special_tokens=False, verbose=False, return_offsets_mapping=offsets, truncation=False
@@ -161,9 +169,9 @@ class ModelTokens:
                 -1, 2
             )
 
-        beginning = self._made(next(long_texts.openings(text, 8 * length)), length, all_windows=True, offsets=False)
+        beginning = self._made(next(_lengthen_openings(text, 8 * length)), length, all_windows=True, offsets=False)
         known = [np.asarray(ids, dtype=np.int64) for ids in beginning["input_ids"][:-1]]  # the last may be cut short
-        rows = long_texts.windows(long_texts.tokenized(text, tokenized), length, self.added, known)
+        rows = _cut_windows(_tokenize_in_pieces(text, tokenize), length, self.added, known)
         return None if rows is None else [self._row(text, ids, spans if offsets else None) for ids, spans in rows]
 
     def _row(self, text: str, ids: Ints, spans: Ints | None) -> Encoding:
@@ -175,7 +183,7 @@ class ModelTokens:
 
         None where they have to be taken one by one: by a slow tokenizer, or because one of them breaks this one.
         """
-        if not self.tokenizer.is_fast or any(len(text) > long_texts.LONG for text in texts):
+        if not self.tokenizer.is_fast or any(len(text) > LONG for text in texts):
             return None
         try:
             if all_windows or not self._openings_suffice:
@@ -332,3 +340,87 @@ def _word_start(text: str, start: int, end: int) -> int:
     """Where a token's first letter stands: byte-level BPE counts the space before a word to its token."""
     piece = text[start:end]
     return start + len(piece) - len(piece.lstrip()) if piece.strip() else start
+
+
+def _lengthen_openings(text: str, tokens: int) -> Iterator[str]:
+    """Yield beginnings of a text that end between two words, each longer than the one before; at last all of it."""
+    wanted = tokens
+    while (size := CHARACTERS_A_TOKEN * wanted + 3) < len(text):  # as many as `opening` looks at
+        held = opening(text[:size], wanted)
+        if len(held) < size:  # else there is no place between two words among those looked at
+            yield held
+        wanted *= GROWS
+    yield text
+
+
+def _find_settled_opening(text: str, length: int, ids_of: Callable[[str], list[int]]) -> str:
+    """Find a beginning of a long text whose first tokens are the text's, where the tokenizer does not guarantee it.
+
+    The beginning is taken where one of four times its length has the same window, which it fills. So the cut is far
+    away from all that the window depends on, unless a tokenizer looks over tens of thousands of characters.
+    """
+    before: list[int] | None = None
+    for size in (LONG // GROWS**2, LONG // GROWS, LONG, LONG * GROWS):
+        held = text[:size]
+        ids = ids_of(held)
+        if len(ids) == length and ids == before:
+            return held
+        before = ids
+        if size >= len(text):
+            return text
+    raise CorpusError(
+        f"its first {LONG * GROWS:,} characters do not settle what its first {length} tokens are: no text of words"
+    )
+
+
+def _split_between_words(text: str) -> Iterator[tuple[int, str]]:
+    """Yield a text in parts that end between two words, each with where it starts."""
+    start, size = 0, LONG
+    while start < len(text):
+        part = text[start : start + size]
+        held = part if start + size >= len(text) else opening(part, (size - 3) // CHARACTERS_A_TOKEN)
+        if len(held) == len(part) and start + size < len(text):
+            size *= GROWS  # no place between words there
+            continue
+        yield start, held
+        start, size = start + len(held), LONG
+
+
+def _tokenize_in_pieces(text: str, tokenize: Callable[[str], Tokenized]) -> Tokenized:
+    """Return all tokens of a text, tokenized piece by piece."""
+    ids, spans = [], []
+    for start, piece in _split_between_words(text):
+        made, places = tokenize(piece)
+        ids.append(made.astype(np.int32))
+        spans.append(places + start)
+    return np.concatenate(ids).astype(np.int64), np.concatenate(spans)
+
+
+def _cut_windows(body: Tokenized, length: int, added: int, known: list[Ints]) -> list[Tokenized] | None:
+    """Cut tokens into windows, with the `added` special tokens that the `known` first windows have around theirs.
+
+    Return None if the known windows differ from these. A special token stands nowhere: at 0, as tokenizers say.
+    """
+    ids, spans = body
+    step = length - added
+    before = next((k for k in range(added + 1) if known and np.array_equal(known[0][k : k + step], ids[:step])), None)
+    if before is None or step < 1:
+        return None
+    head, tail = known[0][:before], known[0][before + step :]
+    found: list[Tokenized] = []
+    for start in range(0, len(ids), step):
+        row = np.concatenate([head, ids[start : start + step], tail])
+        places = np.zeros((len(row), 2) if len(spans) else (0, 2), dtype=np.int64)
+        if len(spans):
+            places[before : len(row) - len(tail)] = spans[start : start + step]
+        found.append((row, places))
+    agree = all(np.array_equal(row, there) for (row, _), there in zip(found, known, strict=False))
+    return found if agree and len(found) > len(known) else None
+
+
+def _keeps_spaces(backend: Any) -> bool:
+    """Return whether no token that was added to a vocabulary takes away the space at which a text is cut."""
+    return not any(
+        (token.rstrip and token.content[-1:].isalnum()) or (token.lstrip and token.content[:1].isalnum())
+        for token in backend.get_added_tokens_decoder().values()
+    )

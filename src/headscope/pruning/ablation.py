@@ -219,11 +219,11 @@ def _manifest(model: Model, read: Read) -> dict[str, Any]:
         "length": read.settings.length,
         "windows": read.settings.windows,
         "corpus": read.corpus.name,
-        "corpus_hash": f"{read.account.content:032x}",
+        "corpus_hash": f"{read.stats.content:032x}",
         "limit": read.corpus.limit or "none",
         "texts": len(read.windows),
-        "documents_read": read.account.read,
-        "documents_skipped": json.dumps(dict(sorted(read.account.skipped.items()))),
+        "documents_read": read.stats.documents,
+        "documents_skipped": json.dumps(dict(sorted(read.stats.skipped.items()))),
         **manifest.of_run(),
     }
 

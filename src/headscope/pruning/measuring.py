@@ -17,7 +17,7 @@ from headscope.pruning.objective import Objective, objective_of
 from headscope.pruning.reuse import Reuse
 from headscope.pruning.silencing import By, head_means, silenced
 from headscope.pruning.texts import Numbered, batches_of
-from headscope.studies.memory import ran_out
+from headscope.run.batch_size import is_out_of_memory
 from headscope.types import Floats
 
 Told = Callable[[str, int, int], None]
@@ -102,7 +102,7 @@ class Bench:
         try:
             return self.objective.per_text(batch)
         except Exception as error:
-            if not ran_out(error):
+            if not is_out_of_memory(error):
                 raise
             raise StudyError(
                 f"out of memory with {len(batch)} texts of {batch.ids.shape[1]} tokens at once: choose a smaller "

@@ -20,11 +20,10 @@ import torch
 from transformers.models.auto import modeling_auto
 
 from headscope.corpus.windows import Batch, Window
-from headscope.devices import to_float64
+from headscope.devices import send, to_float64
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
 from headscope.model.patches import Patches
-from headscope.sending import send
 from headscope.types import Floats, Ints
 
 MASKED_SHARE = 0.15

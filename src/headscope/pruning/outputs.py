@@ -6,12 +6,11 @@ import numpy as np
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from headscope.devices import to_float64
+from headscope.devices import send, to_float64
 from headscope.errors import ModelError
 from headscope.model.model import Model
 from headscope.pruning.sites import Site, sites
 from headscope.pruning.texts import Numbered
-from headscope.sending import send
 from headscope.types import Floats
 
 

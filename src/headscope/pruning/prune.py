@@ -22,7 +22,7 @@ from headscope.pruning.removal import How, Removal, remove
 from headscope.pruning.texts import LIMIT, Documents, read_windows
 from headscope.pruning.units import trial_inputs, units
 from headscope.studies.result import Study, open_study
-from headscope.studies.run import study as make_study
+from headscope.studies.study import study as make_study
 
 
 @dataclass(frozen=True, eq=False)

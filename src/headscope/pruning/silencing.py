@@ -14,12 +14,11 @@ import numpy as np
 import torch
 
 from headscope.corpus.windows import Batch
-from headscope.devices import to_float64
+from headscope.devices import send, to_float64
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
 from headscope.pruning.naming import Head, Heads, as_mask, chosen, name_of, parse_heads
 from headscope.pruning.sites import changing, sites
-from headscope.sending import send
 from headscope.types import Floats
 
 __all__ = ["By", "Head", "Heads", "gated", "head_means", "name_of", "parse_heads", "silenced"]

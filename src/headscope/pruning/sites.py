@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from headscope.corpus.windows import Batch, Window
 from headscope.errors import ModelError
 from headscope.model.anatomy import TOKENS
-from headscope.model.capture.projections import AGREES, entering
+from headscope.model.capture.observation import AGREES, entering
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 

@@ -11,12 +11,10 @@ from headscope.corpus.documents import Corpus, as_corpus
 from headscope.corpus.windows import Batch, Window, WindowMode, grouped
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.studies.account import Account
-from headscope.studies.events import Load
-from headscope.studies.memory import Room
-from headscope.studies.run import fitted
-from headscope.studies.settings import Settings
-from headscope.studies.texts import Texts
+from headscope.run.batch_size import choose_batch_size
+from headscope.run.state import CorpusStats
+from headscope.settings import Settings
+from headscope.studies.study import fit_settings
 
 LIMIT = 64
 """documents that are read where nothing else is said: every head takes a run of its own over all of them"""
@@ -33,7 +31,7 @@ class Read:
     corpus: Corpus
     settings: Settings
     windows: list[Window]
-    account: Account
+    stats: CorpusStats
 
 
 def read_windows(
@@ -45,22 +43,27 @@ def read_windows(
     limit: int | None = LIMIT,
 ) -> Read:
     """The windows of at most `limit` documents, as the model's watched stack reads them."""
-    settings = fitted(model, Settings(length=length, windows=windows))
+    settings = fit_settings(model, Settings(length=length, windows=windows))
     if limit is not None and limit < 1:
         raise StudyError(f"limit is {limit}: ask for at least one document")
     corpus = as_corpus(documents)
     limits = [most for most in (corpus.limit, limit) if most is not None]
     corpus = replace(corpus, limit=min(limits, default=None))
-    texts = Texts(corpus, model, settings.cut, size=1, by_length=False)
-    found: list[Window] = []
-    with texts.loads(ahead=False) as loads:
-        for load in loads:
-            texts.count(load)
-            found += load.batch.windows if isinstance(load, Load) else []
-    if not found:
-        skips = "".join(f", {count} {reason}" for reason, count in sorted(texts.account.skipped.items()))
-        raise StudyError(f"{corpus.name}: no {model.modality} to run: {texts.account.read} documents read{skips}")
-    return Read(corpus, settings, found, texts.account)
+    selected: list[Window] = []
+    stats = CorpusStats()
+    for number, document in enumerate(corpus):
+        stats.add_document(document, 0)
+        cut = model.windows(document, settings.cut)
+        if isinstance(cut, str):
+            stats.add_skipped(cut)
+        else:
+            stats.add_excerpt((0, number), document)
+            selected += cut
+    if not selected:
+        raise StudyError(
+            f"{corpus.name}: no {model.modality} to run: {stats.documents} documents read{stats.describe_skipped()}"
+        )
+    return Read(corpus, settings, selected, stats)
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def batches_of(model: Model, windows: Sequence[Window], size: int | None = None)
 
 def _size(model: Model, windows: Sequence[Window]) -> int:
     longest = max(map(len, windows))
-    size = Room.of(model, longest).size
+    size = choose_batch_size(model, longest)
     words = getattr(model._config, "vocab_size", None) if model.modality == "text" else None
     return max(1, min(size, LOGITS // (longest * words))) if isinstance(words, int) and words else size
 

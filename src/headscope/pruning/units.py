@@ -13,8 +13,8 @@ import torch
 
 from headscope.devices import to_float64
 from headscope.errors import ModelError
+from headscope.model.anatomy import unmasked
 from headscope.model.capture.watching import prepared
-from headscope.model.layout import unmasked
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.pruning.changes import Kept, input_axis

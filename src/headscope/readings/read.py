@@ -19,9 +19,9 @@ from headscope.model.patches import Patches
 from headscope.model.tokens import ModelTokens
 from headscope.readings.dataset import dataset
 from headscope.readings.reading import Reading
+from headscope.settings import Settings
 from headscope.similarity import TAU, THETA
-from headscope.studies.run import fitted
-from headscope.studies.settings import Settings
+from headscope.studies.study import fit_settings
 from headscope.tally.tally import not_finite
 from headscope.types import Floats, Ints
 
@@ -50,7 +50,7 @@ def read(
     document = _document(text)
     settings = Settings(length=length, sentences=sentences, min_tokens=1, theta=theta, tau=tau)
     watched = model if isinstance(model, Model) else load(model)
-    settings = fitted(watched, settings)
+    settings = fit_settings(watched, settings)
     windows = watched.windows(document, settings.cut)
     if isinstance(windows, str):
         what = f"{document.name}:" if document.is_image else "the text is"

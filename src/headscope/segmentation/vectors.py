@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import torch
 
-from headscope.corpus.encoding import Encoding
-from headscope.corpus.windows import Batch, Window, grouped
+from headscope.corpus.windows import Batch, Encoding, Window, grouped
+from headscope.devices import send
 from headscope.errors import CorpusError, ModelError
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.model.tokens import ModelTokens
-from headscope.sending import send
-from headscope.studies.memory import Room
+from headscope.run.batch_size import choose_batch_size
 from headscope.types import Floats
 
 LONGEST = 256
@@ -36,7 +35,7 @@ def head_means(model: Model, texts: Sequence[str], done: Done | None = None) -> 
     if isinstance(model.tokens, Patches):
         raise ModelError(f"{model.name} reads images: choose a model of texts")
     length = min(LONGEST, model.max_length or LONGEST)
-    size = Room.of(model, min(length, 128)).size
+    size = choose_batch_size(model, min(length, 128))
     windows = [_Numbered(k, window) for k, window in enumerate(_windows(model, model.tokens, texts, length))]
     means = np.zeros((len(texts), 0, 0), dtype=np.float32)
     # Sorted by length over all of the text, where a study looks a few batches ahead: all of it is here already.

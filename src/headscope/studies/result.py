@@ -182,11 +182,24 @@ class Study:
             data = data.drop_vars([name for name in data if str(name).startswith(over_heads)])
         return Study(data)
 
-    def merge(self, other: Study) -> Study:
-        """The study of both corpora together. Refused where model or settings differ, or texts are in both."""
+    def merge(self, other: Study, *, allow_changed_files: bool = False) -> Study:
+        """Return the study of both corpora together.
+
+        Parameters
+        ----------
+        other
+            A study of other texts, or another share of the same corpus, by the same model with the same settings.
+        allow_changed_files
+            Merge shares although sizes or times of the files differ: they were copied, or repaired in between.
+
+        Raises
+        ------
+        StudyError
+            Model or settings differ, or texts may be in both.
+        """
         from headscope.studies.merging import merged
 
-        return merged(self, other)
+        return merged(self, other, allow_changed_files=allow_changed_files)
 
     # -- files --------------------------------------------------------------------------------------------------------
 

@@ -11,17 +11,13 @@ import torch
 from headscope.corpus.windows import Batch
 from headscope.devices import CPU, supports_float64
 from headscope.errors import StudyError
+from headscope.settings import AUTO, KERNELS
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import Counting, Tallier, Tally
 from headscope.tally.vectorized import VectorizedTallier
 
-AUTO = "auto"
-KERNELS = {
-    "triton": "on NVIDIA GPUs",
-    "compiled": "on CPUs",
-    "vectorized": "anywhere torch runs",
-    "reference": "the definition in plain loops, slow",
-}
+__all__ = ["AUTO", "FASTEST", "KERNELS", "Choice", "OnCpu", "choose"]
+
 FASTEST = {"cuda": "triton", "cpu": "compiled"}
 """by the type of device; these work nowhere else"""
 
@@ -61,7 +57,7 @@ class OnCpu:
 def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = False) -> Choice:
     """The kernel of that name; `auto`: the fastest that can do this, and what kept a faster one from it.
 
-    Whether a fast one counts right on this machine is another question: `studies.trial` asks it.
+    Whether a fast one counts right on this machine is another question: `run.kernel_trial` asks it.
     """
     if not supports_float64(device) and name != "triton":  # which is refused below, as elsewhere
         chosen = choose(name, counting, CPU)
@@ -102,9 +98,18 @@ def _reason_against(name: str, counting: Counting, device: torch.device) -> str:
     if importlib.util.find_spec(package) is None:
         return f"{package} is not installed"
     if name == "compiled":
-        return ""
+        return _reason_against_numba()
     from headscope.tally.gpu.tallier import LARGEST
 
     if counting.shape.length > LARGEST:
         return f"windows of {counting.shape.length} tokens are longer than the {LARGEST} it can do"
     return ""
+
+
+def _reason_against_numba() -> str:
+    """Why numba cannot compile here; empty if it can."""
+    try:
+        import numba
+    except ImportError as error:  # it does not take every version of NumPy
+        return f"numba cannot be imported: {error}"
+    return "numba's compiler is turned off (NUMBA_DISABLE_JIT)" if numba.config.DISABLE_JIT else ""

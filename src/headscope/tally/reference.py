@@ -10,11 +10,10 @@ import torch
 
 from headscope import similarity as equations
 from headscope.corpus.windows import Batch, Window
-from headscope.tally.chance import pair_ranks, place_order
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS
-from headscope.tally.receivers import receivers
 from headscope.tally.relations import explains, kinds_of, relations
 from headscope.tally.tally import Counting, Tally
+from headscope.tally.text_structure import pair_ranks, place_order, receivers
 from headscope.types import Floats, Ints
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from headscope.corpus.windows import Batch
-from headscope.tally.chance import place_orders
+from headscope.tally.text_structure import place_orders
 from headscope.types import Ints
 
 ENERGIES = ("inside_energy_sum", "outside_energy_sum", "shuffled_inside_energy_sum", "shuffled_outside_energy_sum")

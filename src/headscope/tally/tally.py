@@ -65,13 +65,23 @@ class Tally:
     def __getitem__(self, name: str) -> Array:
         return self.arrays[name]
 
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Pickle the counts of all tokens as one array: thousands of small ones take longer than all the rest."""
+        counts = list(self.most_attended.values())
+        return self.shape, self.arrays, list(self.most_attended), np.stack(counts) if counts else np.zeros(0)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        """Unpickle."""
+        self.shape, self.arrays, tokens, counts = state
+        self.most_attended = dict(zip(tokens, counts, strict=True))
+
 
 class Tallier(Protocol):
     """A way to add up batches. The plain one is the definition; all others must give the same sums.
 
     One that can compute plain attention itself has `attend` too (`model.Attend`), and counts in `shown` the layers that
     were shown to it instead. One whose batches count only some time after their end says of how many that is true in
-    `lag`, and has `settle` to have them count.
+    `lag`, and has `settle` to have them count. One for several threads has `make_peer`, see `CompiledTallier`.
     """
 
     def begin(self, batch: Batch) -> None:

@@ -12,11 +12,10 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
-from headscope.tally.chance import pair_ranks
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
-from headscope.tally.receivers import REST, receivers
 from headscope.tally.signal import Structure, measure
 from headscope.tally.tally import Counting, Tally
+from headscope.tally.text_structure import REST, pair_ranks, receivers
 
 PAIR_COUNTS = ("pairs", "equal", "same", "equal_same", "distance_sum")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from headscope.model.capture.sighting import Asked
+from headscope.model.capture.observation import Asked
 
 HARMLESS = frozenset(
     {

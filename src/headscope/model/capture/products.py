@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from headscope.model.capture.sighting import Sighting, Watcher
+from headscope.model.capture.observation import Sighting, Watcher
 
 Tensor = torch.Tensor
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})

@@ -10,7 +10,7 @@ from headscope.tally.compiled.compiling import compiled
 
 
 @compiled()
-def see_attention(attention: Any, start: int, texts: Any, offsets: Any, maps: Any, columns: Any, beside: Any) -> None:
+def add_attention(attention: Any, start: int, texts: Any, offsets: Any, maps: Any, columns: Any, beside: Any) -> None:
     """Add maps (text, head, query, key) of the texts from `start` on to a layer's sums by offset (block, head, offset)
     and by place (head, query, key).
 

@@ -19,7 +19,7 @@ from headscope.tally.quantities import RATE_BINS, VALUE_BINS
 
 
 @compiled()
-def see_pairs(
+def add_pairs(
     halves: Any, whole: Any, start: int, texts: Any, theta: float, sums: Any, places: Any, dominants: Any, broken: Any
 ) -> None:
     """Add similarities of the texts from `start` on to a layer's sums; say each head's dominant token in each text, by
@@ -30,11 +30,11 @@ def see_pairs(
     places in a word; empty where no maps are kept.
     """
     for head in range(halves[0].shape[1]):
-        _see_head(halves, whole, start, texts, head, theta, sums, places[head], dominants, broken)
+        _add_head(halves, whole, start, texts, head, theta, sums, places[head], dominants, broken)
 
 
 @compiled()
-def _see_head(
+def _add_head(
     halves: Any, whole: Any, start: int, texts: Any, head: int, theta: float, sums: Any, places: Any, dominants: Any,
     broken: Any,
 ) -> None:  # fmt: skip

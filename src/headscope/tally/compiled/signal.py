@@ -9,52 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from headscope.tally.compiled.bits import WORD, first_bits, ones
 from headscope.tally.compiled.compiling import compiled
 from headscope.tally.compiled.high import at_most, row_largest
-from headscope.tally.quantities import KINDS
-from headscope.tally.signal import Raw, Structure
 
 GROUPINGS = ("equal", "same", "both", "every")
 """what the tokens of a group share: the token, the sentence, both, or nothing"""
 
 
-class InLoops:
-    """The same as `signal.in_torch`, for texts whose structure is looked at once for all layers."""
-
-    def __init__(self, structure: Structure) -> None:
-        texts, n = structure.ids.shape
-        self.lengths: list[int] = structure.real.sum(1).tolist()
-        self.about = [each.numpy() for each in (structure.ids, structure.sentence, structure.order)]
-        self.explained = np.zeros((texts, 2, n, -(-n // WORD)), np.uint64)
-        self.groups = np.zeros((texts, len(GROUPINGS), n), np.int64)
-        for text, m in enumerate(self.lengths):
-            ids, sentence, order = (each[text] for each in self.about)
-            _explain(m, ids, sentence, order, self.explained[text])
-            _group(m, ids, sentence, self.groups[text])
-
-    def __call__(self, structure: Structure, output: Tensor, mean: Tensor, blocks: Tensor, theta: float) -> Raw:
-        texts, n, heads, _ = output.shape
-        apart, high = np.zeros((texts, heads, 2, len(KINDS) + 2)), np.zeros((texts, heads, 3), np.int64)
-        energy, means, cut = np.zeros((texts, heads, 3)), mean.numpy(), blocks.numpy()
-        matrix = output.new_empty((heads, n, n))
-        whole = matrix.view(torch.int32 if matrix.dtype == torch.float32 else torch.int64).numpy()
-        for text, m in enumerate(self.lengths):
-            written = output[text].transpose(0, 1)  # one text at a time: what is made of it stays in the cache
-            torch.bmm(written, written.transpose(1, 2), out=matrix)
-            about = [each[text] for each in self.about]
-            _add_distances(written.numpy(), means[text], m, self.groups[text], *about, apart[text])
-            explained = self.explained[text]
-            _add_similarities(matrix.numpy(), whole, m, explained, cut[:, text], theta, high[text], energy[text])
-        return Raw(torch.from_numpy(np.maximum(apart, 0)), torch.from_numpy(high), torch.from_numpy(energy))
-
-
 @compiled()
-def _group(n: int, ids: Any, sentence: Any, groups: Any) -> None:
-    """The groups of `GROUPINGS` that each place is in; a group is called after its first place."""
+def find_groups(n: int, ids: Any, sentence: Any, groups: Any) -> None:
+    """Find the groups of `GROUPINGS` that each place is in; a group is called after its first place."""
     for i in range(n):
         groups[:, i] = i
         for j in range(i - 1, -1, -1):
@@ -69,9 +35,10 @@ def _group(n: int, ids: Any, sentence: Any, groups: Any) -> None:
 
 
 @compiled(fast=True)
-def _add_distances(
+def add_distances(
     written: Any, means: Any, n: int, groups: Any, ids: Any, sentence: Any, order: Any, apart: Any
 ) -> None:
+    """Add ½|oᵢ−oⱼ|² to the sums `apart` of every head: by kind of pair, in a sentence and of all; then shuffled."""
     heads, width = len(written), written.shape[2]
     output = np.empty((n, width), written.dtype)
     place = np.zeros(n, np.int64)
@@ -122,7 +89,7 @@ def _add_distances(
 
 
 @compiled()
-def _explain(n: int, ids: Any, sentence: Any, order: Any, explained: Any) -> None:
+def find_explained(n: int, ids: Any, sentence: Any, order: Any, explained: Any) -> None:
     """Bits of the pairs i < j that are of equal tokens, of one sentence or neighbours; then the same for the places
     that these were shuffled to."""
     for i in range(n - 1):
@@ -136,10 +103,13 @@ def _explain(n: int, ids: Any, sentence: Any, order: Any, explained: Any) -> Non
 
 
 @compiled()
-def _add_similarities(
+def add_similarities(
     matrix: Any, whole: Any, n: int, explained: Any, blocks: Any, theta: float, high: Any, energy: Any
 ) -> None:
-    """`whole` is `matrix` as integers of the same bits, of which the largest is found sooner."""
+    """Add high pairs and C² of every head to `high` and `energy`.
+
+    `whole` is `matrix` as integers of the same bits, of which the largest is found sooner.
+    """
     found = np.zeros(explained.shape[2] * WORD, np.uint8)
     words, largest = found.view(np.uint64), np.zeros(1, whole.dtype)
     top = largest.view(matrix.dtype)

@@ -1,10 +1,10 @@
-"""The tallier of the compiled loops."""
+"""The tallier of the compiled loops, and what it takes from the texts of a batch before any model runs."""
 
 from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,16 +12,18 @@ import torch
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.model.capture.plain import Question
 from headscope.tally import signal
-from headscope.tally.compiled.attention import add_heads, see_attention
-from headscope.tally.compiled.bits import WORD
+from headscope.tally.compiled.attention import add_attention, add_heads
+from headscope.tally.compiled.bits import WORD, equals, ones
+from headscope.tally.compiled.compiling import compiled
 from headscope.tally.compiled.high import MOST
-from headscope.tally.compiled.pairs import see_pairs
-from headscope.tally.compiled.signal import InLoops
+from headscope.tally.compiled.pairs import add_pairs
+from headscope.tally.compiled.signal import GROUPINGS, add_distances, add_similarities, find_explained, find_groups
 from headscope.tally.compiled.softmax import soften
-from headscope.tally.compiled.texts import Texts
-from headscope.tally.quantities import QUANTITIES
-from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
+from headscope.tally.quantities import KINDS, QUANTITIES
 from headscope.tally.tally import Counting, Tally
+from headscope.tally.text_structure import ITSELF, NEIGHBOUR, REST, key_kinds, pair_order, spread
+
+Array = np.ndarray[Any, Any]
 
 CACHED = 1 << 19
 """elements of similarities or maps at a time, 2 MB: what is computed of them is then still in the cache"""
@@ -33,22 +35,114 @@ OF_PAIRS = tuple(
     and not q.name.startswith("attention")
     and q.name not in signal.NAMES
 )
-"""the quantities that `see_pairs` fills"""
+"""the quantities that `add_pairs` fills"""
 Sums = namedtuple("Sums", [*OF_PAIRS, "similarity"])  # type: ignore[misc]
 make_sums: Any = Sums
 
 
-class CompiledTallier:
-    """One head of one text at a time, in one thread; several threads may have a tallier each."""
+# numba's caches hold this class by its module: whoever moves it renames the functions that take it (`add_pairs`,
+# `_add_head`, `add_attention`), or caches of older versions can no longer be read.
+class Texts(NamedTuple):
+    """What belongs to the texts of a batch, as the compiled loops want it: one entry for each text."""
 
-    def __init__(self, counting: Counting, device: torch.device | str = "cpu") -> None:
+    lengths: Array
+    blocks: Array
+    sampled: Array
+    firsts: Array
+    """(text, place): where this place's token is first met"""
+    equal: Array
+    """(text, i, word): bit j says that tokens i < j are equal"""
+    same: Array
+    """(text, i, word): bit j says that tokens i < j lie in one sentence"""
+    chance: Array
+    """(text, count): of so many random pairs of a sampled text, how many include the token that the most include"""
+    kinds: Array
+    """(text, key): what each key is to every query alike"""
+    keys: Array
+    """(text, key): token ids that attention looks at"""
+
+    @classmethod
+    def of(cls, batch: Batch, fraction: float) -> Texts:
+        windows, (count, longest) = batch.windows, batch.ids.shape
+        lengths = np.array([len(window) for window in windows])
+        sampled = np.array([window.sampled(fraction) for window in windows])
+        sentences, kinds, keys = (np.zeros((count, longest), np.int64) for _ in range(3))
+        sentences[batch.real] = np.concatenate([window.sentence for window in windows])
+        kinds[batch.real] = key_kinds(windows)
+        keys[batch.real] = np.concatenate([window.keys.ids for window in windows])
+        words = -(-longest // WORD)
+        equal, same = np.zeros((count, longest, words), np.uint64), np.zeros((count, longest, words), np.uint64)
+        firsts = np.zeros((count, longest), np.int64)
+        _relate(batch.ids, sentences, lengths, firsts, equal, same)
+        chance = np.zeros((count, longest * (longest - 1) // 2 + 1 if sampled.any() else 0), np.int64)
+        for text in np.flatnonzero(sampled):
+            _draw(pair_order(windows[text]), firsts[text], chance[text])
+        blocks = np.array([window.block for window in windows])
+        return cls(lengths, blocks, sampled, firsts, equal, same, chance, kinds, keys)
+
+    def add_to(self, tally: Tally, *, causal: bool) -> None:
+        """Add what the texts amount to without any model."""
+        np.add.at(tally["texts"], self.blocks, 1)
+        np.add.at(tally["sample_texts"], self.blocks, self.sampled)
+        np.add.at(tally["window_tokens"], (self.blocks, self.lengths), 1)
+        counts = np.zeros((len(self.blocks), 4), np.int64)
+        _count(self.lengths, self.equal, self.same, counts)
+        for k, name in enumerate(("all_pairs", "all_equal", "all_same", "all_equal_same")):
+            np.add.at(tally[name], self.blocks, counts[:, k])
+        np.add.at(tally["attention_spread"], self.blocks, spread(self.kinds, self.lengths, causal=causal))
+
+
+class SignalLoops:
+    """`signal.in_torch` in compiled loops, for texts whose structure is looked at once for all layers."""
+
+    def __init__(self, structure: signal.Structure) -> None:
+        texts, n = structure.ids.shape
+        self.lengths: list[int] = structure.real.sum(1).tolist()
+        self.about = [each.numpy() for each in (structure.ids, structure.sentence, structure.order)]
+        self.explained = np.zeros((texts, 2, n, -(-n // WORD)), np.uint64)
+        self.groups = np.zeros((texts, len(GROUPINGS), n), np.int64)
+        for text, m in enumerate(self.lengths):
+            ids, sentence, order = (each[text] for each in self.about)
+            find_explained(m, ids, sentence, order, self.explained[text])
+            find_groups(m, ids, sentence, self.groups[text])
+
+    def __call__(
+        self, structure: signal.Structure, output: torch.Tensor, mean: torch.Tensor, blocks: torch.Tensor, theta: float
+    ) -> signal.Raw:
+        texts, n, heads, _ = output.shape
+        apart, high = np.zeros((texts, heads, 2, len(KINDS) + 2)), np.zeros((texts, heads, 3), np.int64)
+        energy, means, cut = np.zeros((texts, heads, 3)), mean.numpy(), blocks.numpy()
+        matrix = output.new_empty((heads, n, n))
+        whole = matrix.view(torch.int32 if matrix.dtype == torch.float32 else torch.int64).numpy()
+        for text, m in enumerate(self.lengths):
+            written = output[text].transpose(0, 1)  # one text at a time: what is made of it stays in the cache
+            torch.bmm(written, written.transpose(1, 2), out=matrix)
+            about = [each[text] for each in self.about]
+            add_distances(written.numpy(), means[text], m, self.groups[text], *about, apart[text])
+            explained = self.explained[text]
+            add_similarities(matrix.numpy(), whole, m, explained, cut[:, text], theta, high[text], energy[text])
+        return signal.Raw(torch.from_numpy(np.maximum(apart, 0)), torch.from_numpy(high), torch.from_numpy(energy))
+
+
+class CompiledTallier:
+    """One head of one text at a time, in one thread; several threads may have a tallier each.
+
+    Args:
+        ended: Sums of the batches that ended, if other talliers add to them too.
+    """
+
+    def __init__(self, counting: Counting, device: torch.device | str = "cpu", ended: Tally | None = None) -> None:
         if torch.device(device).type != "cpu":
             raise ValueError(f"compiled loops run on the CPU, not on {device}")
         self.counting = counting
-        self.ended = Tally.zeros(counting.shape)
+        self.ended = ended or Tally.zeros(counting.shape)
         self.tally = Tally.zeros(counting.shape)
         self.clean = True
         self.shown = 0
+
+    def make_peer(self) -> CompiledTallier:
+        """Return a tallier for another thread whose batches count in the same sums. Only one may end at a time."""
+        return type(self)(self.counting, ended=self.ended)
 
     def begin(self, batch: Batch) -> None:
         if not self.clean:
@@ -58,7 +152,7 @@ class CompiledTallier:
         self.texts = Texts.of(batch, self.counting.fraction)
         self.texts.add_to(self.tally, causal=self.counting.causal)
         self.structure = signal.Structure.of(batch, self.counting.fraction, "cpu")
-        self.add_up = None if self.structure is None else InLoops(self.structure)
+        self.add_up = None if self.structure is None else SignalLoops(self.structure)
         if self.structure is not None:
             blocks = self.texts.blocks[self.structure.rows]
             for name, values in self.structure.of_texts.items():
@@ -151,12 +245,12 @@ class _Layer:
         halves, theta = (upper.numpy(), lower.numpy()), self.counting.theta
         integers = torch.int32 if upper.dtype == torch.float32 else torch.int64
         whole, places = (upper.view(integers).numpy(), lower.view(integers).numpy()), self.places.view(np.uint64)
-        see_pairs(halves, whole, start, texts, theta, self.sums, places, self.dominants, self.broken)
+        add_pairs(halves, whole, start, texts, theta, self.sums, places, self.dominants, self.broken)
         if self.broken.any():
             raise self.counting.not_finite(self.layer, int(self.broken.argmax()))
         attention = maps.numpy()
         offsets = self.tally["attention_offset"][:, self.layer]
-        see_attention(attention, start, texts, offsets, self.maps, self.columns, self.beside)
+        add_attention(attention, start, texts, offsets, self.maps, self.columns, self.beside)
         sampled = np.flatnonzero(texts.sampled[part])
         if len(sampled):
             self.kept.append(written[torch.from_numpy(sampled)])
@@ -243,3 +337,40 @@ def _soften(scores: torch.Tensor, question: Question, text: int, length: int) ->
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+@compiled()
+def _relate(ids: Any, sentences: Any, lengths: Any, firsts: Any, equal: Any, same: Any) -> None:
+    for text in range(len(lengths)):
+        n = lengths[text]
+        equals(ids[text], n, equal[text])
+        equals(sentences[text], n, same[text])
+        firsts[text] = -1
+        for i in range(n):
+            if firsts[text, i] < 0:
+                for j in range(i, n):
+                    if ids[text, j] == ids[text, i]:
+                        firsts[text, j] = i
+
+
+@compiled()
+def _count(lengths: Any, equal: Any, same: Any, counts: Any) -> None:
+    for text in range(len(lengths)):
+        n = lengths[text]
+        counts[text, 0] = n * (n - 1) // 2
+        for i in range(n):
+            for w in range(equal.shape[2]):
+                counts[text, 1] += ones(equal[text, i, w])
+                counts[text, 2] += ones(same[text, i, w])
+                counts[text, 3] += ones(equal[text, i, w] & same[text, i, w])
+
+
+@compiled()
+def _draw(order: Any, firsts: Any, chance: Any) -> None:
+    """Of the first 0, 1, 2, … pairs in random order, how many include the token that the most of them include."""
+    scores = np.zeros(len(firsts), np.int64)
+    for k in range(len(order)):
+        one, other = firsts[order[k, 0]], firsts[order[k, 1]]
+        scores[one] += 1
+        scores[other] += other != one
+        chance[k + 1] = max(chance[k], scores[one], scores[other])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS
-from headscope.sending import Fetched
+from headscope.devices import Fetched
 from headscope.tally.gpu.pairs import LAST
 from headscope.tally.gpu.texts import Texts
 from headscope.tally.tally import Counting

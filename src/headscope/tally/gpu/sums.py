@@ -15,9 +15,9 @@ from headscope.tally.gpu.sample import see_values
 from headscope.tally.gpu.signal import by_kernel
 from headscope.tally.gpu.tiles import LEAST, at_once, narrowing, power_of_two, side
 from headscope.tally.quantities import QUANTITIES, RATE_BINS, VALUE_BINS, Quantity
-from headscope.tally.receivers import ITSELF, NEIGHBOUR, REST
 from headscope.tally.signal import measure
 from headscope.tally.tally import Counting, Tally, array_shape
+from headscope.tally.text_structure import ITSELF, NEIGHBOUR, REST
 
 AT_ONCE = 1 << 28
 """numbers of outputs of the sample looked at together"""

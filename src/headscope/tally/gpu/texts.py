@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS, Batch
-from headscope.sending import send
-from headscope.tally.chance import keys_of_pairs
+from headscope.devices import send
 from headscope.tally.gpu.pairs import relate
 from headscope.tally.gpu.tiles import power_of_two
-from headscope.tally.receivers import REST, key_kinds, spread
 from headscope.tally.signal import Structure
+from headscope.tally.text_structure import REST, key_kinds, keys_of_pairs, spread
 
 Array = np.ndarray[Any, Any]
 
@@ -184,7 +183,7 @@ def _random_keys(batch: Batch, chosen: Array, lengths: Array) -> Array:
 
 
 def _chance(keys: Tensor, ids: Tensor) -> Tensor:
-    """As the loops of `compiled.texts`, but for all texts at once: how often each token is met, pair after pair."""
+    """As the loops of `compiled.tallier`, but for all texts at once: how often each token is met, pair after pair."""
     chosen, n = ids.shape
     if not chosen:
         return torch.zeros((0, 1), dtype=torch.int32, device=ids.device)

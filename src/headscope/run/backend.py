@@ -1,0 +1,37 @@
+"""Choose the kernel that computes the sums, and try it before it is trusted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headscope.errors import StudyError
+from headscope.model.model import Model
+from headscope.run import kernel_trial
+from headscope.run.plan import RunPlan
+from headscope.run.precision import uses_tf32
+from headscope.tally.kernels import AUTO, FASTEST, Choice, choose
+
+
+def choose_backend(plan: RunPlan, model: Model) -> Choice:
+    """Return the kernel for a model on this machine.
+
+    A fast kernel counts a few made-up texts first. One that differs from plain torch is replaced by `vectorized` and
+    the reason is noted; one that was asked for by name is an error.
+    """
+    tf32 = plan.tf32 and uses_tf32(model)
+    counting = plan.get_counting(model)
+    choice = choose(plan.kernel, counting, model.device, tf32=tf32)
+    if choice.name not in FASTEST.values():
+        return choice
+    trial_counting = kernel_trial.of_one_layer(counting)
+    key = choice.name, trial_counting, tf32
+    if key not in model.tried:
+        tallier = choose(choice.name, trial_counting, model.device, tf32=tf32).make()
+        model.tried[key] = kernel_trial.disagreement(tallier, trial_counting, model, rounded=tf32)
+    difference = model.tried[key]
+    if not difference:
+        return choice
+    if plan.kernel != AUTO:
+        raise StudyError(f"the kernel {choice.name} cannot do this: {difference}: choose --kernel vectorized")
+    plain = choose("vectorized", counting, model.device, tf32=tf32)
+    return replace(plain, note=f"not {choice.name}: {difference}")

@@ -1,0 +1,290 @@
+"""`headscope.study`: from a model and a corpus to the labelled sums."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sized
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from headscope import manifest
+from headscope.corpus.chunks import digest_chunks, follow_repairs
+from headscope.corpus.documents import Corpus, as_corpus
+from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
+from headscope.model.model import Model
+from headscope.model.patches import Patches
+from headscope.run.checkpoint import INTERVAL, Checkpoint, LocalFolder
+from headscope.run.engines import WORKER_TIMEOUT, Engine, check_engine
+from headscope.run.local_engine import LocalEngine
+from headscope.run.lock import Lock
+from headscope.run.plan import RunPlan
+from headscope.run.run import Progress, run_chunks
+from headscope.run.share import format_share, parse_share
+from headscope.run.state import CorpusStats, RunState, StageClock
+from headscope.settings import Options, Settings, check_run_options
+from headscope.studies.labels import labelled
+from headscope.studies.result import FORMAT, Study
+from headscope.studies.sources import with_sources
+from headscope.tally.kernels import AUTO
+
+if TYPE_CHECKING:
+    from headscope.run.ray_cluster import RayCluster
+
+__all__ = ["Progress", "fit_settings", "study"]
+
+
+def study(
+    model: Model,
+    documents: Corpus | str | Path | Iterable[Any] | None = None,
+    *,
+    batch_size: int | None = None,
+    kernel: str = AUTO,
+    tf32: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+    command: str = "",
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_interval: float = INTERVAL,
+    on_message: Callable[[str], None] = lambda _: None,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    worker_timeout: float = WORKER_TIMEOUT,
+    share: str | None = None,
+    **options: Unpack[Options],
+) -> Study:
+    """Study what every head of a model does with a corpus.
+
+    Parameters
+    ----------
+    model
+        The model, see `headscope.load`.
+    documents
+        Strings, a source that `headscope.documents` opens, or nothing for the bundled texts; for a vision model,
+        images of PIL or arrays of bytes (height, width, 3), or such a source.
+    batch_size
+        Texts per batch. By default as many as the device has room for.
+    kernel
+        How sums are computed, one of `headscope.tally.kernels.KERNELS`; all give the same counts.
+    tf32
+        Multiply single-precision numbers in TF32 on GPUs that can, as the manifest then says.
+    progress
+        Called with the progress of the study.
+    command
+        What the manifest gives as the command.
+    checkpoint_dir
+        Folder, or URL, for the state of the study while it runs. The same call resumes from there. Checkpoints stay
+        until `headscope.output.finish` removes them.
+    checkpoint_interval
+        Seconds between two checkpoints.
+    on_message
+        Called with messages for the user.
+    engine
+        `local`, or `ray` for a cluster or several GPUs.
+    workers, address
+        With `ray`: the number of workers (by default one for each GPU or node), and the address of the cluster.
+    worker_timeout
+        With `ray`: seconds after which a worker that returns no result is replaced.
+    share
+        Count only a share of the corpus, for instance "3/16"; `Study.merge` joins the shares.
+    **options
+        The fields of `headscope.settings.Settings`.
+
+    Raises
+    ------
+    Stopped
+        The study cannot be completed; its `study` holds what is counted.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> headscope.study(headscope.load(), ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
+    <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
+    """
+    clock, settings = StageClock(), fit_settings(model, Settings(**options))
+    check_run_options(batch_size, kernel, checkpoint_interval)
+    check_engine(engine, workers, address, worker_timeout)
+    corpus = as_corpus(documents)
+    for note in corpus.notes:
+        on_message(note)
+    with ExitStack() as resources:
+        cluster = resources.enter_context(_connect(model, corpus, address)) if engine == "ray" else None
+        plan = RunPlan.create(
+            model, corpus, settings, batch_size=batch_size, kernel=kernel, tf32=tf32,
+            share=None if share is None else parse_share(share),
+            device=None if cluster is None else cluster.device_type,
+        )  # fmt: skip
+
+        def start_engine(state: RunState, plan: RunPlan) -> Engine:
+            if cluster is None:
+                in_thread = documents is None or isinstance(documents, (Corpus, str, Path, Sized))
+                return LocalEngine(model, corpus, plan, batch_size=state.batch_size, in_thread=in_thread)
+            from headscope.run.ray_engine import RayEngine
+
+            return RayEngine(
+                cluster, model, corpus, plan, workers=workers, timeout=worker_timeout, on_message=on_message
+            )
+
+        checkpoint = None
+        if checkpoint_dir is not None:
+            checkpoint = Checkpoint(
+                checkpoint_dir, plan.get_identity(model, corpus), plan.chunk_size, interval=checkpoint_interval,
+                on_message=on_message,
+            )  # fmt: skip
+            if isinstance(checkpoint.files, LocalFolder):
+                resources.callback(checkpoint.files.remove_if_empty)
+                resources.enter_context(Lock(checkpoint.files.folder))
+        state, plan = _run(model, corpus, plan, start_engine, clock, checkpoint, on_message, progress, command)
+        if checkpoint is not None and not state.texts:  # there is nothing to resume
+            checkpoint.files.clear()
+    if not state.texts:
+        where = "" if share is None else f" in share {share}"
+        advice = "" if share is None else ": choose fewer shares"
+        raise StudyError(
+            f"{corpus.name}: no {model.modality} to study{where}: {state.stats.documents} documents read"
+            f"{state.stats.describe_skipped()}{advice}"
+        )
+    return _make_study(model, corpus, plan, state, command)
+
+
+def _run(
+    model: Model,
+    corpus: Corpus,
+    plan: RunPlan,
+    start: Callable[[RunState, RunPlan], Engine],
+    clock: StageClock,
+    checkpoint: Checkpoint | None,
+    on_message: Callable[[str], None],
+    progress: Callable[[Progress], None] | None,
+    command: str,
+) -> tuple[RunState, RunPlan]:
+    """Run a study from its beginning or from its checkpoint; return its final state, and the plan it resumed."""
+    state = checkpoint.read(plan.get_shape(model)) if checkpoint is not None else None
+    if state is None or checkpoint is None:
+        state = RunState.empty(plan.get_shape(model))
+    else:
+        plan = plan.resume(checkpoint.chunk_size)
+        on_message(f"resuming: {state.texts:,} texts are counted already")
+    try:
+        engine = start(state, plan)
+        if state.chunks:
+            state.chunks = follow_repairs(
+                state.chunks, corpus.sources, state.source_sizes, state.failed, state.completed
+            )
+        else:
+            state.chunks = corpus.plan_chunks(plan.chunk_size)
+        state.source_sizes = corpus.sizes
+        state.skips_broken |= plan.settings.skip_broken or corpus.options.skip_broken
+        clock.lap("opening")
+        state.seconds["opening"] = state.seconds.get("opening", 0.0) + clock.seconds["opening"]
+        run_chunks(engine, corpus, plan, state, checkpoint, progress or (lambda _: None))
+    except Changed:
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        described = str(error) if isinstance(error, HeadscopeError) else f"{type(error).__name__}: {error}"
+        reason = "interrupted" if interrupted else described
+        finished = _make_study(model, corpus, plan, state, command, reason) if state.texts else None
+        if finished is None and not interrupted:
+            raise
+        raise Stopped(reason, finished, interrupted=interrupted) from error
+    return state, plan
+
+
+def _connect(model: Model, corpus: Corpus, address: str | None) -> AbstractContextManager[RayCluster]:
+    """Connect to a Ray cluster, if a study of this model and corpus can run there."""
+    from headscope.run.ray_cluster import connect
+
+    if model.origin is None:
+        raise StudyError("on a cluster every worker loads the model itself: give its name or folder, not an object")
+    if not corpus.anywhere:
+        raise StudyError(f"{corpus.name}: only this process can read it: write it to a file, and give that")
+    return connect(address, str(model.origin.get("device", "auto")))
+
+
+def fit_settings(model: Model, settings: Settings) -> Settings:
+    """Return the settings as the model takes them; refuse those for which it has no positions.
+
+    An image has the number of tokens that the model gives it, is one window, and has no sentences.
+    """
+    if isinstance(model.tokens, Patches):
+        default, length = Settings(), model.tokens.length
+        if settings.length not in (default.length, length):
+            raise StudyError(
+                f"length is {settings.length}, but an image has {length} tokens in {model.name}, no more and no fewer: "
+                "leave --length out"
+            )
+        if (settings.windows, settings.sentences) != (default.windows, default.sentences):
+            raise StudyError("an image is one window and has no sentences: leave --windows and --sentences out")
+        return replace(settings, length=length)
+    limit = model.max_length
+    if limit is not None and settings.length > limit:
+        raise StudyError(
+            f"length is {settings.length}, but {model.name} has positions for {limit} tokens: "
+            f"choose --length {limit} or less"
+        )
+    if settings.length < model.tokens.added + settings.min_tokens:
+        raise StudyError(
+            f"length is {settings.length}, of which this model's special tokens take {model.tokens.added}: "
+            "choose a larger --length"
+        )
+    return settings
+
+
+def _make_study(
+    model: Model, corpus: Corpus, plan: RunPlan, state: RunState, command: str, stopped_by: str = ""
+) -> Study:
+    clock = StageClock(state.seconds)
+    data = labelled(state.sums, model.tokens.names, model.anatomy.numbers, model.modality)
+    names = [source.name for source in corpus.sources]
+    data = with_sources(data, state.stats.sources, names)
+    clock.lap("finishing")
+    run_attributes = {
+        "sample": plan.sample,
+        "batch_size": state.batch_size,
+        "batch_size_note": state.batch_size_note,
+        "kernel": ", ".join(sorted(state.kernels)),
+        "kernel_note": "; ".join(sorted(filter(None, state.kernels.values()))),
+        "tf32": int(state.tf32),
+        "share": format_share(plan.share),
+        "chunks": digest_chunks(state.chunks),
+        "skip_broken": int(state.skips_broken),
+        "chunk_size": f"{plan.chunk_size.documents} documents, {plan.chunk_size.bytes} bytes",
+        "command": command,
+        "runs": state.runs,
+        "duration_seconds": sum(clock.seconds.values()),
+        "timing": json.dumps(clock.get_rounded()),
+    }
+    attributes = _get_manifest(model, plan.settings, corpus, state.stats, stopped_by)
+    attributes["device"] = ", ".join(sorted(state.devices))
+    return Study(data.assign_attrs({**attributes, **run_attributes}))
+
+
+def _get_manifest(
+    model: Model, settings: Settings, corpus: Corpus, stats: CorpusStats, stopped_by: str
+) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        **manifest.of_model(model),
+        "length": settings.length,
+        "windows": settings.windows,
+        "sentences": settings.sentences,
+        "min_tokens": settings.min_tokens,
+        "theta": settings.theta,
+        "tau": settings.tau,
+        "maps": int(settings.keeps_maps),
+        "corpus": corpus.name,
+        "corpus_version": corpus.version,
+        "limit": corpus.limit or "none",
+        "field": corpus.options.field,
+        "text_format": corpus.options.format,
+        "encoding": corpus.options.encoding,
+        "corpus_hash": f"{stats.content:032x}",
+        "documents_read": stats.documents,
+        "documents_skipped": json.dumps(dict(sorted(stats.skipped.items()))),
+        "excerpts": json.dumps([excerpt for _, excerpt in sorted(stats.excerpts.items())], ensure_ascii=False),
+        "complete": int(not stopped_by),
+        "stopped_by": stopped_by,
+        **manifest.of_run(),
+    }

@@ -1,0 +1,172 @@
+"""Where a command writes: a full disk or a closed pipe behind stdout, and files that are the user's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headscope
+from headscope import output
+from tests.compared import model_study
+from tests.cutting import files, saved_model
+
+FULL = Path("/dev/full")
+UNDRAWN = (
+    "from headscope import output; output.write_figures = lambda *given: []; from headscope.cli import main; main()"
+)
+COMMAND = "from headscope.__main__ import main; main()"
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    study = model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
+    return study.save(tmp_path_factory.mktemp("saved") / "study.nc")
+
+
+COMMANDS = [["models"], ["models", "--json"], ["--version"], ["--help"], ["findings", "STUDY"],
+            ["findings", "STUDY", "--json"], ["heads", "STUDY"]]  # fmt: skip
+
+
+@needs_full
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_full_stdout_is_one_line(saved: Path, command: list[str]):
+    arguments = [str(saved) if part == "STUDY" else part for part in command]
+    with FULL.open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ran.returncode == 1, ran.stderr
+    assert ran.stderr == "headscope: standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_closed_pipe_is_quiet(saved: Path, command: list[str]):
+    arguments = [str(saved) if part == "STUDY" else part for part in command]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", COMMAND, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(writer)
+    assert ran.returncode == 1, ran.stderr
+    assert ran.stderr == ""
+
+
+@needs_full
+def test_a_study_is_kept_where_its_findings_cannot_be_shown(tmp_path: Path):
+    folder, (texts,) = saved_model(tmp_path / "model"), files(tmp_path / "in", [8])
+    command = ["study", str(texts), "--model", str(folder), "--length", "24", "--quiet", "--out", "out"]
+    with FULL.open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", UNDRAWN, *command],
+            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stderr
+    assert ran.stderr.endswith("headscope: standard output cannot be written: No space left on device\n")
+    assert headscope.open_study(tmp_path / "out").manifest["complete"] == 1
+    assert not (tmp_path / "out" / "checkpoint").exists()
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    folder, (texts,) = saved_model(tmp_path / "model"), files(tmp_path / "in", [8])
+    return ["study", str(texts), "--model", str(folder), "--length", "24", "--quiet"]
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", [[], ["--overwrite"]], ids=["", "--overwrite"])
+@pytest.mark.parametrize(
+    "name", ["report.html", "heads.csv", "findings.json", "findings.md", "figures/fig-07-distances.pdf", "figures"]
+)
+def test_the_users_own_files_are_not_replaced(
+    headscope_command, command: list[str], tmp_path: Path, name: str, options: list[str]
+):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    before = list_files(tmp_path)
+    ran = headscope_command(*command, "--out", ".", *options)
+    assert ran.code == 1
+    assert f"{name} is there already, and headscope did not write it" in ran.err
+    assert list_files(tmp_path) == before
+    ran = headscope_command("merge", "a", "b", "--out", ".", *options)
+    assert ran.code == 1
+    assert f"{name} is there already, and headscope did not write it" in ran.err
+    assert list_files(tmp_path) == before
+
+
+@pytest.mark.usefixtures("one_figure")
+def test_other_files_may_lie_beside_a_study(headscope_command, command: list[str], tmp_path: Path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "mine.png").write_text("mine")
+    (tmp_path / "notes.md").write_text("mine")
+    before = list_files(tmp_path)
+    ran = headscope_command(*command, "--out", ".")
+    assert ran.code == 0, ran.err
+    assert before.items() <= list_files(tmp_path).items()
+
+
+@pytest.mark.usefixtures("one_figure")
+def test_a_study_of_ours_is_replaced_on_request(headscope_command, command: list[str], tmp_path: Path):
+    assert headscope_command(*command, "--out", "out").code == 0
+    assert headscope_command(*command, "--out", "out", "--theta", "0.5", "--overwrite").code == 0
+    (tmp_path / "out" / "study.nc").unlink()  # what is beside our report is ours
+    assert headscope_command(*command, "--out", "out").code == 0
+    (tmp_path / "out" / "report.html").write_text("mine")
+    ran = headscope_command(*command, "--out", "out", "--overwrite")
+    assert ran.code == 1
+    assert "report.html is there already" in ran.err
+
+
+def test_a_folder_that_another_process_removes_is_no_error(tmp_path: Path):
+    from headscope.errors import StudyError
+    from headscope.writing import created
+
+    with created(tmp_path / "a" / "b", StudyError):
+        (tmp_path / "a" / "b").rmdir()
+    assert not (tmp_path / "a" / "b").exists()
+    with created(tmp_path / "c" / "d", StudyError):
+        (tmp_path / "c" / "mine").write_text("mine")
+    assert list((tmp_path / "c").iterdir()) == [tmp_path / "c" / "mine"]
+
+
+@pytest.mark.usefixtures("one_figure")
+def test_without_numba_compiling_the_vectorized_kernel_counts(
+    headscope_command, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    import numba
+
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)  # as NUMBA_DISABLE_JIT=1 does
+    ran = headscope_command(*command, "--out", "out", "--device", "cpu", "--kernel", "compiled")
+    assert ran.code == 1
+    assert "the kernel compiled cannot do this: numba's compiler is turned off (NUMBA_DISABLE_JIT)" in ran.err
+    assert not (tmp_path / "out").exists()
+    ran = headscope_command(*command, "--out", "out", "--device", "cpu")
+    assert ran.code == 0, ran.err
+    about = headscope.open_study(tmp_path / "out").manifest
+    assert about["kernel"] == "vectorized"
+    assert about["kernel_note"] == "not compiled: numba's compiler is turned off (NUMBA_DISABLE_JIT)"
+
+
+@pytest.mark.usefixtures("one_figure")
+def test_all_files_of_a_study_are_checked(tmp_path: Path):
+    study = model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
+    (tmp_path / "out").mkdir()
+    output.write(study, tmp_path / "out")
+    for number, name in enumerate(list_files(tmp_path / "out").keys() - {"study.nc"}):
+        path = tmp_path / str(number) / name
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+        with pytest.raises(headscope.StudyError, match="headscope did not write it"):
+            output.check(tmp_path / str(number))

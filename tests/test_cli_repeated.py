@@ -1,0 +1,151 @@
+"""The command of a finished study, given again: it returns at once, unless anything is not as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headscope import output
+from headscope.model import loading
+from headscope.studies.result import open_study
+from tests import tiny
+from tests.cutting import files, saved_model
+
+pytestmark = pytest.mark.usefixtures("one_figure")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def command(headscope_command, folder: Path, tmp_path: Path) -> list[str]:
+    """A study's command, which was run."""
+    (texts,) = files(tmp_path / "in", [20])
+    shutil.copytree(folder, tmp_path / "model")
+    command = ["study", str(texts), "--model", "model", "--length", "24", "--device", "cpu", "--quiet", "--out", "out"]
+    ran = headscope_command(*command)
+    assert ran.code == 0, ran.err
+    return command
+
+
+def refuse(what: str) -> Any:
+    def refusing(*arguments: object, **options: object) -> None:
+        pytest.fail(what)
+
+    return refusing
+
+
+def test_a_finished_study_is_shown_without_its_model(
+    headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], tmp_path: Path
+):
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    monkeypatch.setattr(loading, "load", refuse("loaded"))
+    monkeypatch.setattr(output, "write", refuse("written"))
+    ran = headscope_command(*command)
+    assert ran.code == 0, ran.err
+    assert "nothing is counted again" in ran.err
+    assert "the paper's claim" in ran.out
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+
+
+@pytest.mark.parametrize("missing", ["report.html", "heads.csv", "figures"])
+def test_missing_files_are_written_again_without_the_model(
+    headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], tmp_path: Path, missing: str
+):
+    path = tmp_path / "out" / missing
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    monkeypatch.setattr(loading, "load", refuse("loaded"))
+    assert headscope_command(*command).code == 0
+    assert path.exists()
+
+
+def test_figures_of_the_study_before_are_not_taken_for_those_of_this_one(
+    headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], tmp_path: Path
+):
+    def stop(study: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(output, "draw_all", stop)
+        assert headscope_command(*command, "--theta", "0.5", "--overwrite").code == 130
+    assert not (tmp_path / "out" / "report.html").exists()
+    assert headscope_command(*command, "--theta", "0.5").code == 0
+    assert "0.5" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--theta", "0.5"], "theta (0.3 there, 0.5 now)"),
+        (["--length", "20"], "length (24 there, 20 now)"),
+        (["--windows", "all"], "windows (first there, all now)"),
+        (["--sample", "0.5"], "sample (1.0 there, 0.5 now)"),
+        (["--no-maps"], "maps (1 there, 0 now)"),
+        (["--limit", "7"], "limit (none there, 7 now)"),
+        (["--share", "1/1"], "share (all there, 1/1 now)"),
+        (["--encoding", "utf-8-sig"], "encoding (utf-8 there, utf-8-sig now)"),
+        (["--format", "jsonl"], "text_format (auto there, jsonl now)"),
+        (["--dtype", "bfloat16"], "dtype (float32 there, bfloat16 now)"),
+        (["--kernel", "reference"], "kernel (compiled there, reference now)"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_another_option_is_another_study(headscope_command, command: list[str], options: list[str], message: str):
+    ran = headscope_command(*command, *options)
+    assert ran.code == 1
+    assert f"out holds another study, which differs in {message}" in ran.err
+
+
+def test_without_an_option_that_was_given_it_is_another_study(headscope_command, command: list[str]):
+    assert headscope_command(*command, "--sample", "0.5", "--overwrite").code == 0
+    assert "sample (0.5 there, 1.0 now)" in headscope_command(*command).err
+
+
+def test_another_field_is_another_study(headscope_command, command: list[str], tmp_path: Path):
+    Path(command[1]).write_text('{"text": "the cat sat on the owl.", "title": "the owl sat on the cat."}\n' * 5)
+    assert headscope_command(*command, "--overwrite").code == 0
+    ran = headscope_command(*command, "--field", "title")
+    assert ran.code == 1
+    assert "field (text there, title now)" in ran.err
+
+
+def test_changed_texts_are_another_study(headscope_command, command: list[str]):
+    with open(command[1], "a", encoding="utf-8") as file:
+        file.write('{"text": "the owl sat on the cat."}\n')
+    ran = headscope_command(*command)
+    assert ran.code == 1
+    assert "out holds this study of earlier versions of its files" in ran.err
+
+
+def test_texts_changed_without_another_size_are_another_study(headscope_command, command: list[str]):
+    path = Path(command[1])
+    text = path.read_text("utf-8")
+    path.write_text(text.replace("cat", "owl", 1), "utf-8")
+    os.utime(path, ns=(1, 1))
+    ran = headscope_command(*command)
+    assert ran.code == 1
+    assert "earlier versions" in ran.err
+
+
+def test_changed_weights_are_another_study(headscope_command, command: list[str], tmp_path: Path):
+    tiny.network("bert", seed=1).save_pretrained(tmp_path / "model")
+    ran = headscope_command(*command)
+    assert ran.code == 1
+    assert "out holds another study, which differs in weight_hash" in ran.err
+
+
+def test_an_incomplete_study_is_counted_on(headscope_command, command: list[str], tmp_path: Path):
+    path = tmp_path / "out" / "study.nc"
+    study = open_study(path)
+    study.data.attrs["complete"] = 0
+    study.save(path)
+    ran = headscope_command(*command)
+    assert ran.code == 0, ran.err
+    assert "nothing is counted again" not in ran.err
+    assert open_study(path).manifest["complete"] == 1
