@@ -15,8 +15,8 @@ import torch
 from headscope.corpus.windows import Batch
 from headscope.errors import HeadscopeError
 from headscope.model.model import Model
+from headscope.run.backend import uses_tf32
 from headscope.run.executor import BatchExecutor
-from headscope.run.precision import uses_tf32
 from headscope.settings import LARGEST_MAPS, Settings
 from headscope.tally.kernels import KERNELS, choose
 from headscope.tally.quantities import Shape

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.run import kernel_trial
 from headscope.run.plan import RunPlan
-from headscope.run.precision import uses_tf32
 from headscope.tally.kernels import AUTO, FASTEST, Choice, choose
 
 
@@ -35,3 +36,13 @@ def choose_backend(plan: RunPlan, model: Model) -> Choice:
         raise StudyError(f"the kernel {choice.name} cannot do this: {difference}: choose --kernel vectorized")
     plain = choose("vectorized", counting, model.device, tf32=tf32)
     return replace(plain, note=f"not {choice.name}: {difference}")
+
+
+def uses_tf32(model: Model) -> bool:
+    """Return whether a model's products of single-precision numbers can be in TF32 on its device.
+
+    TF32 rounds to eleven bits before each product, which is several times faster on NVIDIA GPUs from 2020 on.
+    """
+    if model.device.type != "cuda" or model.dtype != "float32":
+        return False
+    return torch.cuda.get_device_capability(model.device) >= (8, 0)

@@ -186,7 +186,7 @@ def _attributes(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
         duration_seconds=mine["duration_seconds"] + theirs["duration_seconds"],
         runs=mine.get("runs", 1) + theirs.get("runs", 1),
         complete=min(mine["complete"], theirs["complete"]),
-        skip_broken=max(mine["skip_broken"], theirs["skip_broken"]),
+        skip_broken=max(mine.get("skip_broken", 0), theirs.get("skip_broken", 0)),
         stopped_by="; ".join(reason for reason in (mine["stopped_by"], theirs["stopped_by"]) if reason),
         command=f"{mine['command']} + {theirs['command']}",
     )
