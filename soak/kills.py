@@ -56,15 +56,16 @@ def moment(stage: str, running: Running, pace: Pace, chance: random.Random) -> N
     if stage == "loading":
         time.sleep(chance.uniform(0.05, pace.loading))
         return
+    if stage == "drawing":  # after the first such kill, later runs find the study complete and only draw
+        drawn = chance.randrange(1, FIGURES)
+        running.until(lambda: _drawn(running) >= drawn)
+        time.sleep(chance.uniform(0, 0.3))
+        return
     running.studies()
     if stage == "studying":
         time.sleep(chance.uniform(0, pace.studying / 12))
-    elif stage == "writing a checkpoint":
-        running.until((running.out / "checkpoint" / ".next").exists, 3.0, step=0.0005)
     else:
-        drawn = chance.randrange(FIGURES)
-        running.until(lambda: running.fresh("study.nc") and _drawn(running) >= drawn)
-        time.sleep(chance.uniform(0, 0.3))
+        running.until((running.out / "checkpoint" / ".next").exists, 3.0, step=0.0005)
 
 
 def _drawn(running: Running) -> int:
@@ -76,7 +77,7 @@ def landed(running: Running) -> str:
     """Where a run was when it was killed, by what it left: before its first checkpoint it counts as loading."""
     if running.fresh("checkpoint/.next"):  # one that an earlier run left stays until a checkpoint is written
         return "writing a checkpoint"
-    if running.fresh("study.nc"):
+    if running.fresh("study.nc") or _drawn(running):
         return "drawing"
     return "studying" if running.fresh("checkpoint/last") else "loading"
 
