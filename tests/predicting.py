@@ -1,4 +1,4 @@
-"""Tiny random models with the part that predicts words."""
+"""Tiny random models with a language modeling head."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREDICTING = [
 ]  # xlnet's heads cannot be silenced
 
 
-def opener(name: str) -> Any:
+def get_auto_class(name: str) -> Any:
     stacks = FAMILIES[name].stacks
     if "cross" in stacks:
         return AutoModelForSeq2SeqLM
@@ -30,25 +30,25 @@ def opener(name: str) -> Any:
 def network(name: str) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = opener(name).from_config(tiny.network(name).config, attn_implementation="eager")
+        random_network = get_auto_class(name).from_config(tiny.network(name).config, attn_implementation="eager")
         with torch.no_grad():
-            for weight in made.parameters():
+            for weight in random_network.parameters():
                 weight.add_(torch.randn_like(weight) * 0.2)
-            for module in made.modules():
+            for module in random_network.modules():
                 if isinstance(module, torch.nn.Embedding) and module.padding_idx is not None:
                     module.weight[module.padding_idx] = 0
-    return made.eval()
+    return random_network.eval()
 
 
 @cache
-def model(name: str, stack: str | None = None) -> Model:
-    """Examined once for all tests."""
+def load_model(name: str, stack: str | None = None) -> Model:
+    """Return a model that is examined once for all tests."""
     return load(network(name), tiny.tokenizer(), stack=stack)
 
 
-def windows(made: Model, *lengths: int, seed: int = 3) -> list[Any]:
-    return [made.reads(window) for window in tiny.batch(*lengths, seed=seed).windows]
+def make_windows(model: Model, *lengths: int, seed: int = 3) -> list[Any]:
+    return [model.reads(window) for window in tiny.batch(*lengths, seed=seed).windows]
 
 
-def batch(made: Model, name: str, *lengths: int) -> Batch:
-    return Batch.of(windows(made, *lengths), FAMILIES[name].pad_id)
+def make_batch(model: Model, name: str, *lengths: int) -> Batch:
+    return Batch.of(make_windows(model, *lengths), FAMILIES[name].pad_id)

@@ -1,4 +1,4 @@
-"""The objective, worked out by hand, and what silencing a head does to it."""
+"""The objective, computed by hand, and how silencing a head changes it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from headscope.pruning import measuring
 from headscope.pruning.ablation import Unfinished, ablate, open_ablation
 from headscope.pruning.measuring import Bench
 from headscope.pruning.naming import all_heads
-from headscope.pruning.objective import masked_places, objective_of
-from headscope.pruning.reuse import Reuse
+from headscope.pruning.objective import choose_objective, select_masked_tokens
+from headscope.pruning.reuse import LayerReplay
 from headscope.pruning.silencing import head_means, silenced
 from headscope.pruning.texts import batches_of, read_windows
 from tests import predicting, tiny
 from tests.families import FAMILIES
 from tests.predicting import PREDICTING
 from tests.synthetic import random_study
-from tests.test_silencing import weights_zeroed
+from tests.test_silencing import zero_weights
 
 OWN_WAYS = {"albert", "squeezebert"}
-"""one module for all layers; layers that are not called but their `forward` is: all is computed again"""
+"""one module for all layers; a model that calls `forward` of its layers directly: nothing is replayed"""
 TEXTS = ["the cat sat. the dog ran!", "a b c d e f g", "who, me? the one.", "x y"]
 
 
@@ -43,7 +43,7 @@ def log_softmax(row: np.ndarray) -> np.ndarray:
     return row - np.log(np.exp(row - row.max()).sum()) - row.max()
 
 
-def logits_of(model: Model, **ids: list[int]) -> np.ndarray:
+def compute_logits(model: Model, **ids: list[int]) -> np.ndarray:
     with torch.inference_mode():
         return model.network(**{name: torch.tensor([row]) for name, row in ids.items()}).logits[0].double().numpy()
 
@@ -52,55 +52,55 @@ def logits_of(model: Model, **ids: list[int]) -> np.ndarray:
 
 
 def test_next_tokens_by_hand() -> None:
-    model = predicting.model("llama")
-    made = predicting.batch(model, "llama", 9, 4)
-    objective = objective_of(model)
+    model = predicting.load_model("llama")
+    batch = predicting.make_batch(model, "llama", 9, 4)
+    objective = choose_objective(model)
     assert objective.name == "next-token loss"
-    for window, found in zip(made.windows, objective.per_text(made), strict=True):
-        logits = logits_of(model, input_ids=window.ids.tolist())
+    for window, loss in zip(batch.windows, objective.measure_texts(batch), strict=True):
+        logits = compute_logits(model, input_ids=window.ids.tolist())
         losses = [-log_softmax(logits[k - 1])[window.ids[k]] for k in range(1, len(window))]
-        assert found == pytest.approx(np.mean(losses), rel=1e-5)
+        assert loss == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder", "cross"])
 def test_what_a_decoder_writes_by_hand(stack: str) -> None:
-    model = predicting.model("bart").on(stack)
-    made = predicting.batch(model, "bart", 9, 4)
-    plain = tiny.batch(9, 4, seed=3).windows
-    assert objective_of(model).name == "next-token loss"
-    for window, found in zip(plain, objective_of(model).per_text(made), strict=True):
+    model = predicting.load_model("bart").on(stack)
+    batch = predicting.make_batch(model, "bart", 9, 4)
+    windows = tiny.batch(9, 4, seed=3).windows
+    assert choose_objective(model).name == "next-token loss"
+    for window, loss in zip(windows, choose_objective(model).measure_texts(batch), strict=True):
         ids = window.ids.tolist()
-        logits = logits_of(model, input_ids=ids, decoder_input_ids=[3, *ids[:-1]])
-        assert found == pytest.approx(np.mean([-log_softmax(logits[k])[ids[k]] for k in range(len(ids))]), rel=1e-5)
+        logits = compute_logits(model, input_ids=ids, decoder_input_ids=[3, *ids[:-1]])
+        assert loss == pytest.approx(np.mean([-log_softmax(logits[k])[ids[k]] for k in range(len(ids))]), rel=1e-5)
 
 
 def test_masked_tokens_by_hand() -> None:
-    model = predicting.model("bert")
+    model = predicting.load_model("bert")
     plain = tiny.batch(20, 7, seed=3).windows
-    windows = [replace(each, special=np.arange(len(each)) % (len(each) - 1) == 0) for each in plain]
-    objective = objective_of(model)
+    windows = [replace(window, special=np.arange(len(window)) % (len(window) - 1) == 0) for window in plain]
+    objective = choose_objective(model)
     assert objective.name == "masked-token loss"
-    for window, found in zip(windows, objective.per_text(Batch.of(windows)), strict=True):
+    for window, loss in zip(windows, objective.measure_texts(Batch.of(windows)), strict=True):
         raw = window.ids.astype("<i4").tobytes()
         seed = hashlib.blake2b(raw, digest_size=8).digest()
         order = sorted(
             range(1, len(window) - 1), key=lambda k: hashlib.blake2b(seed + k.to_bytes(4, "little")).digest()
         )
-        places = order[: {20: 3, 7: 1}[len(window)]]
-        assert masked_places(window).tolist() == sorted(places)
-        hidden = [4 if k in places else int(token) for k, token in enumerate(window.ids)]
-        logits = logits_of(model, input_ids=hidden)
-        assert found == pytest.approx(np.mean([-log_softmax(logits[k])[window.ids[k]] for k in places]), rel=1e-5)
+        masked = order[: {20: 3, 7: 1}[len(window)]]
+        assert select_masked_tokens(window).tolist() == sorted(masked)
+        masked_ids = [4 if k in masked else int(token) for k, token in enumerate(window.ids)]
+        logits = compute_logits(model, input_ids=masked_ids)
+        assert loss == pytest.approx(np.mean([-log_softmax(logits[k])[window.ids[k]] for k in masked]), rel=1e-5)
 
 
 def test_which_tokens_are_masked_is_up_to_the_text_alone() -> None:
     window = tiny.batch(40, seed=1).windows[0]
-    assert len(masked_places(window)) == 6
-    assert masked_places(window).tolist() == masked_places(Window.plain(window.ids.copy())).tolist()
-    assert masked_places(window).tolist() != masked_places(tiny.batch(40, seed=2).windows[0]).tolist()
-    assert len(masked_places(tiny.batch(1).windows[0])) == 1
-    whole = replace(window, special=np.ones(40, dtype=bool))
-    assert len(masked_places(whole)) == 6
+    assert len(select_masked_tokens(window)) == 6
+    assert select_masked_tokens(window).tolist() == select_masked_tokens(Window.plain(window.ids.copy())).tolist()
+    assert select_masked_tokens(window).tolist() != select_masked_tokens(tiny.batch(40, seed=2).windows[0]).tolist()
+    assert len(select_masked_tokens(tiny.batch(1).windows[0])) == 1
+    all_special = replace(window, special=np.ones(40, dtype=bool))
+    assert len(select_masked_tokens(all_special)) == 6
 
 
 @pytest.mark.parametrize("name", ["bert", "vit", "t5", "convbert"])
@@ -108,49 +108,49 @@ def test_embedding_distance_by_hand(name: str) -> None:
     from tests.architectures import batch, result, watched
 
     model = watched(name)
-    made = batch(model, FAMILIES[name], "right")
-    objective = objective_of(model)
+    inputs = batch(model, FAMILIES[name], "right")
+    objective = choose_objective(model)
     assert objective.name == "embedding distance"
-    before = result(model, made).double().numpy()
-    objective.learn(made)
-    np.testing.assert_allclose(objective.per_text(made), 0, atol=1e-12)
+    before = result(model, inputs).double().numpy()
+    objective.record_baseline(inputs)
+    np.testing.assert_allclose(objective.measure_texts(inputs), 0, atol=1e-12)
     with silenced(model, "L1H1"):
-        after, found = result(model, made).double().numpy(), objective.per_text(made)
-    for row, distance in enumerate(found):
-        a, b = (state[row][made.real[row]].mean(axis=0) for state in (before, after))
+        after, distances = result(model, inputs).double().numpy(), objective.measure_texts(inputs)
+    for row, distance in enumerate(distances):
+        a, b = (state[row][inputs.real[row]].mean(axis=0) for state in (before, after))
         assert distance == pytest.approx(1 - a @ b / np.linalg.norm(a) / np.linalg.norm(b), rel=1e-4)
         assert distance > 1e-5
 
 
 def test_a_text_that_was_not_learned_has_no_distance() -> None:
-    objective = objective_of(tiny.model("bert"))
-    objective.learn(tiny.batch(5, seed=1))
-    with pytest.raises(StudyError, match=r"call learn\(batch\).*1 of 1 texts"):
-        objective.per_text(tiny.batch(5, seed=2))
+    objective = choose_objective(tiny.model("bert"))
+    objective.record_baseline(tiny.batch(5, seed=1))
+    with pytest.raises(StudyError, match=r"call record_baseline\(batch\).*1 of 1 texts"):
+        objective.measure_texts(tiny.batch(5, seed=2))
 
 
 def test_what_a_model_is_for() -> None:
-    assert objective_of(tiny.model("gpt2")).name == "embedding distance"
-    assert objective_of(tiny.model("t5").on("cross")).name == "embedding distance"
-    headless = predicting.model("bert")
+    assert choose_objective(tiny.model("gpt2")).name == "embedding distance"
+    assert choose_objective(tiny.model("t5").on("cross")).name == "embedding distance"
+    headless = predicting.load_model("bert")
     tokenizer = tiny.tokenizer()
     tokenizer.mask_token = None
-    assert objective_of(load(headless.network, tokenizer)).name == "embedding distance"
+    assert choose_objective(load(headless.network, tokenizer)).name == "embedding distance"
 
 
 def test_one_token_has_no_next() -> None:
     with pytest.raises(StudyError, match="a text of one token has no next token"):
-        objective_of(predicting.model("llama")).per_text(tiny.batch(4, 1))
+        choose_objective(predicting.load_model("llama")).measure_texts(tiny.batch(4, 1))
 
 
 def test_a_loss_that_is_no_number_is_refused() -> None:
     model = load(tiny.network("gpt2", seed=7), tiny.tokenizer())
-    objective = objective_of(model)
-    objective.learn(tiny.batch(5))
+    objective = choose_objective(model)
+    objective.record_baseline(tiny.batch(5))
     with torch.no_grad():
         model.network.wte.weight.fill_(torch.nan)
     with pytest.raises(ModelError, match="embedding distance is no finite number on a text of 5 tokens"):
-        objective.per_text(tiny.batch(5))
+        objective.measure_texts(tiny.batch(5))
 
 
 # Every architecture
@@ -159,79 +159,81 @@ def test_a_loss_that_is_no_number_is_refused() -> None:
 @pytest.mark.parametrize("name", PREDICTING)
 def test_padding_changes_no_objective(name: str) -> None:
     for stack in FAMILIES[name].stacks:
-        model = predicting.model(name, stack)
-        objective = objective_of(model)
+        model = predicting.load_model(name, stack)
+        objective = choose_objective(model)
         kinds = {"encoder": "masked-token loss", "decoder": "next-token loss"}
         assert objective.name == ("next-token loss" if model.two_stacks else kinds[stack])
-        windows = predicting.windows(model, 11, 7, 3)
-        found = np.zeros(3)
-        for each in batches_of(model, windows):
-            found[each.places] = objective.per_text(each.batch)
-        alone = [objective.per_text(Batch.of([window], FAMILIES[name].pad_id))[0] for window in windows]
-        np.testing.assert_allclose(found, alone, rtol=2e-5)
+        windows = predicting.make_windows(model, 11, 7, 3)
+        losses = np.zeros(3)
+        for numbered in batches_of(model, windows):
+            losses[numbered.places] = objective.measure_texts(numbered.batch)
+        alone = [objective.measure_texts(Batch.of([window], FAMILIES[name].pad_id))[0] for window in windows]
+        np.testing.assert_allclose(losses, alone, rtol=2e-5)
 
 
 @pytest.mark.parametrize("name", PREDICTING)
 def test_layers_that_are_not_computed_again_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = predicting.model(name, list(FAMILIES[name].stacks)[-1])
-    windows = predicting.windows(model, 7, 7, 7, 7)
+    model = predicting.load_model(name, list(FAMILIES[name].stacks)[-1])
+    windows = predicting.make_windows(model, 7, 7, 7, 7)
     heads = [(layer, 1) for layer in model.anatomy.numbers]
     used: list[list[bool]] = []
-    below = Reuse.below
+    skip_below = LayerReplay.skip_below
     monkeypatch.setattr(
-        Reuse, "below", lambda self, layer: (used.append([*self.proven.values()]), below(self, layer))[1]
+        LayerReplay,
+        "skip_below",
+        lambda self, layer: (used.append([*self.verified.values()]), skip_below(self, layer))[1],
     )
-    fast = measured(Bench.of(model, windows, batch_size=2), heads)
+    fast = measure_changes(Bench.of(model, windows, batch_size=2), heads)
     assert np.array_equal(used[0], [name not in OWN_WAYS and layer > 0 for layer in model.anatomy.numbers])
-    monkeypatch.setattr(Reuse, "prove", lambda self, layer, whole, run: self.proven.update({layer: False}))
-    assert np.array_equal(measured(Bench.of(model, windows, batch_size=2), heads), fast)
+    monkeypatch.setattr(LayerReplay, "verify", lambda self, layer, expected, run: self.verified.update({layer: False}))
+    assert np.array_equal(measure_changes(Bench.of(model, windows, batch_size=2), heads), fast)
     assert np.abs(fast).min(axis=0).max() > 0
 
 
-def measured(bench: Bench, heads: Any) -> np.ndarray:
-    found = np.zeros((bench.texts, len(heads)))
-    for each, _, made in bench.changes(heads):
-        found[each.places] = made
-    return found
+def measure_changes(bench: Bench, heads: Any) -> np.ndarray:
+    changes = np.zeros((bench.texts, len(heads)))
+    for numbered, _, batch_changes in bench.measure_changes(heads):
+        changes[numbered.places] = batch_changes
+    return changes
 
 
 def test_changes_beside_heads_that_are_silent_already() -> None:
-    model = predicting.model("llama")
-    bench, silent = Bench.of(model, predicting.windows(model, 7, 5, 9)), [(0, 1), (1, 3)]
-    (each, base, made), *more = bench.changes([(0, 0), (1, 2)], silent=silent)
+    model = predicting.load_model("llama")
+    bench, silent = Bench.of(model, predicting.make_windows(model, 7, 5, 9)), [(0, 1), (1, 3)]
+    (numbered, base, changes), *more = bench.measure_changes([(0, 0), (1, 2)], silent=silent)
     assert not more
-    np.testing.assert_allclose(base, bench.losses(silent)[each.places], rtol=1e-6)
+    np.testing.assert_allclose(base, bench.losses(silent)[numbered.places], rtol=1e-6)
     for k, head in enumerate([(0, 0), (1, 2)]):
-        np.testing.assert_allclose(made[:, k], bench.losses([*silent, head])[each.places] - base, atol=1e-6)
+        np.testing.assert_allclose(changes[:, k], bench.losses([*silent, head])[numbered.places] - base, atol=1e-6)
 
 
 def test_layers_below_run_once_and_are_as_before() -> None:
-    model = predicting.model("llama")
-    windows, calls = predicting.windows(model, 7, 7), []
+    model = predicting.load_model("llama")
+    windows, calls = predicting.make_windows(model, 7, 7), []
     first = model.network.model.layers[0].self_attn.q_proj
-    handle = first.register_forward_hook(lambda *given: calls.append(1))
+    handle = first.register_forward_hook(lambda *args: calls.append(1))
     bench = Bench.of(model, windows)
     calls.clear()
-    measured(bench, [(1, head) for head in range(4)])
+    measure_changes(bench, [(1, head) for head in range(4)])
     handle.remove()
     assert len(calls) == 2  # once for the untouched model, once to prove that it need not run again
     assert "forward" not in vars(model.network.model.layers[0])
 
 
 def test_reuse_that_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = predicting.model("llama")
-    windows = predicting.windows(model, 7, 5)
-    right = measured(Bench.of(model, windows), [(0, 0), (1, 0), (1, 1)])
-    recording = Reuse.recording
+    model = predicting.load_model("llama")
+    windows = predicting.make_windows(model, 7, 5)
+    right = measure_changes(Bench.of(model, windows), [(0, 0), (1, 0), (1, 1)])
+    record = LayerReplay.record
 
     @contextmanager
-    def spoiled(self: Reuse) -> Iterator[None]:
-        with recording(self):
+    def record_spoiled(self: LayerReplay) -> Iterator[None]:
+        with record(self):
             yield
-        self._returned = [returned * 1.001 for returned in self._returned]
+        self._outputs = [output * 1.001 for output in self._outputs]
 
-    monkeypatch.setattr(Reuse, "recording", spoiled)
-    assert np.array_equal(measured(Bench.of(model, windows), [(0, 0), (1, 0), (1, 1)]), right)
+    monkeypatch.setattr(LayerReplay, "record", record_spoiled)
+    assert np.array_equal(measure_changes(Bench.of(model, windows), [(0, 0), (1, 0), (1, 1)]), right)
 
 
 # Ablation
@@ -239,81 +241,88 @@ def test_reuse_that_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(("name", "stack"), [("bert", "encoder"), ("llama", "decoder"), ("bart", "cross")])
 def test_the_change_is_that_of_a_network_with_zeroed_weights(name: str, stack: str) -> None:
-    model = predicting.model(name, stack)
-    found = ablate(model, TEXTS, length=16)
+    model = predicting.load_model(name, stack)
+    ablation = ablate(model, TEXTS, length=16)
     windows = read_windows(model, TEXTS, length=16).windows
-    objective = objective_of(model)
+    objective = choose_objective(model)
 
-    def losses() -> np.ndarray:
-        return np.array([objective.per_text(Batch.of([w], FAMILIES[name].pad_id))[0] for w in windows])
+    def measure_losses() -> np.ndarray:
+        return np.array([objective.measure_texts(Batch.of([w], FAMILIES[name].pad_id))[0] for w in windows])
 
-    base = losses()
-    assert float(found.data["objective"]) == pytest.approx(base.mean(), rel=1e-6)
-    assert float(found.data["objective_error"]) == pytest.approx(base.std(ddof=1) / 2, rel=1e-5)
+    base = measure_losses()
+    assert float(ablation.data["objective"]) == pytest.approx(base.mean(), rel=1e-6)
+    assert float(ablation.data["objective_error"]) == pytest.approx(base.std(ddof=1) / 2, rel=1e-5)
     for layer, head in all_heads(model.anatomy):
-        with weights_zeroed(model, [(layer, head)], 8):
-            changes = losses() - base
-        at = {"layer": layer, "head": head}
-        np.testing.assert_allclose(found.data["change_texts"].sel(at), changes, atol=1e-5)
-        assert float(found.data["change"].sel(at)) == pytest.approx(changes.mean(), abs=1e-5)
-        assert float(found.data["error"].sel(at)) == pytest.approx(changes.std(ddof=1) / 2, abs=1e-5)
+        with zero_weights(model, [(layer, head)], 8):
+            changes = measure_losses() - base
+        position = {"layer": layer, "head": head}
+        np.testing.assert_allclose(ablation.data["change_texts"].sel(position), changes, atol=1e-5)
+        assert float(ablation.data["change"].sel(position)) == pytest.approx(changes.mean(), abs=1e-5)
+        assert float(ablation.data["error"].sel(position)) == pytest.approx(changes.std(ddof=1) / 2, abs=1e-5)
 
 
 def test_by_mean_takes_the_means_of_these_texts() -> None:
-    model = predicting.model("llama")
-    found = ablate(model, TEXTS, heads="L0H2", by="mean", length=16)
+    model = predicting.load_model("llama")
+    ablation = ablate(model, TEXTS, heads="L0H2", by="mean", length=16)
     windows = read_windows(model, TEXTS, length=16).windows
-    made, objective = Batch.of(windows), objective_of(model)
-    with silenced(model, "L0H2", by="mean", means=head_means(model, [made])):
-        silent = objective.per_text(made)
-    assert found.table()["change"].tolist() == pytest.approx([(silent - objective.per_text(made)).mean()], abs=1e-6)
-    assert found.manifest["by"] == "mean"
-    assert abs(found.table()["change"][0] - ablate(model, TEXTS, heads="L0H2", length=16).table()["change"][0]) > 1e-4
+    batch, objective = Batch.of(windows), choose_objective(model)
+    with silenced(model, "L0H2", by="mean", means=head_means(model, [batch])):
+        silent = objective.measure_texts(batch)
+    assert ablation.table()["change"].tolist() == pytest.approx(
+        [(silent - objective.measure_texts(batch)).mean()], abs=1e-6
+    )
+    assert ablation.manifest["by"] == "mean"
+    by_zero = ablate(model, TEXTS, heads="L0H2", length=16)
+    assert abs(ablation.table()["change"][0] - by_zero.table()["change"][0]) > 1e-4
 
 
 def test_batches_and_order_change_nothing() -> None:
     model = tiny.model("bert")
     texts = [*TEXTS, "the a b c d e f g h", "z", "one two", "p q r s t"]
-    whole = ablate(model, texts, length=16, batch_size=1)
-    for back, size in ((False, 2), (True, 2), (True, 3)):
-        other = ablate(model, texts[::-1] if back else texts, length=16, batch_size=size)
+    reference = ablate(model, texts, length=16, batch_size=1)
+    for is_reversed, size in ((False, 2), (True, 2), (True, 3)):
+        other = ablate(model, texts[::-1] if is_reversed else texts, length=16, batch_size=size)
         for name in ("change", "error"):
-            np.testing.assert_allclose(other.data[name], whole.data[name], atol=1e-6)
-        expected = whole.data["change_texts"][::-1] if back else whole.data["change_texts"]
+            np.testing.assert_allclose(other.data[name], reference.data[name], atol=1e-6)
+        expected = reference.data["change_texts"][::-1] if is_reversed else reference.data["change_texts"]
         np.testing.assert_allclose(other.data["change_texts"], expected, atol=1e-6)
-        assert other.manifest["corpus_hash"] == whole.manifest["corpus_hash"]
+        assert other.manifest["corpus_hash"] == reference.manifest["corpus_hash"]
 
 
 def test_true_numbers_of_a_hybrids_layers_and_heads_left_out() -> None:
-    found = ablate(predicting.model("jamba"), TEXTS[:2], heads="L3H0-1", length=16)
-    assert found.data["layer"].values.tolist() == [1, 3]
-    assert found.table()["name"].tolist() == ["L3H0", "L3H1"]
-    assert np.isnan(found.data["change"].sel(layer=1)).all()
+    ablation = ablate(predicting.load_model("jamba"), TEXTS[:2], heads="L3H0-1", length=16)
+    assert ablation.data["layer"].values.tolist() == [1, 3]
+    assert ablation.table()["name"].tolist() == ["L3H0", "L3H1"]
+    assert np.isnan(ablation.data["change"].sel(layer=1)).all()
 
 
 def test_images() -> None:
-    found = ablate(tiny.vision_model("vit"), tiny.pictures(3))
-    assert (found.manifest["objective"], found.manifest["modality"]) == ("embedding distance", "image")
-    assert (found.data["change"] > 0).all()
-    assert "3 images" in repr(found)
+    ablation = ablate(tiny.vision_model("vit"), tiny.pictures(3))
+    assert (ablation.manifest["objective"], ablation.manifest["modality"]) == ("embedding distance", "image")
+    assert (ablation.data["change"] > 0).all()
+    assert "3 images" in repr(ablation)
 
 
 def test_it_is_kept_and_opened(tmp_path: Path) -> None:
-    found = ablate(predicting.model("bert"), [*TEXTS, ""], length=16, command="headscope ablate")
-    assert found.save(tmp_path) == tmp_path / "ablation.nc"
-    again = open_ablation(tmp_path)
-    assert again.data.identical(found.data)
-    assert again.manifest == found.manifest
-    about = again.manifest
-    assert about["documents_skipped"] == {"empty": 1}
-    assert (about["texts"], about["documents_read"], about["complete"]) == (4, 5, 1)
-    assert (about["objective"], about["command"], about["length"]) == ("masked-token loss", "headscope ablate", 16)
-    assert about["weight_hash"] == predicting.model("bert").weight_hash
-    assert repr(again) == (
+    ablation = ablate(predicting.load_model("bert"), [*TEXTS, ""], length=16, command="headscope ablate")
+    assert ablation.save(tmp_path) == tmp_path / "ablation.nc"
+    opened = open_ablation(tmp_path)
+    assert opened.data.identical(ablation.data)
+    assert opened.manifest == ablation.manifest
+    manifest = opened.manifest
+    assert manifest["documents_skipped"] == {"empty": 1}
+    assert (manifest["texts"], manifest["documents_read"], manifest["complete"]) == (4, 5, 1)
+    assert (manifest["objective"], manifest["command"], manifest["length"]) == (
+        "masked-token loss",
+        "headscope ablate",
+        16,
+    )
+    assert manifest["weight_hash"] == predicting.load_model("bert").weight_hash
+    assert repr(opened) == (
         "<Ablation of BertForMaskedLM: 2 layers × 4 heads, masked-token loss on 4 texts of texts given in Python>"
     )
-    assert "L1H3" in again._repr_html_()
-    assert found.data["change_texts"].dtype == np.float32
+    assert "L1H3" in opened._repr_html_()
+    assert ablation.data["change_texts"].dtype == np.float32
 
 
 def test_what_is_no_ablation_is_not_opened(tmp_path: Path) -> None:
@@ -330,7 +339,7 @@ def test_what_is_no_ablation_is_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"heads": "L7H0"}, "there is no layer 7"),
         ({"heads": []}, "no heads are named"),
@@ -342,11 +351,11 @@ def test_what_is_no_ablation_is_not_opened(tmp_path: Path) -> None:
         ({"documents": ["", " "]}, "no text to run: 2 documents read, 2 empty"),
     ],
 )
-def test_what_cannot_be_done_is_said(options: dict[str, Any], said: str) -> None:
-    asked: dict[str, Any] = {"documents": TEXTS, "length": 16, **options}
+def test_what_cannot_be_done_is_said(options: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"documents": TEXTS, "length": 16, **options}
     with pytest.raises(StudyError) as refused:
-        ablate(tiny.model("bert"), **asked)
-    assert said in str(refused.value)
+        ablate(tiny.model("bert"), **arguments)
+    assert message in str(refused.value)
 
 
 def test_texts_for_a_model_of_images_are_refused() -> None:
@@ -355,36 +364,36 @@ def test_texts_for_a_model_of_images_are_refused() -> None:
 
 
 def test_what_was_finished_is_not_lost() -> None:
-    model = predicting.model("llama")
-    whole = ablate(model, TEXTS, length=16, batch_size=2)
+    model = predicting.load_model("llama")
+    complete = ablate(model, TEXTS, length=16, batch_size=2)
 
-    def interrupt(at: int) -> Any:
-        def told(what: str, done: int, of: int) -> None:
-            assert (what, of) == ("silencing heads", 16)
+    def make_interrupt(at: int) -> Any:
+        def interrupt_at(step: str, done: int, total: int) -> None:
+            assert (step, total) == ("silencing heads", 16)
             if done == at:
                 raise KeyboardInterrupt
 
-        return told
+        return interrupt_at
 
     with pytest.raises(Unfinished) as stopped:
-        ablate(model, TEXTS, length=16, batch_size=2, progress=interrupt(11))
+        ablate(model, TEXTS, length=16, batch_size=2, progress=make_interrupt(11))
     part = stopped.value.ablation
     assert part is not None
     assert (part.texts, part.manifest["complete"], part.manifest["stopped_by"]) == (2, 0, "interrupted")
-    assert part.data["change_texts"].identical(whole.data["change_texts"].sel(text=part.data["text"]))
+    assert part.data["change_texts"].identical(complete.data["change_texts"].sel(text=part.data["text"]))
     assert "incomplete" in repr(part)
     with pytest.raises(Unfinished) as early:
-        ablate(model, TEXTS, length=16, batch_size=2, progress=interrupt(3))
+        ablate(model, TEXTS, length=16, batch_size=2, progress=make_interrupt(3))
     assert early.value.ablation is None
 
 
 def test_running_out_of_memory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench.of(predicting.model("llama"), tiny.batch(5, 5).windows)
+    bench = Bench.of(predicting.load_model("llama"), tiny.batch(5, 5).windows)
 
-    def full(batch: Batch) -> Any:
+    def raise_memory_error(batch: Batch) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(bench.objective, "per_text", full)
+    monkeypatch.setattr(bench.objective, "measure_texts", raise_memory_error)
     with pytest.raises(StudyError, match="out of memory with 2 texts of 5 tokens at once"):
         bench.losses([])
     assert measuring.is_out_of_memory(MemoryError())
@@ -402,11 +411,11 @@ def test_a_folder_is_opened_with_what_its_configuration_names(name: str, objecti
     tiny.tokenizer().save_pretrained(tmp_path)
     model = load(tmp_path, objective=True)
     assert type(model.network) is type(network)
-    assert objective_of(model).name == objective
-    made = tiny.batch(7, 5)
+    assert choose_objective(model).name == objective
+    batch = tiny.batch(7, 5)
     np.testing.assert_array_equal(
-        objective_of(model).per_text(made),
-        objective_of(load(network, AutoTokenizer.from_pretrained(tmp_path))).per_text(made),
+        choose_objective(model).measure_texts(batch),
+        choose_objective(load(network, AutoTokenizer.from_pretrained(tmp_path))).measure_texts(batch),
     )
     assert type(load(tmp_path).network) is not type(network)
     assert load(tmp_path).weight_hash == model.weight_hash
@@ -422,10 +431,10 @@ def test_a_head_without_weights_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_ablate_opens_a_model_by_name(minilm: Model) -> None:
-    found = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0,L5H3")
-    assert found.manifest["weight_hash"] == minilm.weight_hash
-    assert np.isnan(found.table()["error"]).all()
-    assert (found.table()["change"] > 0).all()
+    ablation = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0,L5H3")
+    assert ablation.manifest["weight_hash"] == minilm.weight_hash
+    assert np.isnan(ablation.table()["error"]).all()
+    assert (ablation.table()["change"] > 0).all()
 
 
 def test_an_ablation_is_no_study(tmp_path: Path):

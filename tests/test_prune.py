@@ -1,4 +1,4 @@
-"""`headscope.prune`: which heads go, and what it says of them."""
+"""`headscope.prune`: which heads are removed, and what the manifest says."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import torch
 
 import headscope
 from headscope.errors import ModelError, StudyError
-from headscope.pruning.choice import how_many, least, least_of_each_layer
+from headscope.pruning.choice import parse_keep, select_lowest, select_lowest_per_layer
 from headscope.pruning.rankings import scores
 from tests import tiny
-from tests.pruned import expected, far
+from tests.pruned import compute_error, run_silenced
 from tests.test_removal import NEAR
 
 
 @pytest.mark.parametrize(
-    ("keep", "kept"),
+    ("keep", "count"),
     [("70%", 50), ("0.7", 50), (0.7, 50), ("50", 50), (50, 50), (1, 1), (1.0, 72), ("100%", 72), (".5", 36)],
 )
-def test_how_many_are_kept(keep: Any, kept: int) -> None:
-    assert how_many(keep, 72) == kept
+def test_how_many_are_kept(keep: Any, count: int) -> None:
+    assert parse_keep(keep, 72) == count
 
 
 @pytest.mark.parametrize(
@@ -32,45 +32,45 @@ def test_how_many_are_kept(keep: Any, kept: int) -> None:
 )
 def test_how_many_cannot_be_kept(keep: Any) -> None:
     with pytest.raises(StudyError, match="keep"):
-        how_many(keep, 72)
+        parse_keep(keep, 72)
 
 
 def test_the_least_go() -> None:
-    found = torch.tensor([[3.0, 1.0, 5.0, 6.0], [2.0, 8.0, 7.0, 4.0]]).numpy()
-    assert least(found, (1, 3), 5, [(1,), (3,)]) == [(1, 0), (1, 1), (3, 0)]
+    head_scores = torch.tensor([[3.0, 1.0, 5.0, 6.0], [2.0, 8.0, 7.0, 4.0]]).numpy()
+    assert select_lowest(head_scores, (1, 3), 5, [(1,), (3,)]) == [(1, 0), (1, 1), (3, 0)]
     # layers that share a module lose a head together, by the mean: 2.5, 4.5, 6, 5
-    assert least(found, (1, 3), 5, [(1, 3)]) == [(1, 0), (3, 0)]
-    assert least_of_each_layer(found, (1, 3), 0.5, ()) == [(1, 0), (1, 1), (3, 0), (3, 3)]
+    assert select_lowest(head_scores, (1, 3), 5, [(1, 3)]) == [(1, 0), (3, 0)]
+    assert select_lowest_per_layer(head_scores, (1, 3), 0.5, ()) == [(1, 0), (1, 1), (3, 0), (3, 3)]
     pairs = (frozenset({0, 1}), frozenset({2, 3}))
-    assert least_of_each_layer(found, (1, 3), 0.5, pairs) == [(1, 1), (1, 2), (3, 0), (3, 3)]
-    assert least_of_each_layer(found, (1, 3), 6, pairs) == [(1, 1), (3, 0)]  # three of four: no equal groups
+    assert select_lowest_per_layer(head_scores, (1, 3), 0.5, pairs) == [(1, 1), (1, 2), (3, 0), (3, 3)]
+    assert select_lowest_per_layer(head_scores, (1, 3), 6, pairs) == [(1, 1), (3, 0)]  # three of four: no equal groups
     with pytest.raises(StudyError, match="less than one head for each"):
-        least_of_each_layer(found.repeat(3, axis=0), (0, 1, 2, 3, 4, 5), 1, ())
+        select_lowest_per_layer(head_scores.repeat(3, axis=0), (0, 1, 2, 3, 4, 5), 1, ())
 
 
-# The whole of it
+# Whole runs
 
 TEXTS = ["the cat sat. the dog ran! who, me?", "a b c d e f g h. a b c d", "one, two, the three. four five!"]
 
 
 def test_those_ranked_least_go() -> None:
     model = tiny.model("bert")
-    made = headscope.prune(model, keep="50%", by="random", seed=3)
-    found = scores(model, "random", [], seed=3)
-    order = np.argsort(found, axis=None)[:4]
-    assert made.manifest["heads_removed"] == sorted(f"L{k // 4}H{k % 4}" for k in order)
-    assert repr(made) == "Pruned(BertModel: 4 of 8 heads)"
+    smaller = headscope.prune(model, keep="50%", by="random", seed=3)
+    head_scores = scores(model, "random", [], seed=3)
+    order = np.argsort(head_scores, axis=None)[:4]
+    assert smaller.manifest["heads_removed"] == sorted(f"L{k // 4}H{k % 4}" for k in order)
+    assert repr(smaller) == "Pruned(BertModel: 4 of 8 heads)"
     heads = [(int(k) // 4, int(k) % 4) for k in order]
     texts = tiny.batch(9, 5)
-    assert far(expected(model, heads, texts), tiny.run(made.network, texts), texts) <= NEAR
-    assert made.manifest["parameters_after"] < made.manifest["parameters_before"]
-    assert "corpus" not in made.manifest["ranking"]
+    assert compute_error(run_silenced(model, heads, texts), tiny.run(smaller.network, texts), texts) <= NEAR
+    assert smaller.manifest["parameters_after"] < smaller.manifest["parameters_before"]
+    assert "corpus" not in smaller.manifest["ranking"]
 
 
 @pytest.mark.parametrize("by", ["norm", "snr"])
 def test_texts_are_named_in_the_manifest(by: str, tmp_path: Path) -> None:
-    made = headscope.prune(tiny.model("bert"), keep=6, by=by, documents=TEXTS, limit=2, length=16)
-    manifest = made.save(tmp_path / "out")
+    smaller = headscope.prune(tiny.model("bert"), keep=6, by=by, documents=TEXTS, limit=2, length=16)
+    manifest = smaller.save(tmp_path / "out")
     assert manifest["ranking"] == {
         "by": by, "keep": "6", "per_layer": False, "seed": 0, "corpus": manifest["ranking"]["corpus"], "texts": 2,
     }  # fmt: skip
@@ -80,9 +80,9 @@ def test_texts_are_named_in_the_manifest(by: str, tmp_path: Path) -> None:
 
 
 def test_as_many_in_each_layer_makes_an_ordinary_model(tmp_path: Path) -> None:
-    made = headscope.prune(tiny.model("llama"), keep=0.5, by="random", per_layer=True)
-    assert [each.sizes.key_heads for each in made.removal.layers] == [2, 2]
-    assert made.save(tmp_path / "out")["form"] == "plain"
+    smaller = headscope.prune(tiny.model("llama"), keep=0.5, by="random", per_layer=True)
+    assert [layer.sizes.key_heads for layer in smaller.removal.layers] == [2, 2]
+    assert smaller.save(tmp_path / "out")["form"] == "plain"
     config = json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))
     assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (2, 2, 8)
 
@@ -91,10 +91,14 @@ def test_a_study_ranks(tmp_path: Path) -> None:
     model = tiny.model("bert")
     study = headscope.study(model, TEXTS, length=16)
     study.save(tmp_path / "study.nc")
-    one, other = (headscope.prune(model, keep=4, by="pairs", study=held) for held in (study, tmp_path / "study.nc"))
+    by_object, by_path = (
+        headscope.prune(model, keep=4, by="pairs", study=source) for source in (study, tmp_path / "study.nc")
+    )
     least_pairs = sorted(np.argsort(study.data["pairs"].values, axis=None, kind="stable")[:4].tolist())
     assert (
-        [f"L{k // 4}H{k % 4}" for k in least_pairs] == one.manifest["heads_removed"] == other.manifest["heads_removed"]
+        [f"L{k // 4}H{k % 4}" for k in least_pairs]
+        == by_object.manifest["heads_removed"]
+        == by_path.manifest["heads_removed"]
     )
     with pytest.raises(StudyError, match="reads no study"):
         headscope.prune(model, keep=4, by="norm", study=study)
@@ -103,7 +107,7 @@ def test_a_study_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("options", "message"),
     [
         ({}, "one of the two"), ({"heads": "L0H0", "keep": 2}, "one of the two"),
         ({"keep": "100%"}, "no head is to be"),
@@ -111,15 +115,15 @@ def test_a_study_ranks(tmp_path: Path) -> None:
         ({"keep": 4, "by": "norm", "limit": 0, "length": 16}, "limit is 0"), ({"heads": "L9H0"}, "no layer 9"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked(asked: dict[str, Any], words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        headscope.prune(tiny.model("bert"), **{"by": "random", **asked})
+def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        headscope.prune(tiny.model("bert"), **{"by": "random", **options})
 
 
 def test_a_model_that_brings_its_own_code_is_not_saved(tmp_path: Path) -> None:
     network = tiny.network("bert")
     network.__class__ = type("Own", (type(network),), {})
-    made = headscope.prune(headscope.load(network, tiny.tokenizer()), "L0H1")
+    smaller = headscope.prune(headscope.load(network, tiny.tokenizer()), "L0H1")
     with pytest.raises(ModelError, match="code of its own"):
-        made.save(tmp_path / "out")
+        smaller.save(tmp_path / "out")
     assert not list(tmp_path.iterdir())

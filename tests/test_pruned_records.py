@@ -1,4 +1,4 @@
-"""Records of pruned models that lie: each is refused in a sentence."""
+"""Invalid records of pruned models: each is refused with a clear message."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from headscope.errors import ModelError
 from headscope.model.loading import load
 from headscope.model.shrinking import RECORD
 from tests.architectures import watched
-from tests.test_pruned_folder import saved
+from tests.test_pruned_folder import save_pruned
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("small") / "phi3"
-    saved(watched("phi3"), "L0H0-1", place)
-    return place
+def pruned_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small") / "phi3"
+    save_pruned(watched("phi3"), "L0H0-1", folder)
+    return folder
 
 
 QKV, ATTENTION = "layers.0.self_attn.qkv_proj.weight", "layers.0.self_attn"
 
 
 @pytest.mark.parametrize(
-    ("record", "words"),
+    ("record", "message"),
     [
         ("all", "no record of removed heads"),
         ({"shapes": [1]}, "'shapes' should be an object"),
@@ -49,18 +49,18 @@ QKV, ATTENTION = "layers.0.self_attn.qkv_proj.weight", "layers.0.self_attn"
         ({"config": {ATTENTION: {"num_attention_heads": "many"}}}, "cannot be 'many'"),
     ],
 )  # fmt: skip
-def test_a_record_that_lies_is_refused(small: Path, tmp_path: Path, record: Any, words: str) -> None:
-    shutil.copytree(small, tmp_path / "bad")
+def test_a_record_that_lies_is_refused(pruned_folder: Path, tmp_path: Path, record: Any, message: str) -> None:
+    shutil.copytree(pruned_folder, tmp_path / "bad")
     config = json.loads((tmp_path / "bad" / "config.json").read_text("utf-8"))
     assert config[RECORD]["config"][ATTENTION]["num_attention_heads"] == 2
     config[RECORD] = {**config[RECORD], **record} if isinstance(record, dict) and record else record
     (tmp_path / "bad" / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(ModelError, match=words):
+    with pytest.raises(ModelError, match=message):
         load(tmp_path / "bad", device="cpu")
 
 
-def test_numbers_that_do_not_fit_are_met_when_it_runs(small: Path, tmp_path: Path) -> None:
-    shutil.copytree(small, tmp_path / "bad")
+def test_numbers_that_do_not_fit_are_met_when_it_runs(pruned_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(pruned_folder, tmp_path / "bad")
     config = json.loads((tmp_path / "bad" / "config.json").read_text("utf-8"))
     config[RECORD]["config"][ATTENTION]["num_attention_heads"] = 3
     (tmp_path / "bad" / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -68,10 +68,10 @@ def test_numbers_that_do_not_fit_are_met_when_it_runs(small: Path, tmp_path: Pat
         _ = load(tmp_path / "bad", device="cpu").anatomy
 
 
-def test_a_weight_file_of_other_shapes_is_refused(small: Path, tmp_path: Path) -> None:
-    shutil.copytree(small, tmp_path / "bad")
-    held = load_file(tmp_path / "bad" / "model.safetensors")
-    held[QKV] = held[QKV][:-8].contiguous()
-    save_file(held, tmp_path / "bad" / "model.safetensors", metadata={"format": "pt"})
+def test_a_weight_file_of_other_shapes_is_refused(pruned_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(pruned_folder, tmp_path / "bad")
+    weights = load_file(tmp_path / "bad" / "model.safetensors")
+    weights[QKV] = weights[QKV][:-8].contiguous()
+    save_file(weights, tmp_path / "bad" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"qkv_proj.weight has the shape"):
         load(tmp_path / "bad", device="cpu")

@@ -1,4 +1,4 @@
-"""The benchmarks of noise and pruning run, and their statistics are what they say."""
+"""The benchmarks of noise and pruning run, and their statistics are correct."""
 
 from __future__ import annotations
 
@@ -36,37 +36,37 @@ def test_heads_are_ranked_and_removed_on_different_texts(tmp_path: Path):
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"text": f"Text {k}."}) + "\n" for k in range(12)), encoding="utf-8")
     first, second = pruning.halves(str(texts), 3)
-    told = [[document.text for document in half] for half in (first, second)]
-    assert told == [["Text 0.", "Text 4.", "Text 8."], ["Text 2.", "Text 6.", "Text 10."]]
+    halves = [[document.text for document in half] for half in (first, second)]
+    assert halves == [["Text 0.", "Text 4.", "Text 8."], ["Text 2.", "Text 6.", "Text 10."]]
 
 
 def test_pruning_measures_every_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     texts = tmp_path / "texts.jsonl"
     lines = [f"The {animal} met a raven. The raven flew away." for animal in ("cat", "dog", "fox", "owl")]
     texts.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), encoding="utf-8")
-    made = tmp_path / "made.json"
+    output = tmp_path / "made.json"
     few = ["--windows", "2", "--length", "16", "--draws", "2", "--steps", "2", "--device", "cpu"]
     folder = tmp_path / "small"
     tiny.network("bert").save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
-    pruning.main(["--model", str(folder), "--texts", str(texts), *few, "--json", str(made)])
-    result = json.loads(made.read_text(encoding="utf-8"))
-    held = result["models"]["small"]
+    pruning.main(["--model", str(folder), "--texts", str(texts), *few, "--json", str(output)])
+    result = json.loads(output.read_text(encoding="utf-8"))
+    results = result["models"]["small"]
     shape = tiny.model("bert").anatomy
-    assert (held["objective"], held["texts"]) == ("embedding distance", 2)
-    assert (held["layers"], held["heads"]) == (shape.layers, shape.heads)
-    assert {"snr", "gradient", "ablation", "greedy", "norm", "signal power"} <= set(held["rankings"])
-    for each in held["rankings"].values():
-        for curve in each["curves"].values():
+    assert (results["objective"], results["texts"]) == ("embedding distance", 2)
+    assert (results["layers"], results["heads"]) == (shape.layers, shape.heads)
+    assert {"snr", "gradient", "ablation", "greedy", "norm", "signal power"} <= set(results["rankings"])
+    for ranking in results["rankings"].values():
+        for curve in ranking["curves"].values():
             assert len(curve) == len(result["shares"])
             assert curve[0] == pytest.approx(0, abs=1e-6)
             assert curve[-1] > 1e-4
-    assert -1 <= held["rankings"]["gradient"]["correlation"] <= 1
-    assert len(held["random"]) == 2
+    assert -1 <= results["rankings"]["gradient"]["correlation"] <= 1
+    assert len(results["random"]) == 2
     assert "random, best of all" in capsys.readouterr().out
 
 
 def test_noise_recovers_what_was_planted():
     study = noise.planted_study(noise.windows_of(12), "sentence", {})
-    found = study.signal_to_noise().values[0]
-    np.testing.assert_allclose(found[:4], 10 * np.log10(1 + np.array(noise.RATIOS[:4])), atol=0.8)
+    ratios = study.signal_to_noise().values[0]
+    np.testing.assert_allclose(ratios[:4], 10 * np.log10(1 + np.array(noise.RATIOS[:4])), atol=0.8)

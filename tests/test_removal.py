@@ -1,4 +1,4 @@
-"""Heads that are taken out: every architecture gives what it gives with them silent, and is smaller."""
+"""Removing heads: every architecture gives what it gives with them silent, and is smaller."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.pruning import removal as removing
 from headscope.pruning.division import Division, find_division
-from headscope.pruning.numbers import Sizes, changed
+from headscope.pruning.numbers import Sizes, update_number
 from headscope.pruning.removal import remove
-from headscope.pruning.units import trial_inputs, units
+from headscope.pruning.units import find_units, make_trial_inputs
 from tests import tiny
 from tests.architectures import batch, result, watched
 from tests.families import FAMILIES
-from tests.pruned import PATTERNS, TEXTS, expected, far, heads_of, way
+from tests.pruned import PATTERNS, TEXTS, choose_heads, compute_error, get_expected_outcome, run_silenced
 
 NEAR = 1e-5
 
 
-def count(network: torch.nn.Module) -> int:
+def count_parameters(network: torch.nn.Module) -> int:
     return sum(weight.numel() for weight in network.parameters())
 
 
-def pruned(model: Model, network: object) -> Model:
+def replace_network(model: Model, network: object) -> Model:
     return replace(model, network=network)
 
 
@@ -41,46 +41,49 @@ def test_every_architecture_gives_what_it_gives_with_these_heads_silent(name: st
     for stack in stacks if name in ("t5", "umt5", "bart", "mvp") else stacks[:1]:
         model = watched(name).on(stack)
         for pattern in PATTERNS:
-            heads = heads_of(model, pattern)
+            heads = choose_heads(model, pattern)
             removal = remove(model, heads)
-            assert {each.how for each in removal.layers} == {way(name, pattern)}, (stack, pattern)
-            assert (count(removal.network) < count(model.network)) is (way(name, pattern) == "removed")
+            outcome = get_expected_outcome(name, pattern)
+            assert {layer.how for layer in removal.layers} == {outcome}, (stack, pattern)
+            is_smaller = count_parameters(removal.network) < count_parameters(model.network)
+            assert is_smaller is (outcome == "removed")
             assert removal.difference <= NEAR
-            made = batch(model, family, "left" if pattern == "uneven" and family.padding == "both" else "right")
-            silent, whole = expected(model, heads, made), result(model, made)
-            assert far(silent, result(pruned(model, removal.network), made), made) <= NEAR, (stack, pattern)
-            assert far(silent, whole, made) > 1e-3, "these heads change nothing, and nothing was tested"
+            inputs = batch(model, family, "left" if pattern == "uneven" and family.padding == "both" else "right")
+            silent, unchanged = run_silenced(model, heads, inputs), result(model, inputs)
+            smaller = result(replace_network(model, removal.network), inputs)
+            assert compute_error(silent, smaller, inputs) <= NEAR, (stack, pattern)
+            assert compute_error(silent, unchanged, inputs) > 1e-3, "these heads change nothing: nothing was tested"
 
 
 @pytest.mark.parametrize("name", ["vit", "dinov2", "clip_vision_model", "beit"])
 def test_vision_transformers(name: str) -> None:
     model = watched(name)
     removal = remove(model, "L0H1,L1H0,L1H2")
-    made = batch(model, FAMILIES[name], "right")
-    assert {each.how for each in removal.layers} == {"masked" if name == "beit" else "removed"}
-    silent = expected(model, [(0, 1), (1, 0), (1, 2)], made)
-    assert far(silent, result(pruned(model, removal.network), made), made) <= NEAR
+    inputs = batch(model, FAMILIES[name], "right")
+    assert {layer.how for layer in removal.layers} == {"masked" if name == "beit" else "removed"}
+    silent = run_silenced(model, [(0, 1), (1, 0), (1, 2)], inputs)
+    assert compute_error(silent, result(replace_network(model, removal.network), inputs), inputs) <= NEAR
 
 
 def test_rows_and_columns_that_are_left_are_those_of_the_other_heads() -> None:
     model = tiny.model("bert")  # 4 heads of width 8
     removal = remove(model, "L0H1,L0H3")
-    before, after = (each.encoder.layer[0].attention for each in (model.network, removal.network))
+    before, after = (network.encoder.layer[0].attention for network in (model.network, removal.network))
     rows = [*range(8), *range(16, 24)]
     for name in ("query", "key", "value"):
-        one, other = getattr(before.self, name), getattr(after.self, name)
-        assert torch.equal(other.weight, one.weight[rows])
-        assert torch.equal(other.bias, one.bias[rows])
-        assert (other.out_features, other.in_features) == (16, 32)
+        linear, smaller = getattr(before.self, name), getattr(after.self, name)
+        assert torch.equal(smaller.weight, linear.weight[rows])
+        assert torch.equal(smaller.bias, linear.bias[rows])
+        assert (smaller.out_features, smaller.in_features) == (16, 32)
     assert torch.equal(after.output.dense.weight, before.output.dense.weight[:, rows])
     assert torch.equal(after.output.dense.bias, before.output.dense.bias)
     assert (after.self.num_attention_heads, after.self.all_head_size, after.self.attention_head_size) == (2, 16, 8)
-    assert [(each.how, each.sizes.heads) for each in removal.layers] == [("removed", 2), ("whole", 4)]
+    assert [(layer.how, layer.sizes.heads) for layer in removal.layers] == [("removed", 2), ("whole", 4)]
 
 
 def test_fused_maps_lose_the_right_rows() -> None:
     gpt2, neox = tiny.model("gpt2"), tiny.model("gpt_neox")
-    fused = remove(gpt2, "L0H0").network.h[0].attn.c_attn  # queries, keys, values, each by head; a map turned round
+    fused = remove(gpt2, "L0H0").network.h[0].attn.c_attn  # queries, keys, values, each by head; transposed
     columns = [start + k for start in (0, 32, 64) for k in range(8, 32)]
     assert torch.equal(fused.weight, gpt2.network.h[0].attn.c_attn.weight[:, columns])
     assert (fused.nf, fused.nx) == (72, 32)
@@ -93,7 +96,7 @@ def test_the_original_is_untouched_or_changed_in_place() -> None:
         model = load(copy.deepcopy(tiny.network(name)), tiny.tokenizer())
         before = {key: weight.clone() for key, weight in model.network.state_dict().items()}
         flags = [weight.requires_grad for weight in model.network.parameters()]
-        heads = heads_of(model, "even")
+        heads = choose_heads(model, "even")
         removal = remove(model, heads)
         assert removal.network is not model.network
         assert all(torch.equal(weight, before[key]) for key, weight in model.network.state_dict().items())
@@ -102,7 +105,7 @@ def test_the_original_is_untouched_or_changed_in_place() -> None:
         assert not any(module._forward_pre_hooks or module._forward_hooks for module in removal.network.modules())
         again = remove(model, heads, in_place=True)
         assert again.network is model.network
-        assert count(model.network) == count(removal.network)
+        assert count_parameters(model.network) == count_parameters(removal.network)
 
 
 def test_half_precision_loses_the_same_weights() -> None:
@@ -120,48 +123,48 @@ def test_a_pruned_network_can_be_studied_and_pruned_again() -> None:
     smaller = load(remove(model, "L0H1,L1H2").network, tiny.tokenizer())
     assert smaller.anatomy.heads == 3
     again = remove(smaller, "L0H0,L1H0")  # once heads 0 of layers 0 and 1
-    made = tiny.batch(9, 4)
-    silent = expected(model, [(0, 0), (0, 1), (1, 0), (1, 2)], made)
-    assert far(silent, tiny.run(again.network, made), made) <= NEAR
+    inputs = tiny.batch(9, 4)
+    silent = run_silenced(model, [(0, 0), (0, 1), (1, 0), (1, 2)], inputs)
+    assert compute_error(silent, tiny.run(again.network, inputs), inputs) <= NEAR
 
 
-# How it is found
+# How the division is found
 
 
-def division(name: str) -> Division:
+def find_first_division(name: str) -> Division:
     model = watched(name)
-    return find_division(model.network, units(model)[0], trial_inputs(model))
+    return find_division(model.network, find_units(model)[0], make_trial_inputs(model))
 
 
 def test_the_gradient_shows_whose_a_row_is() -> None:
-    query = division("bert").of("query.weight")
+    query = find_first_division("bert").find_weight("query.weight")
     assert query is not None
     assert (query.users == np.kron(np.eye(4, dtype=bool), np.ones(8, dtype=bool))).all()
-    assert division("bert").groups == ()
-    keys = division("llama").of("k_proj.weight")
+    assert find_first_division("bert").groups == ()
+    keys = find_first_division("llama").find_weight("k_proj.weight")
     assert keys is not None
     assert (keys.users == np.kron([[1, 0], [1, 0], [0, 1], [0, 1]], np.ones(8)).astype(bool)).all()
-    assert division("llama").groups == (frozenset({0, 1}), frozenset({2, 3}))
-    assert division("falcon").groups == (frozenset({0, 1, 2, 3}),)
-    assert division("olmo2").of("q_proj.weight") is None  # a norm over all heads
+    assert find_first_division("llama").groups == (frozenset({0, 1}), frozenset({2, 3}))
+    assert find_first_division("falcon").groups == (frozenset({0, 1, 2, 3}),)
+    assert find_first_division("olmo2").find_weight("q_proj.weight") is None  # a norm over all heads
 
 
 def test_rows_of_another_head_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A division that is wrong, with shapes that fit: only what the network gives tells."""
-    right = find_division
+    """Find a wrong division with valid shapes: only the network's results show that it is wrong."""
+    correct = find_division
 
-    def wrong(*given: Any) -> Division:
-        found = right(*given)
-        return replace(found, divided=tuple(replace(each, users=each.users[::-1]) for each in found.divided))
+    def find_wrong_division(*args: Any) -> Division:
+        division = correct(*args)
+        return replace(division, weights=tuple(replace(w, users=w.users[::-1]) for w in division.weights))
 
-    monkeypatch.setattr(removing, "find_division", wrong)
+    monkeypatch.setattr(removing, "find_division", find_wrong_division)
     model = tiny.model("bert")
     removal = remove(model, "L0H0")
     assert removal.layers[0].how == "masked"
     assert removal.difference == 0
-    assert count(removal.network) == count(model.network)
-    made = tiny.batch(9, 5)
-    assert far(expected(model, [(0, 0)], made), tiny.run(removal.network, made), made) <= NEAR
+    assert count_parameters(removal.network) == count_parameters(model.network)
+    inputs = tiny.batch(9, 5)
+    assert compute_error(run_silenced(model, [(0, 0)], inputs), tiny.run(removal.network, inputs), inputs) <= NEAR
 
 
 @pytest.mark.parametrize(
@@ -174,21 +177,21 @@ def test_rows_of_another_head_are_put_back(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )  # fmt: skip
 def test_numbers_are_known_by_name_and_value(name: str, value: int, becomes: int) -> None:
-    assert changed(name, value, Sizes(4, 2, 8), Sizes(3, 1, 8)) == becomes
+    assert update_number(name, value, Sizes(4, 2, 8), Sizes(3, 1, 8)) == becomes
 
 
 # What is refused
 
 
 @pytest.mark.parametrize(
-    ("heads", "words"),
+    ("heads", "message"),
     [
         ("L7H0", "no layer 7"), ("L0H4", "no head 4"), ("L0H1,L0H1", "twice"), ("first", "no head"), ([1, 2], "pairs"),
         ("L0H0-3,L1H0-3", "all 8 heads"),
     ],
 )  # fmt: skip
-def test_heads_that_are_not_there(heads: object, words: str) -> None:
-    with pytest.raises(StudyError, match=words):
+def test_heads_that_are_not_there(heads: object, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
         remove(tiny.model("bert"), heads)  # type: ignore[arg-type]
 
 
@@ -208,7 +211,7 @@ def test_what_cannot_be_removed_is_said() -> None:
 def test_masking_on_request_changes_no_shape() -> None:
     model = watched("bert")
     removal = remove(model, "L0H1", how="mask")
-    assert count(removal.network) == count(model.network)
+    assert count_parameters(removal.network) == count_parameters(model.network)
     columns = removal.network.encoder.layer[0].attention.output.dense.weight
     assert not columns[:, 8:16].any()
     assert columns[:, :8].any()
@@ -217,4 +220,4 @@ def test_masking_on_request_changes_no_shape() -> None:
 
 def test_hybrid_layers_keep_their_numbers() -> None:
     removal = remove(watched("jamba"), "L3H0-1")
-    assert [(each.layer, each.how) for each in removal.layers] == [(1, "whole"), (3, "removed")]
+    assert [(layer.layer, layer.how) for layer in removal.layers] == [(1, "whole"), (3, "removed")]

@@ -1,4 +1,4 @@
-"""`headscope.ablate`: what each head is worth to its model, measured by silencing it alone."""
+"""`headscope.ablate`: measure what each head is worth to its model by silencing it alone."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from headscope.declared import attribute, check_arrays, check_json
 from headscope.errors import Stopped, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning.measuring import Bench, Told
-from headscope.pruning.naming import Head, Heads, all_heads, chosen, name_of
-from headscope.pruning.silencing import By
-from headscope.pruning.texts import LIMIT, Documents, Read, read_windows
+from headscope.pruning.measuring import Bench, ProgressCallback
+from headscope.pruning.naming import Head, Heads, all_heads, format_head, resolve_heads
+from headscope.pruning.silencing import SilencingMode
+from headscope.pruning.texts import DEFAULT_LIMIT, CorpusWindows, Documents, read_windows
 from headscope.studies.labels import shape_in_words
 from headscope.types import Floats
 from headscope.writing import load_dataset, save_dataset
@@ -39,16 +39,16 @@ SHAPES = {
     "objective": ((), "f"),
     "objective_error": ((), "f"),
 }
-"""what its file must hold, over which axes"""
+"""arrays that the file must contain: dimensions and kind of number"""
 
 
 class Ablation:
     """What silencing each head changes. `data` is an xarray Dataset:
 
-    `change` (layer, head): the mean over texts of the objective with the head silent minus the untouched model's; above
-    0 the model needs the head. `error`: its standard error over texts, each paired with itself. `change_texts` (text,
-    layer, head) and `objective_texts` (text): the same text by text. `objective`: the untouched model's mean. Heads
-    that were not silenced are NaN. The attributes say how it was made.
+    `change` (layer, head): mean over texts of the objective with the head silent minus the untouched model's; above 0
+    the model needs the head. `error`: its standard error over texts, each paired with itself. `change_texts` (text,
+    layer, head) and `objective_texts` (text): the same for each text. `objective`: the untouched model's mean. Heads
+    that were not silenced are NaN. The attributes are the manifest.
     """
 
     def __init__(self, data: xr.Dataset) -> None:
@@ -56,20 +56,20 @@ class Ablation:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """How it was made, as plain values."""
-        held = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in self.data.attrs.items()}
-        return {name: json.loads(value) if name in JSON_ATTRIBUTES else value for name, value in held.items()}
+        """Model, corpus, settings and software versions, as plain Python values."""
+        values = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in self.data.attrs.items()}
+        return {name: json.loads(value) if name in JSON_ATTRIBUTES else value for name, value in values.items()}
 
     @property
     def texts(self) -> int:
         return int(self.data.sizes["text"])
 
     def table(self) -> pd.DataFrame:
-        """One row for each head that was silenced, layer by layer."""
+        """Return one row for each head that was silenced, layer by layer."""
         layers, heads = self.data["layer"].values, self.data["head"].values
         rows = pd.DataFrame(
             {
-                "name": [name_of((layer, head)) for layer in layers for head in heads],
+                "name": [format_head((layer, head)) for layer in layers for head in heads],
                 "layer": np.repeat(layers, len(heads)),
                 "head": np.tile(heads, len(layers)),
                 "change": self.data["change"].values.ravel(),
@@ -79,18 +79,19 @@ class Ablation:
         return rows[rows["change"].notna()].reset_index(drop=True)
 
     def save(self, path: str | Path) -> Path:
-        """Write one netCDF file; into a folder, as `ablation.nc`."""
+        """Write one netCDF file; `ablation.nc` if the path is a folder."""
         target = Path(path)
         target = target / FILE if target.is_dir() else target
-        packed = [name for name, held in self.data.variables.items() if held.ndim]
+        packed = [name for name, variable in self.data.variables.items() if variable.ndim]
         return save_dataset(self.data, target, packed, StudyError)
 
     def __repr__(self) -> str:
-        about = self.data.attrs
-        size = shape_in_words(about, self.data.sizes["layer"], self.data.sizes["head"])
-        state = "" if about["complete"] else ", incomplete"
-        texts = f"{self.texts:,} {'image' if about['modality'] == 'image' else 'text'}{'s' * (self.texts != 1)}"
-        return f"<Ablation of {about['model']}: {size}, {about['objective']} on {texts} of {about['corpus']}{state}>"
+        attributes = self.data.attrs
+        size = shape_in_words(attributes, self.data.sizes["layer"], self.data.sizes["head"])
+        state = "" if attributes["complete"] else ", incomplete"
+        unit = "image" if attributes["modality"] == "image" else "text"
+        texts = f"{self.texts:,} {unit}{'s' * (self.texts != 1)} of {attributes['corpus']}"
+        return f"<Ablation of {attributes['model']}: {size}, {attributes['objective']} on {texts}{state}>"
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -99,7 +100,7 @@ class Ablation:
 
 
 class Unfinished(Stopped):
-    """An ablation that was interrupted; `ablation` holds the texts finished until then, if there are any."""
+    """Raised when an ablation is interrupted; `ablation` has the texts finished until then, or is None."""
 
     def __init__(self, ablation: Ablation | None) -> None:
         super().__init__("interrupted", None, interrupted=True)
@@ -111,39 +112,46 @@ def ablate(
     documents: Documents = None,
     *,
     heads: Heads | None = None,
-    by: By = "zero",
+    by: SilencingMode = "zero",
     length: int = 128,
     windows: WindowMode = "first",
-    limit: int | None = LIMIT,
+    limit: int | None = DEFAULT_LIMIT,
     batch_size: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
     command: str = "",
 ) -> Ablation:
-    """Silence each head alone, by zero or by its mean over these texts, and measure how the model's own objective
-    changes on each text: its loss where it predicts words, else how far its embedding moves (see `objective`).
+    """Silence each head alone and measure how the model's own objective changes on each text.
 
-    A model given by name is opened with the part that predicts words, if it has one; `load(name, objective=True)` does
-    the same. `heads` are all, or some: `"L0H1,L3H4-7"`. Interrupted, it raises `Unfinished`, with the texts done until
-    then.
+    The objective is the loss of a model that predicts words, else how far its embedding moves; see
+    `headscope.pruning.objective`.
+
+    Args:
+        model: A model given by name is loaded with the part that predicts words, if it has one, as
+            `load(name, objective=True)` does.
+        heads: Heads to silence, such as `"L0H1,L3H4-7"`; all by default.
+        by: What a silenced head writes: zero, or its mean over these texts.
+
+    Raises:
+        Unfinished: Interrupted; it has the texts finished until then.
 
     >>> import headscope
     >>> ablation = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
     >>> ablation.table()["name"].tolist()
     ['L0H0', 'L0H1']
     """
-    watched = model if isinstance(model, Model) else load(model, objective=True)
-    asked = all_heads(watched.anatomy)
+    loaded = model if isinstance(model, Model) else load(model, objective=True)
+    selected = all_heads(loaded.anatomy)
     if heads is not None:
-        asked = chosen(watched.anatomy, heads, some_left=False)
-    if not asked:
+        selected = resolve_heads(loaded.anatomy, heads, some_left=False)
+    if not selected:
         raise StudyError("no heads are named: name at least one, or leave them out to silence each in turn")
-    read = read_windows(watched, documents, length=length, windows=windows, limit=limit)
+    corpus = read_windows(loaded, documents, length=length, windows=windows, limit=limit)
     started = time.monotonic()
-    bench = Bench.of(watched, read.windows, by, batch_size)
-    sums = _Sums(asked)
+    bench = Bench.of(loaded, corpus.windows, by, batch_size)
+    sums = _Sums(selected)
 
-    def result(stopped_by: str = "") -> Ablation:
-        how = {
+    def build_result(stopped_by: str = "") -> Ablation:
+        attributes = {
             "objective": bench.objective.name,
             "by": by,
             "complete": int(not stopped_by),
@@ -151,49 +159,52 @@ def ablate(
             "duration_seconds": time.monotonic() - started,
             "command": command,
         }
-        return Ablation(_dataset(watched, sums).assign_attrs({**_manifest(watched, read), **how}))
+        return Ablation(_build_dataset(loaded, sums).assign_attrs({**_build_manifest(loaded, corpus), **attributes}))
 
     try:
-        for each, base, made in bench.changes(asked, progress=progress):
-            sums.add(each.places, base, made)
+        for numbered, base, changes in bench.measure_changes(selected, progress=progress):
+            sums.add(numbered.places, base, changes)
     except KeyboardInterrupt:
-        raise Unfinished(result("interrupted") if sums.places else None) from None
-    return result()
+        raise Unfinished(build_result("interrupted") if sums.places else None) from None
+    return build_result()
 
 
 @dataclass
 class _Sums:
-    """What is known so far, by the texts' places in the corpus."""
+    """Results of the finished texts."""
 
     heads: Sequence[Head]
     places: list[int] = field(default_factory=list)
+    """positions of the finished texts in the corpus"""
     bases: list[Floats] = field(default_factory=list)
+    """objectives of the untouched model, (texts,) for each batch"""
     changes: list[Floats] = field(default_factory=list)
+    """(texts, heads) for each batch"""
 
     def add(self, places: Sequence[int], base: Floats, changes: Floats) -> None:
         self.bases.append(base)
         self.changes.append(changes)
         self.places += places
 
-    def ordered(self) -> tuple[Floats, Floats]:
+    def sort_by_place(self) -> tuple[Floats, Floats]:
         order = np.argsort(self.places)
         return np.concatenate(self.bases)[order], np.concatenate(self.changes)[order]
 
 
-def _dataset(model: Model, sums: _Sums) -> xr.Dataset:
+def _build_dataset(model: Model, sums: _Sums) -> xr.Dataset:
     anatomy = model.anatomy
-    base, changes = sums.ordered()
+    base, changes = sums.sort_by_place()
     texts = len(base)
-    whole = np.full((texts, anatomy.layers, anatomy.heads), np.nan)
+    all_changes = np.full((texts, anatomy.layers, anatomy.heads), np.nan)
     for k, (layer, head) in enumerate(sums.heads):
-        whole[:, anatomy.numbers.index(layer), head] = changes[:, k]
+        all_changes[:, anatomy.numbers.index(layer), head] = changes[:, k]
     return xr.Dataset(
         {
-            "change": (("layer", "head"), whole.mean(axis=0)),
-            "error": (("layer", "head"), standard_error(whole)),
-            "change_texts": (("text", "layer", "head"), whole.astype(np.float32)),
+            "change": (("layer", "head"), all_changes.mean(axis=0)),
+            "error": (("layer", "head"), compute_standard_error(all_changes)),
+            "change_texts": (("text", "layer", "head"), all_changes.astype(np.float32)),
             "objective": ((), base.mean()),
-            "objective_error": ((), standard_error(base)),
+            "objective_error": ((), compute_standard_error(base)),
             "objective_texts": (("text",), base),
         },
         coords={
@@ -204,32 +215,32 @@ def _dataset(model: Model, sums: _Sums) -> xr.Dataset:
     )
 
 
-def standard_error(values: Floats) -> Floats:
-    """Of the mean over the first axis; NaN of a single value."""
+def compute_standard_error(values: Floats) -> Floats:
+    """Return the standard error of the mean over the first axis; NaN for a single value."""
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan)
     return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
 
 
-def _manifest(model: Model, read: Read) -> dict[str, Any]:
+def _build_manifest(model: Model, corpus: CorpusWindows) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "kind": KIND,
         **manifest.of_model(model),
-        "length": read.settings.length,
-        "windows": read.settings.windows,
-        "corpus": read.corpus.name,
-        "corpus_hash": f"{read.stats.content:032x}",
-        "limit": read.corpus.limit or "none",
-        "texts": len(read.windows),
-        "documents_read": read.stats.documents,
-        "documents_skipped": json.dumps(dict(sorted(read.stats.skipped.items()))),
+        "length": corpus.settings.length,
+        "windows": corpus.settings.windows,
+        "corpus": corpus.corpus.name,
+        "corpus_hash": f"{corpus.stats.content:032x}",
+        "limit": corpus.corpus.limit or "none",
+        "texts": len(corpus.windows),
+        "documents_read": corpus.stats.documents,
+        "documents_skipped": json.dumps(dict(sorted(corpus.stats.skipped.items()))),
         **manifest.of_run(),
     }
 
 
 def open_ablation(path: str | Path) -> Ablation:
-    """Open an ablation: its folder or its `ablation.nc`."""
+    """Open an ablation, given its folder or its `ablation.nc`."""
     source = Path(path)
     source = source / FILE if source.is_dir() else source
     if not source.is_file():
@@ -237,7 +248,7 @@ def open_ablation(path: str | Path) -> Ablation:
     data = load_dataset(source, StudyError)
     if (attribute(data, "kind"), attribute(data, "format")) != (KIND, FORMAT):
         raise StudyError(f"{source}: not an ablation of headscope, of format {FORMAT}")
-    whole = f"{source}: an ablation"
-    check_arrays(data, whole, (*SHAPES, "model", "objective"), SHAPES, StudyError)
-    check_json(data, whole, JSON_ATTRIBUTES, StudyError)
+    label = f"{source}: an ablation"
+    check_arrays(data, label, (*SHAPES, "model", "objective"), SHAPES, StudyError)
+    check_json(data, label, JSON_ATTRIBUTES, StudyError)
     return Ablation(data)

@@ -1,4 +1,4 @@
-"""An ablation as files: `ablation.nc`, `ablation.csv`, JSON."""
+"""Write an ablation as files: `ablation.nc`, `ablation.csv`, JSON."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ TABLE = "ablation.csv"
 
 
 def prepare(folder: Path, *, overwrite: bool) -> None:
-    """Make sure, before anything is computed, that it can be written there and replaces nothing unasked."""
+    """Check, before anything is computed, that the files can be written and would not replace others unasked."""
     check_folder(folder, StudyError)
-    there = [name for name in (FILE, TABLE) if (folder / name).exists()]
-    if there and not overwrite:
-        raise StudyError(f"{folder / there[0]} is there already: choose another folder with --out, or say --overwrite")
+    existing = [name for name in (FILE, TABLE) if (folder / name).exists()]
+    if existing and not overwrite:
+        raise StudyError(
+            f"{folder / existing[0]} is there already: choose another folder with --out, or say --overwrite"
+        )
 
 
 def write(ablation: Ablation, folder: Path) -> None:
-    """Both files, the numbers first."""
+    """Write both files, netCDF first."""
     ablation.save(folder / FILE)
     write_whole(folder / TABLE, as_csv(ablation).encode("utf-8"), StudyError)
 
 
 def as_csv(ablation: Ablation) -> str:
-    """The table for a spreadsheet."""
+    """Return the table as CSV."""
     text: str = ablation.table().to_csv(index=False, lineterminator="\n")
     return text
 
 
 def as_json(ablation: Ablation) -> str:
-    """The table with the manifest; NaN is null."""
+    """Return the table and the manifest as JSON; NaN becomes null."""
     error = float(ablation.data["objective_error"])
     content = {
         "manifest": ablation.manifest,

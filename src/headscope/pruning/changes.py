@@ -1,7 +1,7 @@
-"""What removing heads changes in a network: indices of weights that stay, and numbers that modules hold.
+"""Edits that remove heads from a network: which indices of weights stay, and which integers of modules change.
 
-A change knows no weights. So one that was tried on a copy can be made to any network of the same shape: to the same
-model in half precision, or with a head for language on top.
+A change contains no weights. So a change that was tried on a copy can be applied to any network of the same shape: to
+the same model in half precision, or with a language modeling head on top.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headscope.model.shrinking import RECORD, OwnConfig
 
 Undo = Callable[[], None]
 Numbers = dict[str, dict[str, int]]
-"""for modules, by their path in the base model, some of their numbers by name"""
+"""integers by attribute name, by the module's path in the base model"""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The indices of one weight along one axis that stay; one that stands there twice is doubled."""
+class KeptIndices:
+    """Indices of a weight that stay along one axis; an index that is listed twice is duplicated."""
 
     axis: int
     indices: list[int]
@@ -31,60 +31,67 @@ class Kept:
 
 @dataclass(frozen=True)
 class Change:
-    """What is done to one attention module and its output projection. Paths are those in the base model."""
+    """The edits to one attention module and its output projection. Paths are relative to the base model."""
 
-    zeroed: dict[str, Kept] = field(default_factory=dict)
-    """columns of output projections that become 0; said in numbers of the whole weight, and done first"""
-    kept: dict[str, list[Kept]] = field(default_factory=dict)
+    zeroed: dict[str, KeptIndices] = field(default_factory=dict)
+    """columns of output projections to set to 0, numbered as in the full weight; applied first"""
+    selections: dict[str, list[KeptIndices]] = field(default_factory=dict)
     """weights that lose indices, along one axis after the other"""
     numbers: Numbers = field(default_factory=dict)
     config: Numbers = field(default_factory=dict)
-    """what modules see in the configuration"""
+    """values that modules read from the configuration"""
 
-    def make(self, network: Any) -> Undo:
-        """Change a network; what is returned makes it as it was."""
+    def apply(self, network: Any) -> Undo:
+        """Change a network; return a function that restores it."""
         modules = dict(network.base_model.named_modules())
         undo: list[Undo] = []
         for path, columns in self.zeroed.items():
-            undo.append(_zero(modules, path, columns))
-        for path, axes in self.kept.items():
-            undo.append(_select(modules, path, axes))
+            undo.append(_zero_columns(modules, path, columns))
+        for path, axes in self.selections.items():
+            undo.append(_select_indices(modules, path, axes))
         for path, numbers in self.numbers.items():
-            undo += [_set(modules[path], name, value) for name, value in numbers.items()]
+            undo += [_set_attribute(modules[path], name, value) for name, value in numbers.items()]
         for path, numbers in self.config.items():
-            undo.append(_set(modules[path], "config", OwnConfig(modules[path].config, numbers)))
-        return _all(undo)
+            undo.append(_set_attribute(modules[path], "config", OwnConfig(modules[path].config, numbers)))
+        return _combine_undo(undo)
 
 
-def record_of(network: Any) -> dict[str, Any]:
-    """In what a network differs from one that its configuration describes, as `shrink` reads it."""
+def build_record(network: Any) -> dict[str, Any]:
+    """Return how a network differs from the one that its configuration describes, in the form that `shrink` reads."""
     config = copy.deepcopy(network.config)
     config.__dict__.pop(RECORD, None)
     with torch.device("meta"):
-        whole = type(network)(config).base_model
-    weights, stock = (dict(each.named_parameters(remove_duplicate=False)) for each in (network.base_model, whole))
+        original = type(network)(config).base_model
+    weights, original_weights = (
+        dict(base.named_parameters(remove_duplicate=False)) for base in (network.base_model, original)
+    )
     numbers: Numbers = {}
-    own: Numbers = {}
-    for (path, module), (_, other) in zip(network.base_model.named_modules(), whole.named_modules(), strict=True):
-        held, said = (
-            {name: value for name, value in vars(each).items() if type(value) is int} for each in (module, other)
-        )
-        if changed := {name: value for name, value in held.items() if value != said.get(name, value)}:
+    own_config: Numbers = {}
+    modules = zip(network.base_model.named_modules(), original.named_modules(), strict=True)
+    for (path, module), (_, original_module) in modules:
+        current, expected = _list_integers(module), _list_integers(original_module)
+        if changed := {name: value for name, value in current.items() if value != expected.get(name, value)}:
             numbers[path] = changed
-        seen = getattr(module, "config", None)
-        if isinstance(seen, OwnConfig):
-            own[path] = {name: value for name, value in vars(seen).items() if name != "_shared"}
-    shapes = {path: list(weight.shape) for path, weight in weights.items() if weight.shape != stock[path].shape}
-    return {"shapes": shapes, "numbers": numbers, "config": own}
+        module_config = getattr(module, "config", None)
+        if isinstance(module_config, OwnConfig):
+            own_config[path] = {name: value for name, value in vars(module_config).items() if name != "_shared"}
+    shapes = {
+        path: list(weight.shape) for path, weight in weights.items() if weight.shape != original_weights[path].shape
+    }
+    return {"shapes": shapes, "numbers": numbers, "config": own_config}
 
 
-def input_axis(module: torch.nn.Module) -> int:
-    """The axis of a linear map's weight along which its input lies."""
+def _list_integers(module: torch.nn.Module) -> dict[str, int]:
+    return {name: value for name, value in vars(module).items() if type(value) is int}
+
+
+def get_input_axis(module: torch.nn.Module) -> int:
+    """Return the axis of a linear map's weight along which its input lies."""
     return 0 if isinstance(module, Conv1D) else 1
 
 
-def size_names(module: torch.nn.Module) -> dict[int, str]:
-    """How a module calls the sizes of its weight's axes, where it says them."""
+def get_size_attributes(module: torch.nn.Module) -> dict[int, str]:
+    """Return the attributes in which a module stores the sizes of its weight, by axis; empty where it has none."""
     pairs = (("nx", "nf"), ("out_features", "in_features"), ("out_channels", "in_channels"),
              ("num_embeddings", "embedding_dim"))  # fmt: skip
     for pair in pairs:
@@ -93,46 +100,48 @@ def size_names(module: torch.nn.Module) -> dict[int, str]:
     return {}
 
 
-def _all(undo: list[Undo]) -> Undo:
-    def last_first() -> None:
-        for each in reversed(undo):
-            each()
+def _combine_undo(undo: list[Undo]) -> Undo:
+    def restore_last_first() -> None:
+        for restore in reversed(undo):
+            restore()
 
-    return last_first
+    return restore_last_first
 
 
-def _zero(modules: dict[str, Any], path: str, columns: Kept) -> Undo:
+def _zero_columns(modules: dict[str, Any], path: str, columns: KeptIndices) -> Undo:
     owner, _, name = path.rpartition(".")
     module = modules[owner]
     before = module._parameters[name]
     changed = before.detach().clone()
     changed.index_fill_(columns.axis, torch.tensor(columns.indices, device=changed.device), 0)
-    return _replace(module, name, changed)
+    return _replace_parameter(module, name, changed)
 
 
-def _select(modules: dict[str, Any], path: str, axes: list[Kept]) -> Undo:
+def _select_indices(modules: dict[str, Any], path: str, axes: list[KeptIndices]) -> Undo:
     owner, _, name = path.rpartition(".")
     module = modules[owner]
     changed = module._parameters[name].detach()
-    for kept in axes:
-        changed = changed.index_select(kept.axis, torch.tensor(kept.indices, device=changed.device))
-    undo = [_replace(module, name, changed.contiguous())]
+    for kept_indices in axes:
+        indices = torch.tensor(kept_indices.indices, device=changed.device)
+        changed = changed.index_select(kept_indices.axis, indices)
+    undo = [_replace_parameter(module, name, changed.contiguous())]
     if name == "weight":
-        undo += [_set(module, said, changed.shape[axis]) for axis, said in size_names(module).items()]
-    return _all(undo)
+        sizes = get_size_attributes(module)
+        undo += [_set_attribute(module, attribute, changed.shape[axis]) for axis, attribute in sizes.items()]
+    return _combine_undo(undo)
 
 
-def _replace(module: Any, name: str, changed: torch.Tensor) -> Undo:
+def _replace_parameter(module: Any, name: str, changed: torch.Tensor) -> Undo:
     before = module._parameters[name]
     module._parameters[name] = torch.nn.Parameter(changed, requires_grad=before.requires_grad)
 
-    def undo() -> None:
+    def restore() -> None:
         module._parameters[name] = before
 
-    return undo
+    return restore
 
 
-def _set(module: Any, name: str, value: Any) -> Undo:
+def _set_attribute(module: Any, name: str, value: Any) -> Undo:
     before = getattr(module, name)
     setattr(module, name, value)
     return lambda: setattr(module, name, before)

@@ -1,4 +1,4 @@
-"""The objective against the share of heads that are silent."""
+"""Measure the objective as a function of the share of heads that are silent."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ import pandas as pd
 from headscope.corpus.windows import Window
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.pruning.ablation import standard_error
-from headscope.pruning.measuring import Bench, Told
+from headscope.pruning.ablation import compute_standard_error
+from headscope.pruning.measuring import Bench, ProgressCallback
 from headscope.pruning.naming import Head, all_heads
 from headscope.pruning.rankings import order_of, scores
-from headscope.pruning.silencing import By
+from headscope.pruning.silencing import SilencingMode
 from headscope.types import Floats
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DRAWS = 5
 
 
-def removed(found: Floats, share: float, numbers: Sequence[int] | None = None) -> list[Head]:
-    """The heads that go when this share of all is to go: those with the least scores (layers, heads), ties by layer
-    and head; never all of them. `numbers` are the layers' true ones, if not 0, 1, 2, …
+def select_share(head_scores: Floats, share: float, numbers: Sequence[int] | None = None) -> list[Head]:
+    """Return this share of all heads, those with the lowest scores (layers, heads); ties by layer and head.
 
-    >>> removed(np.array([[3.0, 1.0], [1.0, 2.0]]), 0.5)
+    At least one head is left out. `numbers` are the layers' numbers in the model, 0, 1, 2, … by default.
+
+    >>> select_share(np.array([[3.0, 1.0], [1.0, 2.0]]), 0.5)
     [(0, 1), (1, 0)]
     """
-    return first(order_of(np.asarray(found, dtype=np.float64), numbers), share)
+    return take_share(order_of(np.asarray(head_scores, dtype=np.float64), numbers), share)
 
 
-def first(order: Sequence[Head], share: float) -> list[Head]:
-    """The share of an order that comes first, rounded to whole heads; one is always left."""
+def take_share(order: Sequence[Head], share: float) -> list[Head]:
+    """Return the first `share` of an order, rounded to whole heads; at least one head is left out."""
     if not 0 <= share <= 1:
         raise StudyError(f"the share is {share}: choose one from 0 to 1")
     return list(order[: min(int(share * len(order) + 0.5), len(order) - 1)])
@@ -44,62 +45,70 @@ def curve(
     windows: Sequence[Window],
     shares: Sequence[float] = SHARES,
     *,
-    by: By = "zero",
+    by: SilencingMode = "zero",
     means: Floats | None = None,
     batch_size: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> pd.DataFrame:
-    """The objective when heads are silenced in this order, by zero or by their mean: one row for each share, with the
-    number of heads `removed`, the mean `loss`, and its standard `error` over texts.
+    """Measure the objective while heads are silenced in this order, by zero or by their mean.
 
-    `means` are those of these texts where they are not given.
+    Args:
+        means: Mean outputs of the heads, as `head_means` returns them; by default those over these texts.
+
+    Returns:
+        One row for each share, with the number of heads `removed`, the mean `loss`, and its standard `error` over
+        texts.
     """
-    return _curves(Bench.of(model, windows, by, batch_size, means), [order], shares, progress)[0]
+    return _measure_curves(Bench.of(model, windows, by, batch_size, means), [order], shares, progress)[0]
 
 
-def random_curve(
+def measure_random_curve(
     model: Model,
     windows: Sequence[Window],
     shares: Sequence[float] = SHARES,
     *,
     draws: int = DRAWS,
     seed: int = 0,
-    by: By = "zero",
+    by: SilencingMode = "zero",
     means: Floats | None = None,
     batch_size: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> pd.DataFrame:
-    """The same of `draws` random orders, of seeds `seed`, `seed` + 1, …: their mean `loss`, the band from the `lowest`
-    to the `highest`, and `error`, the mean's standard error over the draws (NaN of one)."""
+    """Measure the same for `draws` random orders, of seeds `seed`, `seed` + 1, ….
+
+    Returns:
+        One row for each share, with the number of heads `removed`, the mean `loss`, its standard `error` over the
+        draws (NaN for a single draw), and the `lowest` and the `highest` loss of a draw.
+    """
     if draws < 1:
         raise StudyError(f"draws is {draws}: at least 1")
     orders = [order_of(scores(model, "random", windows, seed=seed + k), model.anatomy.numbers) for k in range(draws)]
-    found = _curves(Bench.of(model, windows, by, batch_size, means), orders, shares, progress)
-    losses = np.stack([each["loss"].to_numpy() for each in found])
-    return found[0][["share", "removed"]].assign(
+    tables = _measure_curves(Bench.of(model, windows, by, batch_size, means), orders, shares, progress)
+    losses = np.stack([table["loss"].to_numpy() for table in tables])
+    return tables[0][["share", "removed"]].assign(
         loss=losses.mean(axis=0),
-        error=standard_error(losses),
+        error=compute_standard_error(losses),
         lowest=losses.min(axis=0),
         highest=losses.max(axis=0),
     )
 
 
-def _curves(
-    bench: Bench, orders: Sequence[Sequence[Head]], shares: Sequence[float], progress: Told | None
+def _measure_curves(
+    bench: Bench, orders: Sequence[Sequence[Head]], shares: Sequence[float], progress: ProgressCallback | None
 ) -> list[pd.DataFrame]:
-    every = set(all_heads(bench.model.anatomy))
+    expected = set(all_heads(bench.model.anatomy))
     for order in orders:
-        if len(order) != len(every) or {(int(layer), int(head)) for layer, head in order} != every:
-            raise StudyError(f"an order holds each of the model's {len(every)} heads once; this one does not")
-    found, done = [], 0
+        if len(order) != len(expected) or {(int(layer), int(head)) for layer, head in order} != expected:
+            raise StudyError(f"an order contains each of the model's {len(expected)} heads once; this one does not")
+    tables, done = [], 0
     for order in orders:
         rows = []
         for share in shares:
-            heads = first(order, share)
+            heads = take_share(order, share)
             losses = bench.losses(heads)
-            rows.append((share, len(heads), float(losses.mean()), float(standard_error(losses))))
+            rows.append((share, len(heads), float(losses.mean()), float(compute_standard_error(losses))))
             done += 1
             if progress is not None:
                 progress("removing heads", done, len(orders) * len(shares))
-        found.append(pd.DataFrame(rows, columns=["share", "removed", "loss", "error"]))
-    return found
+        tables.append(pd.DataFrame(rows, columns=["share", "removed", "loss", "error"]))
+    return tables

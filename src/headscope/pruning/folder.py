@@ -1,9 +1,9 @@
-"""The folder of a pruned model, which `from_pretrained` opens. Of three forms the first that works is taken:
+"""Write a pruned model as a folder that `from_pretrained` opens, in the first of three forms that works:
 
-plain       every layer lost as many heads, and config.json can say so: opens as any model does
-with code   config.json has a record of the shapes, and `pruned_heads.py` lies beside it: opens with
+plain       every layer lost as many heads, and config.json can describe the result: opens as any model does
+with code   config.json has a record of the shapes, and `pruned_heads.py` is in the folder: opens with
             trust_remote_code=True, or with `headscope.load`, which does not run that file
-masked      heads that cannot be removed have 0 in the output projection: of the same size, opens as any model does
+masked      heads that cannot be removed have 0 in the output projection: same size as before, opens as any model does
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from headscope.model.loading import quiet
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.model.shrinking import RECORD
-from headscope.pruning.changes import Change, record_of
-from headscope.pruning.numbers import of_config
+from headscope.pruning.changes import Change, build_record
+from headscope.pruning.numbers import collect_config_numbers
 from headscope.pruning.removal import Removal
-from headscope.pruning.source import CODE, code_of, opened, stock_class, whole_network
-from headscope.pruning.units import AGREES, difference, results
+from headscope.pruning.source import CODE_MODULE, generate_code, get_stock_class, load_original, open_network
+from headscope.pruning.units import TOLERANCE, capture_results, difference
 
 MANIFEST = "pruning.json"
 Form = Literal["plain", "with code", "masked"]
@@ -38,54 +38,71 @@ Form = Literal["plain", "with code", "masked"]
 def write_folder(
     model: Model, removal: Removal, about: dict[str, Any], folder: Path, *, overwrite: bool
 ) -> dict[str, Any]:
-    """Write a pruned model; returns its manifest. It was opened again and held against the masked model."""
+    """Write a pruned model, open it again, and check that it gives what the masked model gives.
+
+    Args:
+        about: The manifest without what is only known once the model is saved.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        StudyError: The folder cannot be written, or contains something else.
+        ModelError: No form works for this model. Nothing is written.
+    """
     check_place(model.name, folder, overwrite=overwrite)
-    with _whole_folder(folder) as waiting:
-        network = whole_network(model)
-        before = _sizes(network)
+    with _replace_folder(folder) as temporary:
+        network = load_original(model)
+        before = _count_parameters(network)
         for change in removal.changes:
-            change.make(network)
-        form, network, found = _write_best(model, removal, network, waiting)
-        manifest = {**about, "form": form, "difference": found, "before": before, "after": _sizes(network)}
-        (waiting / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8", newline="\n")
+            change.apply(network)
+        form, network, error = _write_first_working_form(model, removal, network, temporary)
+        manifest = {
+            **about,
+            "form": form,
+            "difference": error,
+            "before": before,
+            "after": _count_parameters(network),
+        }
+        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8", newline="\n")
     return manifest
 
 
 def opens_with(form: Form, folder: str | Path) -> list[str]:
-    """The lines of Python that open a folder."""
-    trusting = ", trust_remote_code=True" * (form == "with code")
-    return [f'transformers.AutoModel.from_pretrained("{folder}"{trusting})', f'headscope.load("{folder}")']
+    """Return the Python expressions that open a folder of this form."""
+    trust = ", trust_remote_code=True" * (form == "with code")
+    return [f'transformers.AutoModel.from_pretrained("{folder}"{trust})', f'headscope.load("{folder}")']
 
 
 def check_place(source: str, folder: Path, *, overwrite: bool) -> None:
-    """Refuse, before anything is computed, a folder that holds something else."""
+    """Refuse, before anything is computed, a folder that contains something else or the source model."""
     if folder.exists() and not folder.is_dir():
         raise StudyError(f"{folder} is a file: choose a folder with --out")
     try:
-        held = [path.name for path in folder.iterdir()] if folder.exists() else []
-        same = folder.exists() and Path(source).exists() and os.path.samefile(source, folder)
+        names = [path.name for path in folder.iterdir()] if folder.exists() else []
+        is_source = folder.exists() and Path(source).exists() and os.path.samefile(source, folder)
     except OSError as error:
         raise StudyError(f"{folder}: cannot be read: {error.strerror or error}. Choose another with --out") from None
-    if same:
+    if is_source:
         raise StudyError(f"{folder} is the model that is pruned: choose another folder with --out")
-    if held and not overwrite:
+    if names and not overwrite:
         raise StudyError(f"{folder} is not empty: choose another folder with --out, or replace it with --overwrite")
-    if held and MANIFEST not in held:
+    if names and MANIFEST not in names:
         raise StudyError(f"{folder} holds no pruned model ({MANIFEST}), and is not replaced: choose another with --out")
 
 
 @contextmanager
-def _whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder beside the one asked for, which takes its place when all is written; else nothing is left of it."""
+def _replace_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder that replaces this one at the end; on errors the old one stays and no trace is left."""
     folder = folder.resolve()
-    waiting, old = (folder.with_name(f".{folder.name}.{os.getpid()}{ending}") for ending in ("", ".old"))
+    temporary, old = (folder.with_name(f".{folder.name}.{os.getpid()}{ending}") for ending in ("", ".old"))
     try:
-        waiting.mkdir(parents=True)
-        yield waiting
+        temporary.mkdir(parents=True)
+        yield temporary
         if folder.exists():
             folder.rename(old)
         try:
-            waiting.rename(folder)
+            temporary.rename(folder)
         except OSError:
             if old.exists():
                 old.rename(folder)
@@ -94,26 +111,27 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
         reason = getattr(error, "strerror", None) or error
         raise StudyError(f"{folder}: cannot be written: {reason}. Choose another folder with --out") from None
     finally:
-        for left in (waiting, old):
+        for leftover in (temporary, old):
             with suppress(OSError):
-                shutil.rmtree(left)
+                shutil.rmtree(leftover)
 
 
-def _write_best(model: Model, removal: Removal, network: Any, folder: Path) -> tuple[Form, Any, float]:
-    removed = any(each.how == "removed" for each in removal.layers)
-    forms: tuple[Form, ...] = ("plain", "with code", "masked") if removed else ("masked", "with code")
+def _write_first_working_form(model: Model, removal: Removal, network: Any, folder: Path) -> tuple[Form, Any, float]:
+    """Return the form, the network as saved, and its difference from the masked model."""
+    has_removed = any(layer.how == "removed" for layer in removal.layers)
+    forms: tuple[Form, ...] = ("plain", "with code", "masked") if has_removed else ("masked", "with code")
     for form in forms:
-        if form == "masked" and removed:
-            network = whole_network(model)
+        if form == "masked" and has_removed:
+            network = load_original(model)
             for change in removal.changes:
-                Change(zeroed=change.zeroed).make(network)
-        config = _config(form, removal, network)
+                Change(zeroed=change.zeroed).apply(network)
+        config = _make_config(form, removal, network)
         if config is None:
             continue
-        _write(model, network, config, form, folder)
-        found = _difference(model, removal, folder)
-        if found <= AGREES:
-            return form, network, found
+        _write_form(model, network, config, form, folder)
+        error = _measure_saved_difference(model, removal, folder)
+        if error <= TOLERANCE:
+            return form, network, error
         for path in folder.iterdir():
             path.unlink()
     raise ModelError(
@@ -122,69 +140,70 @@ def _write_best(model: Model, removal: Removal, network: Any, folder: Path) -> t
     )
 
 
-def _config(form: Form, removal: Removal, network: Any) -> Any:
-    """The configuration of a form; None where it cannot say what the network is."""
+def _make_config(form: Form, removal: Removal, network: Any) -> Any:
+    """Return the configuration of a form; None where it cannot describe the network."""
     config = copy.deepcopy(network.config)
-    for name in (RECORD, "auto_map"):  # of a model that was pruned before
+    for name in (RECORD, "auto_map"):  # set in models that were pruned before
         config.__dict__.pop(name, None)
     if form == "plain":
-        return _plain_config(removal, network, config)
-    record = record_of(network)
+        return _make_plain_config(removal, network, config)
+    record = build_record(network)
     if form == "masked":
         return None if record["shapes"] else config
     setattr(config, RECORD, record)
-    config.auto_map = code_of(config)[1]
+    config.auto_map = generate_code(config)[1]
     return config if config.auto_map else None
 
 
-def _plain_config(removal: Removal, network: Any, config: Any) -> Any:
-    shapes = {(each.before, each.sizes, each.how) for each in removal.layers}
+def _make_plain_config(removal: Removal, network: Any, config: Any) -> Any:
+    shapes = {(layer.before, layer.sizes, layer.how) for layer in removal.layers}
     if len(shapes) > 1:
         return None
     ((before, after, _),) = shapes
-    held = config.get_text_config()
+    text_config = config.get_text_config()
     try:
-        for name, value in of_config(held, before, after).items():
-            setattr(held, name, value)
-        if getattr(held, "head_dim", None) is None:
-            held.head_dim = after.width
+        for name, value in collect_config_numbers(text_config, before, after).items():
+            setattr(text_config, name, value)
+        if getattr(text_config, "head_dim", None) is None:
+            text_config.head_dim = after.width
         with torch.device("meta"):
             plain = type(network)(config)
-    except Exception:  # a configuration that contradicts itself, each class in its own way
+    except Exception:  # for a configuration that contradicts itself every class raises something else
         return None
-    wanted = {name: weight.shape for name, weight in network.named_parameters()}
-    return config if {name: weight.shape for name, weight in plain.named_parameters()} == wanted else None
+    expected = {name: weight.shape for name, weight in network.named_parameters()}
+    return config if {name: weight.shape for name, weight in plain.named_parameters()} == expected else None
 
 
-def _write(model: Model, network: Any, config: Any, form: Form, folder: Path) -> None:
+def _write_form(model: Model, network: Any, config: Any, form: Form, folder: Path) -> None:
     network.config = config
     with quiet():
         network.save_pretrained(folder)
-    tokens = model.tokens.processor if isinstance(model.tokens, Patches) else model.tokens.tokenizer
-    tokens.save_pretrained(folder)
+    preprocessor = model.tokens.processor if isinstance(model.tokens, Patches) else model.tokens.tokenizer
+    preprocessor.save_pretrained(folder)
     if form == "with code":
-        (folder / f"{CODE}.py").write_text(code_of(config)[0], encoding="utf-8", newline="\n")
+        (folder / f"{CODE_MODULE}.py").write_text(generate_code(config)[0], encoding="utf-8", newline="\n")
 
 
-def _difference(model: Model, removal: Removal, folder: Path) -> float:
-    """How far the folder, opened anew, is from the masked model."""
+def _measure_saved_difference(model: Model, removal: Removal, folder: Path) -> float:
+    """Open the folder and return how far its results are from the masked model's; infinite if it does not run."""
     try:
-        network, info = opened(
+        network, info = open_network(
             str(folder),
-            stock_class(model),
+            get_stock_class(model),
             dtype=removal.expected.dtype,
             attn_implementation=model.network.config._attn_implementation,
         )
         if info["mismatched_keys"]:
             return float("inf")
-        return difference(removal.expected, results(network.to(removal.expected.device), removal.inputs)[0])
+        result = capture_results(network.to(removal.expected.device), removal.inputs)[0]
+        return difference(removal.expected, result)
     except (OSError, SafetensorError):
         raise
-    except Exception:  # whatever a class raises whose folder does not fit it
+    except Exception:  # a class may raise anything if its folder does not fit
         return float("inf")
 
 
-def _sizes(network: Any) -> dict[str, int]:
+def _count_parameters(network: Any) -> dict[str, int]:
     weights = list(network.parameters())
     return {
         "parameters": sum(weight.numel() for weight in weights),

@@ -1,4 +1,4 @@
-"""What silencing each head does to a model's objective, text by text."""
+"""Measure what silencing heads does to a model's objective, text by text."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from headscope.corpus.windows import Batch, Window
 from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.pruning.naming import Head
-from headscope.pruning.objective import Objective, objective_of
-from headscope.pruning.reuse import Reuse
-from headscope.pruning.silencing import By, head_means, silenced
-from headscope.pruning.texts import Numbered, batches_of
+from headscope.pruning.objective import Objective, choose_objective
+from headscope.pruning.reuse import LayerReplay
+from headscope.pruning.silencing import SilencingMode, head_means, silenced
+from headscope.pruning.texts import NumberedBatch, batches_of
 from headscope.run.batch_size import is_out_of_memory
 from headscope.types import Floats
 
-Told = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, and of how much in all"""
+ProgressCallback = Callable[[str, int, int], None]
+"""called with the name of the step, the number of units done, and the number in all"""
 
 
 @dataclass
 class Bench:
-    """A model and texts, on which heads are silenced in one way or another and the objective is measured."""
+    """A model and texts on which its objective is measured while heads are silenced."""
 
     model: Model
     objective: Objective
-    batches: list[Numbered]
-    by: By = "zero"
+    batches: list[NumberedBatch]
+    by: SilencingMode = "zero"
     means: Floats | None = None
 
     @classmethod
@@ -39,68 +39,74 @@ class Bench:
         cls,
         model: Model,
         windows: Sequence[Window],
-        by: By = "zero",
+        by: SilencingMode = "zero",
         batch_size: int | None = None,
         means: Floats | None = None,
     ) -> Bench:
-        """`means`: what heads write on average, where that is known; else it is found here, if needed."""
+        """Batch the texts, and measure the heads' mean outputs over them if `by` needs these and they are not given."""
         batches = batches_of(model, windows, batch_size)
         if by == "mean" and means is None:
-            means = head_means(model, (each.batch for each in batches))
-        return cls(model, objective_of(model), batches, by, means)
+            means = head_means(model, (numbered.batch for numbered in batches))
+        return cls(model, choose_objective(model), batches, by, means)
 
     @property
     def texts(self) -> int:
-        return sum(len(each.places) for each in self.batches)
+        return sum(len(numbered.places) for numbered in self.batches)
 
     def losses(self, heads: Sequence[Head]) -> Floats:
-        """The objective of every text, in their order, with these heads silent together."""
-        found = np.zeros(self.texts)
-        for each in self.batches:
-            self.objective.learn(each.batch)
-            with self._silent(heads):
-                found[each.places] = self._measured(each.batch)
-        return found
+        """Measure the objective of every text, in their order, with these heads silent together: (texts,)."""
+        losses = np.zeros(self.texts)
+        for numbered in self.batches:
+            self.objective.record_baseline(numbered.batch)
+            with self._silence(heads):
+                losses[numbered.places] = self._measure(numbered.batch)
+        return losses
 
-    def changes(
-        self, heads: Sequence[Head], *, silent: Sequence[Head] = (), progress: Told | None = None
-    ) -> Iterator[tuple[Numbered, Floats, Floats]]:
-        """Batch by batch: the objective (texts,), and how it changes (texts, heads) when each head alone is silenced;
-        all that with the heads in `silent` silenced already."""
-        reuse, runs = Reuse(self.model), 0
-        for each in self.batches:
-            self.objective.learn(each.batch)
-            with self._silent(silent), reuse.recording():
-                base = self._measured(each.batch)
-            made = np.zeros((len(base), len(heads)))
+    def measure_changes(
+        self, heads: Sequence[Head], *, silent: Sequence[Head] = (), progress: ProgressCallback | None = None
+    ) -> Iterator[tuple[NumberedBatch, Floats, Floats]]:
+        """Yield for each batch the objective and how it changes when each head alone is silenced.
+
+        Args:
+            silent: Heads that are silent throughout.
+
+        Yields:
+            The batch, the objective (texts,), and the changes (texts, heads).
+        """
+        replay, runs = LayerReplay(self.model), 0
+        for numbered in self.batches:
+            self.objective.record_baseline(numbered.batch)
+            with self._silence(silent), replay.record():
+                base = self._measure(numbered.batch)
+            changes = np.zeros((len(base), len(heads)))
             for k, head in enumerate(heads):
                 layer = self.model.anatomy.numbers.index(head[0])
-                with self._silent([*silent, head]):
-                    made[:, k] = self._above(reuse, layer, each.batch) - base
+                with self._silence([*silent, head]):
+                    changes[:, k] = self._measure_from_layer(replay, layer, numbered.batch) - base
                 runs += 1
                 if progress is not None:
                     progress("silencing heads", runs, len(self.batches) * len(heads))
-            yield each, base, made
+            yield numbered, base, changes
 
-    def _above(self, reuse: Reuse, layer: int, batch: Batch) -> Floats:
-        if layer in reuse.proven:
-            with reuse.below(layer):
-                return self._measured(batch)
-        whole = self._measured(batch)
-        reuse.prove(layer, whole, lambda: self._measured(batch))
-        return whole
+    def _measure_from_layer(self, replay: LayerReplay, layer: int, batch: Batch) -> Floats:
+        if layer in replay.verified:
+            with replay.skip_below(layer):
+                return self._measure(batch)
+        losses = self._measure(batch)
+        replay.verify(layer, losses, lambda: self._measure(batch))
+        return losses
 
     def mean_changes(self, heads: Sequence[Head], *, silent: Sequence[Head] = ()) -> Floats:
-        """The mean over texts of each head's change: (heads,)."""
-        total = sum(made.sum(axis=0) for _, _, made in self.changes(heads, silent=silent))
+        """Return the mean over texts of each head's change: (heads,)."""
+        total = sum(changes.sum(axis=0) for _, _, changes in self.measure_changes(heads, silent=silent))
         return np.asarray(total / self.texts)
 
-    def _silent(self, heads: Sequence[Head]) -> Any:
+    def _silence(self, heads: Sequence[Head]) -> Any:
         return silenced(self.model, heads, by=self.by, means=self.means) if heads else nullcontext()
 
-    def _measured(self, batch: Batch) -> Floats:
+    def _measure(self, batch: Batch) -> Floats:
         try:
-            return self.objective.per_text(batch)
+            return self.objective.measure_texts(batch)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise

@@ -1,11 +1,14 @@
-"""A model's own objective, for each text: how well it predicts words, or how far its embedding has moved.
+"""A model's own objective for each text: how well it predicts words, or how far its embedding has moved.
 
-`next-token loss`: of a causal model that predicts words, the mean cross-entropy in nats of each token given those
-before it; of an encoder–decoder that does, of each token of the text that its encoder read, given those before it.
-`masked-token loss`: of an encoder that predicts words, the mean cross-entropy of masked tokens: 15 % of those that are
-not special, at least one, chosen by the text alone. `embedding distance`: of all others, 1 − cosine between the mean of
-the last hidden states over the text's tokens, special ones included, and what it is in the untouched model. Padding
-takes part in nothing.
+`next-token loss`    causal language models: mean cross-entropy in nats of each token given those before it;
+                     encoder–decoder language models: of each token of the text that the encoder read, given those
+                     before it
+`masked-token loss`  encoders with a masked-language-modeling head: mean cross-entropy of masked tokens; 15 % of the
+                     tokens that are not special, at least one, selected by the text alone
+`embedding distance` all others: 1 − cosine between the mean of the last hidden states over the text's tokens, special
+                     ones included, and the same of the untouched model
+
+Padding is excluded everywhere.
 """
 
 from __future__ import annotations
@@ -27,133 +30,141 @@ from headscope.model.patches import Patches
 from headscope.types import Floats, Ints
 
 MASKED_SHARE = 0.15
-NEXT, MASKED, EMBEDDING = "next-token loss", "masked-token loss", "embedding distance"
+NEXT_TOKEN, MASKED_TOKEN, EMBEDDING = "next-token loss", "masked-token loss", "embedding distance"
 
 
 class Objective(ABC):
-    """What a model is there for, as a number for each text; less is better."""
+    """What a model is trained for, as a number for each text; lower is better."""
 
     name: str
 
     def __init__(self, model: Model) -> None:
         self.model = model
 
-    def learn(self, batch: Batch) -> None:
-        """To be called with the model untouched, before `per_text` is with heads silenced: what it is compared with."""
-        return  # most compare with nothing
+    def record_baseline(self, batch: Batch) -> None:
+        """Record what later results are compared with. Call it with the model untouched, before heads are silenced."""
+        return  # losses have no baseline
 
     @abstractmethod
-    def losses(self, batch: Batch) -> torch.Tensor:
-        """(texts,), differentiable; the model has to be `prepared`."""
+    def compute_losses(self, batch: Batch) -> torch.Tensor:
+        """Return the objective of each text as a differentiable tensor (texts,). The model must be `prepared`."""
 
-    def per_text(self, batch: Batch) -> Floats:
-        """(texts,), float64."""
+    def measure_texts(self, batch: Batch) -> Floats:
+        """Return the objective of each text: (texts,), float64."""
         with self.model.prepared(), torch.inference_mode():
-            found = to_float64(self.losses(batch)).cpu().numpy()
-        if not np.isfinite(found).all():
+            losses = to_float64(self.compute_losses(batch)).cpu().numpy()
+        if not np.isfinite(losses).all():
             raise ModelError(
                 f"{self.model.name}: its {self.name} is no finite number on a text of "
-                f"{len(batch.windows[int(np.argmin(np.isfinite(found)))])} tokens: try --dtype float32"
+                f"{len(batch.windows[int(np.argmin(np.isfinite(losses)))])} tokens: try --dtype float32"
             )
-        return np.asarray(found, dtype=np.float64)
+        return np.asarray(losses, dtype=np.float64)
 
 
 class NextToken(Objective):
-    """Of causal models."""
+    """Next-token loss of causal models."""
 
-    name = NEXT
+    name = NEXT_TOKEN
 
-    def losses(self, batch: Batch) -> torch.Tensor:
-        """Tokens 1 … N−1 given those before."""
+    def compute_losses(self, batch: Batch) -> torch.Tensor:
+        """Return the mean loss of tokens 1 … N−1, each given those before it."""
         if min(map(len, batch.windows)) < 2:
             raise StudyError("a text of one token has no next token to predict: give longer ones")
-        logits = _run(self.model.network, self.model._inputs_of(batch)).logits
-        return _mean_losses(logits[:, :-1], batch.ids[:, 1:], batch.real[:, 1:])
+        logits = _run_network(self.model.network, self.model._inputs_of(batch)).logits
+        return _compute_mean_losses(logits[:, :-1], batch.ids[:, 1:], batch.real[:, 1:])
 
 
-class Rewriting(Objective):
-    """Of models with encoder and decoder: place i of what the decoder reads is where token i of the text is written."""
+class TextReconstruction(Objective):
+    """Next-token loss of encoder–decoder models: at position i the decoder predicts token i of the encoder's text."""
 
-    name = NEXT
+    name = NEXT_TOKEN
 
-    def losses(self, batch: Batch) -> torch.Tensor:
-        """All tokens of the text that the encoder reads, given it and those before."""
-        written = [window.source or window for window in batch.windows]
-        reads = [window.shifted(self.model._start_id, crosses=False) for window in written]
-        source, target = Batch.of(written, batch.pad_id), Batch.of(reads, batch.pad_id)
+    def compute_losses(self, batch: Batch) -> torch.Tensor:
+        """Return the mean loss of all tokens of the encoder's text, each given that text and the tokens before it."""
+        texts = [window.source or window for window in batch.windows]
+        shifted = [text.shifted(self.model._start_id, crosses=False) for text in texts]
+        source, target = Batch.of(texts, batch.pad_id), Batch.of(shifted, batch.pad_id)
         inputs = self.model._inputs(source.ids, source.real) | self.model._decoder_inputs(target.ids, target.real)
-        return _mean_losses(_run(self.model.network, inputs).logits, source.ids, source.real)
+        return _compute_mean_losses(_run_network(self.model.network, inputs).logits, source.ids, source.real)
 
 
 class MaskedToken(Objective):
-    """Of encoders that predict words."""
+    """Masked-token loss of encoders that predict words."""
 
-    name = MASKED
+    name = MASKED_TOKEN
 
-    def losses(self, batch: Batch) -> torch.Tensor:
-        """The masked tokens, given the others."""
-        hidden = np.zeros_like(batch.real)
+    def compute_losses(self, batch: Batch) -> torch.Tensor:
+        """Return the mean loss of the masked tokens, given the others."""
+        masked = np.zeros_like(batch.real)
         for row, window in enumerate(batch.windows):
-            hidden[row, masked_places(window)] = True
-        ids = np.where(hidden, int(self.model._tokenizer.mask_token_id), batch.ids)
-        logits = _run(self.model.network, self.model._inputs(ids, batch.real)).logits
-        return _mean_losses(logits, batch.ids, hidden)
+            masked[row, select_masked_tokens(window)] = True
+        ids = np.where(masked, int(self.model._tokenizer.mask_token_id), batch.ids)
+        logits = _run_network(self.model.network, self.model._inputs(ids, batch.real)).logits
+        return _compute_mean_losses(logits, batch.ids, masked)
 
 
 class EmbeddingDistance(Objective):
-    """Of models that predict no words."""
+    """Embedding distance of models that do not predict words."""
 
     name = EMBEDDING
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self._untouched: dict[tuple[int, int], torch.Tensor] = {}
+        self._baseline: dict[tuple[int, int], torch.Tensor] = {}
 
-    def learn(self, batch: Batch) -> None:
-        """Keeps the embeddings of these texts, if they are new."""
-        if all(_key(window) in self._untouched for window in batch.windows):
+    def record_baseline(self, batch: Batch) -> None:
+        """Record the embeddings of these texts, unless all are known."""
+        if all(_get_key(window) in self._baseline for window in batch.windows):
             return
         with self.model.prepared(), torch.inference_mode():
-            found = to_float64(self.embeddings(batch))
-        self._untouched |= {_key(window): row.clone() for window, row in zip(batch.windows, found, strict=True)}
+            embeddings = to_float64(self.compute_embeddings(batch))
+        for window, row in zip(batch.windows, embeddings, strict=True):
+            self._baseline[_get_key(window)] = row.clone()
 
-    def embeddings(self, batch: Batch) -> torch.Tensor:
-        """The mean of the last hidden states over each text's tokens."""
+    def compute_embeddings(self, batch: Batch) -> torch.Tensor:
+        """Return the mean of the last hidden states over each text's tokens: (texts, width)."""
         (real,) = send([batch.real], self.model.device)
-        states = _states(self.model, batch).float()
-        kept = states.masked_fill(~real[..., None], 0)  # padding may hold anything
-        return kept.sum(dim=1) / real.sum(dim=1, keepdim=True)
+        states = _compute_hidden_states(self.model, batch).float()
+        states = states.masked_fill(~real[..., None], 0)  # states of padding may be anything, NaN included
+        return states.sum(dim=1) / real.sum(dim=1, keepdim=True)
 
-    def losses(self, batch: Batch) -> torch.Tensor:
-        """1 − cosine to the embeddings that were learned."""
-        absent = [window for window in batch.windows if _key(window) not in self._untouched]
-        if absent:
+    def compute_losses(self, batch: Batch) -> torch.Tensor:
+        """Return 1 − cosine to the recorded embeddings."""
+        missing = [window for window in batch.windows if _get_key(window) not in self._baseline]
+        if missing:
             raise StudyError(
-                "the embedding distance is to what the untouched model makes of a text: call learn(batch) before heads "
-                f"are silenced ({len(absent)} of {len(batch)} texts were not learned)"
+                "the embedding distance is measured from the untouched model's embeddings: call record_baseline(batch) "
+                f"before heads are silenced ({len(missing)} of {len(batch)} texts have no baseline)"
             )
-        before = torch.stack([self._untouched[_key(window)] for window in batch.windows])
-        cosine = torch.nn.functional.cosine_similarity(to_float64(self.embeddings(batch)), before, dim=-1)
+        before = torch.stack([self._baseline[_get_key(window)] for window in batch.windows])
+        cosine = torch.nn.functional.cosine_similarity(to_float64(self.compute_embeddings(batch)), before, dim=-1)
         return (1 - cosine).clamp(min=0)
 
 
-def objective_of(model: Model) -> Objective:
-    """What the model says it is for: where it has a head that predicts words, that; else its embedding."""
+def choose_objective(model: Model) -> Objective:
+    """Return the loss of the model's language modeling head if it has one, else the embedding distance."""
     name, anatomy = type(model.network).__name__, model.anatomy
     if isinstance(model.tokens, Patches):
         return EmbeddingDistance(model)
     if model.two_stacks:
-        predicts = name in _named("SEQ_TO_SEQ_CAUSAL_LM")
-        return Rewriting(model) if predicts else EmbeddingDistance(model)
-    if anatomy.causal and name in _named("CAUSAL_LM"):
+        predicts_words = name in _list_class_names("SEQ_TO_SEQ_CAUSAL_LM")
+        return TextReconstruction(model) if predicts_words else EmbeddingDistance(model)
+    if anatomy.causal and name in _list_class_names("CAUSAL_LM"):
         return NextToken(model)
-    if not anatomy.causal and name in _named("MASKED_LM") and model.tokens.tokenizer.mask_token_id is not None:
+    if (
+        not anatomy.causal
+        and name in _list_class_names("MASKED_LM")
+        and model.tokens.tokenizer.mask_token_id is not None
+    ):
         return MaskedToken(model)
     return EmbeddingDistance(model)
 
 
-def masked_places(window: Window) -> Ints:
-    """The tokens of a window that are masked: those whose digests, made of the window's and their place, are least."""
+def select_masked_tokens(window: Window) -> Ints:
+    """Return the positions of the tokens that are masked.
+
+    They are those with the lowest hashes of the window's digest and their position, so they depend on the text alone.
+    """
     plain = np.flatnonzero(~window.special)
     candidates = plain if plain.size else np.arange(len(window))
     count = max(1, int(MASKED_SHARE * len(candidates) + 0.5))
@@ -162,32 +173,38 @@ def masked_places(window: Window) -> Ints:
     return np.array(sorted(order[:count]), dtype=np.int64)
 
 
-def _named(kind: str) -> set[str]:
-    """The names of transformers' classes that predict words in this way."""
-    held: dict[str, str | tuple[str, ...]] = getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES")
-    return {name for names in held.values() for name in ([names] if isinstance(names, str) else names)}
+def _list_class_names(kind: str) -> set[str]:
+    """Return the names of the transformers classes that predict words in this way."""
+    mapping: dict[str, str | tuple[str, ...]] = getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES")
+    return {name for names in mapping.values() for name in ([names] if isinstance(names, str) else names)}
 
 
-def _mean_losses(logits: torch.Tensor, ids: Ints, counted: np.ndarray[Any, Any]) -> torch.Tensor:
-    """The mean cross-entropy of each text's counted tokens; text by text, because all at once take much memory."""
-    targets, chosen = send([ids, counted], logits.device)
+def _compute_mean_losses(logits: torch.Tensor, ids: Ints, predicted: np.ndarray[Any, Any]) -> torch.Tensor:
+    """Return the mean cross-entropy of each text's predicted tokens, text by text to save memory.
+
+    Args:
+        logits: (texts, tokens, vocabulary)
+        ids: (texts, tokens)
+        predicted: (texts, tokens), True for the tokens that count.
+    """
+    targets, masks = send([ids, predicted], logits.device)
     means = [
         torch.nn.functional.cross_entropy(row[mask].float(), target[mask])
-        for row, target, mask in zip(logits, targets, chosen, strict=True)
+        for row, target, mask in zip(logits, targets, masks, strict=True)
     ]
     return torch.stack(means)
 
 
-def _states(model: Model, batch: Batch) -> torch.Tensor:
-    """The last hidden states of the watched stack's half of the model: (text, token, width)."""
+def _compute_hidden_states(model: Model, batch: Batch) -> torch.Tensor:
+    """Return the last hidden states of the encoder or decoder that the observed stack is in: (texts, tokens, width)."""
     body = getattr(model.network, "base_model", model.network)
     inputs = model._inputs_of(batch)
     if batch.source is not None:
         inputs |= model._decoder_inputs(batch.ids, batch.real)
     elif model.two_stacks:
         body = body.get_encoder()
-    made = _run(body, inputs)
-    states = getattr(made, "last_hidden_state", None)
+    output = _run_network(body, inputs)
+    states = getattr(output, "last_hidden_state", None)
     if states is None or states.shape[:2] != batch.ids.shape:
         raise ModelError(
             f"{model.name}: the model type {model.type!r} gives no last hidden state for every token, of which an "
@@ -196,11 +213,11 @@ def _states(model: Model, batch: Batch) -> torch.Tensor:
     return torch.as_tensor(states)
 
 
-def _run(network: Any, inputs: dict[str, Any]) -> Any:
+def _run_network(network: Any, inputs: dict[str, Any]) -> Any:
     if "use_cache" in inspect.signature(network.forward).parameters:
         inputs["use_cache"] = False
     return network(**inputs)
 
 
-def _key(window: Window) -> tuple[int, int]:
+def _get_key(window: Window) -> tuple[int, int]:
     return window.digest, len(window)

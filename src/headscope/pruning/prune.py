@@ -1,4 +1,4 @@
-"""`headscope.prune`: a smaller model, without the heads that matter least."""
+"""`headscope.prune`: make a smaller model without the heads that matter least."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from headscope.corpus.windows import Window
 from headscope.errors import StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning.choice import Keep, how_many, least, least_of_each_layer
+from headscope.pruning.choice import Keep, parse_keep, select_lowest, select_lowest_per_layer
 from headscope.pruning.division import find_division
 from headscope.pruning.folder import write_folder
-from headscope.pruning.naming import Head, Heads, chosen, name_of
+from headscope.pruning.naming import Head, Heads, format_head, resolve_heads
 from headscope.pruning.rankings import MEASURED, RULES, STUDIED, scores
 from headscope.pruning.removal import How, Removal, remove
-from headscope.pruning.texts import LIMIT, Documents, read_windows
-from headscope.pruning.units import trial_inputs, units
+from headscope.pruning.texts import DEFAULT_LIMIT, Documents, read_windows
+from headscope.pruning.units import find_units, make_trial_inputs
 from headscope.studies.result import Study, open_study
 from headscope.studies.study import study as make_study
 
 
 @dataclass(frozen=True, eq=False)
 class Pruned:
-    """A model without some of its heads. `network` is the smaller one, the model it came from is as it was."""
+    """A model without some of its heads. `network` is the smaller one; `model`, where it came from, is unchanged."""
 
     model: Model
     removal: Removal
@@ -38,16 +38,16 @@ class Pruned:
         return self.removal.network
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
-        """Write a folder that `from_pretrained` opens; returns its manifest, which says in which form."""
+        """Write a folder that `from_pretrained` opens; return its manifest, in which `form` says how it opens."""
         return write_folder(self.model, self.removal, self.manifest, Path(folder), overwrite=overwrite)
 
     def __repr__(self) -> str:
-        gone, whole = len(self.manifest["heads_removed"]), self.manifest["heads_before"]
-        return f"Pruned({self.model.name}: {whole - gone} of {whole} heads)"
+        removed, before = len(self.manifest["heads_removed"]), self.manifest["heads_before"]
+        return f"Pruned({self.model.name}: {before - removed} of {before} heads)"
 
 
 @dataclass(frozen=True)
-class _Texts:
+class _TextOptions:
     documents: Documents
     limit: int | None
     length: int
@@ -61,81 +61,90 @@ def prune(
     by: str = "snr",
     documents: Documents = None,
     study: Study | str | Path | None = None,
-    limit: int | None = LIMIT,
+    limit: int | None = DEFAULT_LIMIT,
     length: int = 128,
     seed: int = 0,
     per_layer: bool = False,
     how: How = "auto",
     command: str = "",
 ) -> Pruned:
-    """Remove heads: these (`L0H1,L3H4-7`), or all but `keep` of them (`70%`, 0.7, or a number), the least `by` first.
+    """Remove the given heads, or all but `keep` of them, those with the lowest scores first.
 
-    `by` is one of `headscope.pruning.rankings.RULES`. It is measured on at most `limit` of the `documents`, the bundled
-    texts where none are given, in windows of `length` tokens; the rules that need a study make one of them, unless
-    there is a `study`.
-    `per_layer` removes as many in each layer: then config.json can often say what the model is, and it opens anywhere.
+    Args:
+        heads: Heads to remove, such as `L0H1,L3H4-7`. Either these or `keep` are given.
+        keep: How many heads to keep: `70%`, 0.7, or a number.
+        by: The score, one of `headscope.pruning.rankings.RULES`.
+        documents: Texts on which it is measured, at most `limit` of them, in windows of `length` tokens; the bundled
+            texts by default. Rules that need a study make one of these texts.
+        study: A study of the model, used instead.
+        per_layer: Remove the same number in each layer. Then config.json can often describe the result, and the model
+            opens anywhere.
 
     >>> import headscope
     >>> headscope.prune("minilm", "L0H1,L5H0-3")
     Pruned(minilm: 67 of 72 heads)
     """
-    watched = model if isinstance(model, Model) else load(model, objective=by in MEASURED)
+    loaded = model if isinstance(model, Model) else load(model, objective=by in MEASURED)
     if (heads is None) == (keep is None):
         raise StudyError("say which heads to remove, or how many to keep: one of the two")
     ranking: dict[str, Any] = {"by": "named"}
     if heads is not None:
-        gone = chosen(watched.anatomy, heads)
+        removed = resolve_heads(loaded.anatomy, heads)
     else:
         assert keep is not None
-        gone, ranking = _ranked(watched, keep, by, _Texts(documents, limit, length), study, seed, per_layer)
-    if not gone:
+        texts = _TextOptions(documents, limit, length)
+        removed, ranking = _select_heads(loaded, keep, by, texts, study, seed, per_layer)
+    if not removed:
         raise StudyError("no head is to be removed: keep fewer")
-    removal = remove(watched, gone, how=how)
-    return Pruned(watched, removal, _about(watched, removal, sorted(gone), ranking, command))
+    removal = remove(loaded, removed, how=how)
+    return Pruned(loaded, removal, _build_manifest(loaded, removal, sorted(removed), ranking, command))
 
 
-def _ranked(
+def _select_heads(
     model: Model,
     keep: Keep,
     by: str,
-    texts: _Texts,
+    texts: _TextOptions,
     study: Study | str | Path | None,
     seed: int,
     per_layer: bool,
 ) -> tuple[list[Head], dict[str, Any]]:
+    """Return the heads to remove, and what the manifest says about the ranking."""
     if by not in RULES:
         raise StudyError(f"unknown ranking {by!r}; there are: {', '.join(RULES)}")
-    how_many(keep, model.anatomy.layers * model.anatomy.heads)  # refuses before anything is measured
+    parse_keep(keep, model.anatomy.layers * model.anatomy.heads)  # raises before anything is measured
     if study is not None and by not in STUDIED:
         raise StudyError(f"the ranking {by!r} reads no study: leave it out, or rank by {', '.join(STUDIED)}")
-    about: dict[str, Any] = {"by": by, "keep": str(keep), "per_layer": per_layer, "seed": seed}
-    held, windows = None, list[Window]()
+    ranking: dict[str, Any] = {"by": by, "keep": str(keep), "per_layer": per_layer, "seed": seed}
+    loaded_study, windows = None, list[Window]()
     if by in STUDIED:
-        held = _study(model, texts, study)
-        about |= {"corpus": str(held.manifest["corpus"]), "texts": int(held.texts)}
+        loaded_study = _load_study(model, texts, study)
+        ranking |= {"corpus": str(loaded_study.manifest["corpus"]), "texts": int(loaded_study.texts)}
     elif by in MEASURED:
-        read = read_windows(model, texts.documents, limit=texts.limit, length=texts.length)
-        windows = read.windows
-        about |= {"corpus": read.corpus.name, "texts": len(windows)}
-    found = scores(model, by, windows, study=held, seed=seed)
-    parts, numbers = units(model), model.anatomy.numbers
+        corpus = read_windows(model, texts.documents, limit=texts.limit, length=texts.length)
+        windows = corpus.windows
+        ranking |= {"corpus": corpus.corpus.name, "texts": len(windows)}
+    head_scores = scores(model, by, windows, study=loaded_study, seed=seed)
+    units, numbers = find_units(model), model.anatomy.numbers
     if per_layer:
-        groups = find_division(model.network, parts[0], trial_inputs(model)).groups
-        return least_of_each_layer(found, numbers, keep, groups), about
-    return least(found, numbers, keep, [unit.layers for unit in parts]), about
+        groups = find_division(model.network, units[0], make_trial_inputs(model)).groups
+        return select_lowest_per_layer(head_scores, numbers, keep, groups), ranking
+    return select_lowest(head_scores, numbers, keep, [unit.layers for unit in units]), ranking
 
 
-def _study(model: Model, texts: _Texts, study: Study | str | Path | None) -> Study:
+def _load_study(model: Model, texts: _TextOptions, study: Study | str | Path | None) -> Study:
     if isinstance(study, (str, Path)):
         return open_study(Path(study))
     if study is not None:
         return study
     corpus = as_corpus(texts.documents)
-    limits = [most for most in (corpus.limit, texts.limit) if most is not None]
+    limits = [limit for limit in (corpus.limit, texts.limit) if limit is not None]
     return make_study(model, replace(corpus, limit=min(limits, default=None)), length=texts.length)
 
 
-def _about(model: Model, removal: Removal, gone: list[Head], ranking: dict[str, Any], command: str) -> dict[str, Any]:
+def _build_manifest(
+    model: Model, removal: Removal, removed: list[Head], ranking: dict[str, Any], command: str
+) -> dict[str, Any]:
     run = manifest.of_run()
     return {
         "source": model.name,
@@ -143,17 +152,17 @@ def _about(model: Model, removal: Removal, gone: list[Head], ranking: dict[str, 
         "model_type": model.type,
         "stack": model.anatomy.stack,
         "heads_before": model.anatomy.layers * model.anatomy.heads,
-        "heads_removed": [name_of(head) for head in gone],
+        "heads_removed": [format_head(head) for head in removed],
         "layers": [
             {
-                "layer": each.layer,
-                "how": each.how,
-                "removed": list(each.out),
-                "silent": list(each.silent),
-                "heads": each.sizes.heads,
-                **({"why": each.why} if each.why else {}),
+                "layer": layer.layer,
+                "how": layer.how,
+                "removed": list(layer.out),
+                "silent": list(layer.silent),
+                "heads": layer.sizes.heads,
+                **({"why": layer.why} if layer.why else {}),
             }
-            for each in removal.layers
+            for layer in removal.layers
         ],
         "ranking": ranking,
         "difference": removal.difference,

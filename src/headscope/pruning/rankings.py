@@ -1,4 +1,4 @@
-"""Which heads can go: a number for each head, by many rules. The least goes first."""
+"""Rank heads by many rules: a score for each head; heads with the lowest scores are removed first."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from headscope.corpus.windows import Window
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.pruning.gradient import gradients
-from headscope.pruning.measuring import Bench, Told
+from headscope.pruning.gradient import compute_gate_gradients
+from headscope.pruning.measuring import Bench, ProgressCallback
 from headscope.pruning.naming import Head, all_heads
 from headscope.pruning.outputs import output_norms
-from headscope.pruning.silencing import By
+from headscope.pruning.silencing import SilencingMode
 from headscope.pruning.texts import batches_of
 from headscope.studies.result import Study
 from headscope.types import Floats
@@ -29,15 +29,16 @@ STUDIED: dict[str, Callable[[Study], Floats]] = {
     "dominant-share": lambda study: study.rate("dominant_share").values,
     "pairs": lambda study: study.data["pairs"].values,
 }
-"""Rules that need a study of the model: what it says of each head."""
+"""rules that need a study of the model, and how the scores (layers, heads) are read from it"""
 
 MEASURED = ("norm", "projected-norm", "gradient", "ablation")
-"""Rules that need texts: `output_norms`, `gradients`, and the objective's change when the head alone is silenced."""
+"""rules that need texts: `output_norms`, `compute_gate_gradients`, and how the objective
+changes when the head alone is silenced"""
 
 RULES = (*STUDIED, *MEASURED, "random")
 
-STEPS = 20
-"""A greedy order is found in about so many steps where nothing else is said."""
+GREEDY_STEPS = 20
+"""approximate number of steps of a greedy search by default"""
 
 
 def scores(
@@ -49,41 +50,47 @@ def scores(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Floats:
-    """A number for each head (layers, heads); when heads are removed, the least goes first. What cannot be measured of
-    a head (NaN) counts as least: −∞.
+    """Return a score for each head (layers, heads); heads with the lowest scores are removed first.
 
-    `by` is one of `RULES`. Those in `STUDIED` take a `study` of this model and no windows; `random` takes its `seed`.
+    Heads for which the rule is undefined (NaN) get the lowest score, −∞.
+
+    Args:
+        by: One of `RULES`.
+        windows: Texts for the rules in `MEASURED`; the others ignore them.
+        study: A study of this model, for the rules in `STUDIED`.
+        seed: For the rule `random`.
     """
     if by not in RULES:
         raise StudyError(f"unknown ranking {by!r}; there are: {', '.join(RULES)}")
     shape = (model.anatomy.layers, model.anatomy.heads)
-    found: Floats
+    head_scores: Floats
     if by == "random":
-        found = np.random.default_rng(seed).random(shape)
+        head_scores = np.random.default_rng(seed).random(shape)
     elif by in STUDIED:
-        found = np.asarray(STUDIED[by](_of_model(model, by, study)), dtype=np.float64)
+        head_scores = np.asarray(STUDIED[by](_check_study(model, by, study)), dtype=np.float64)
     elif by == "ablation":
-        found = Bench.of(model, windows, batch_size=batch_size).mean_changes(all_heads(model.anatomy)).reshape(shape)
+        bench = Bench.of(model, windows, batch_size=batch_size)
+        head_scores = bench.mean_changes(all_heads(model.anatomy)).reshape(shape)
     elif by == "gradient":
-        found = gradients(model, batches_of(model, windows, batch_size))
+        head_scores = compute_gate_gradients(model, batches_of(model, windows, batch_size))
     else:
         batches = batches_of(model, windows, batch_size)
-        found = output_norms(model, batches, projected=by == "projected-norm")
-    return np.where(np.isnan(found), -np.inf, found)
+        head_scores = output_norms(model, batches, projected=by == "projected-norm")
+    return np.where(np.isnan(head_scores), -np.inf, head_scores)
 
 
-def order_of(found: Floats, numbers: Sequence[int] | None = None) -> list[Head]:
-    """All heads, those first that go first: the least scores, NaN before all, ties by layer and head.
+def order_of(head_scores: Floats, numbers: Sequence[int] | None = None) -> list[Head]:
+    """Return all heads in the order of removal: lowest scores first, NaN before all, ties by layer and head.
 
-    `numbers` are the layers' true ones, if not 0, 1, 2, …
+    `numbers` are the layers' numbers in the model, 0, 1, 2, … by default.
 
     >>> order_of(np.array([[0.5, 0.1], [0.1, np.nan]]))
     [(1, 1), (0, 1), (1, 0), (0, 0)]
     """
-    held = np.where(np.isnan(found), -np.inf, found)
-    layers = range(len(held)) if numbers is None else numbers
-    places = np.argsort(held, axis=None, kind="stable")
-    return [(layers[int(k) // held.shape[1]], int(k) % held.shape[1]) for k in places]
+    filled = np.where(np.isnan(head_scores), -np.inf, head_scores)
+    layers = range(len(filled)) if numbers is None else numbers
+    order = np.argsort(filled, axis=None, kind="stable")
+    return [(layers[int(k) // filled.shape[1]], int(k) % filled.shape[1]) for k in order]
 
 
 def greedy(
@@ -91,42 +98,45 @@ def greedy(
     windows: Sequence[Window],
     *,
     step: int | None = None,
-    by: By = "zero",
+    by: SilencingMode = "zero",
     batch_size: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Head]:
-    """All heads in the order in which they go when each step takes those that the objective misses least, measured with
-    all that went before silent: what the other rankings strive for.
+    """Return all heads in the order of a greedy removal, which the other rankings approximate.
 
-    Each step silences every head that is left, alone, and takes the `step` best of them at once (a twentieth of all, at
-    least one, where it is None; 1 is the full greedy search). Heads that go in one step were not measured together.
+    Each step silences every remaining head, alone, with all that were removed before silent, and removes those whose
+    silence raises the objective least. Heads removed in one step were not measured together.
+
+    Args:
+        step: Heads removed per step: 1 is the full greedy search; a twentieth of all heads, at least one, by default.
     """
     left = all_heads(model.anatomy)
-    size = max(1, len(left) // STEPS) if step is None else step
+    size = max(1, len(left) // GREEDY_STEPS) if step is None else step
     if size < 1:
         raise StudyError(f"step is {step}: take at least one head at a time")
     bench, total = Bench.of(model, windows, by, batch_size), len(left)
-    gone: list[Head] = []
+    removed: list[Head] = []
     while len(left) > 1:
-        changes = bench.mean_changes(left, silent=gone)
+        changes = bench.mean_changes(left, silent=removed)
         order = [left[k] for k in np.argsort(changes, kind="stable")]
-        gone += order[:size]
+        removed += order[:size]
         left = [head for head in left if head in order[size:]]
         if progress is not None:
-            progress("choosing heads", len(gone), total)
-    return gone + left
+            progress("choosing heads", len(removed), total)
+    return removed + left
 
 
-def _of_model(model: Model, by: str, study: Study | None) -> Study:
+def _check_study(model: Model, by: str, study: Study | None) -> Study:
+    """Return the study if it is one of all heads of this model."""
     if study is None:
-        raise StudyError(f"the ranking {by!r} needs a study of the model: make one with headscope study, and give it")
-    about, anatomy = study.manifest, model.anatomy
-    stack = about.get("stack", anatomy.stack)  # studies of earlier versions say nothing
-    if (about["weight_hash"], stack) != (model.weight_hash, anatomy.stack):
+        raise StudyError(f"the ranking {by!r} needs a study of the model: make one with headscope study, and pass it")
+    manifest, anatomy = study.manifest, model.anatomy
+    stack = manifest.get("stack", anatomy.stack)  # studies of earlier versions have no such entry
+    if (manifest["weight_hash"], stack) != (model.weight_hash, anatomy.stack):
         raise StudyError(
-            f"the study is of {about['model']} ({stack}), and the model is {model.name} ({anatomy.stack}), "
-            "or its weights are others: study this model"
+            f"the study is of {manifest['model']} ({stack}), and the model is {model.name} ({anatomy.stack}), "
+            "or its weights differ: study this model"
         )
     if (study.layers, study.heads) != (list(anatomy.numbers), list(range(anatomy.heads))):
-        raise StudyError(f"the study holds {study.size}, not all heads of {model.name}: give the whole study")
+        raise StudyError(f"the study holds {study.size}, not all heads of {model.name}: pass the whole study")
     return study

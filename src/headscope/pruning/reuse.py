@@ -1,4 +1,4 @@
-"""The layers below a silenced head give what they gave before: they need not be computed again."""
+"""Replay the layers below a silenced head: they return what they returned before and need not be computed again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headscope.model.model import Model
 from headscope.types import Floats
 
 
-class Reuse:
-    """What the layers of a model's watched stack returned in one run, to be returned again.
+class LayerReplay:
+    """Outputs of the layers of a model's observed stack in one run, to be returned again in later runs.
 
-    Where layers stand in one list and are called in turn this is exact, and nothing is taken on trust: `proven` is
-    asked before a layer's reuse for the first time, with the result of a whole run to compare with.
+    This is exact where the layers are in one list and are called in turn. That is not assumed: before layers are
+    skipped for the first time, `verify` compares the result with that of a full run.
     """
 
     def __init__(self, model: Model) -> None:
@@ -26,30 +26,30 @@ class Reuse:
         places = places_of(model.network, model._plan.of([anatomy.stack]))
         self._layers: list[torch.nn.Module] = [] if places is None else list(model.network.get_submodule(places[0]))
         self._numbers = anatomy.numbers if places is None else places[1]
-        self._returned: list[Any] = []
-        self.proven: dict[int, bool] = {}
-        """by layer, counted from 0: whether those below it need not be computed again"""
+        self._outputs: list[Any] = []
+        self.verified: dict[int, bool] = {}
+        """by layer, counted from 0: whether those below it can be skipped; without an entry it is not known"""
 
-    def prove(self, layer: int, whole: Floats, run: Callable[[], Floats]) -> None:
-        """Hold a run with the layers below this one left out against a whole run: every bit has to be the same."""
-        self.proven[layer] = False
+    def verify(self, layer: int, expected: Floats, run: Callable[[], Floats]) -> None:
+        """Compare a run that skips the layers below this one with a full run: they must be equal bit for bit."""
+        self.verified[layer] = False
         if not self._layers or self._numbers[layer] == 0:
             return
-        # A model that calls its layers in a way of its own may break in one of its own.
-        with suppress(Exception), self._replayed(self._numbers[layer]):
-            self.proven[layer] = np.array_equal(run(), whole)
+        # A model that calls its layers in an unusual way may raise anything.
+        with suppress(Exception), self._replay(self._numbers[layer]):
+            self.verified[layer] = np.array_equal(run(), expected)
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Within this context the network is run once, and what its layers return is kept."""
-        self._returned = [None] * len(self._layers)
+    def record(self) -> Iterator[None]:
+        """Within this context the network is run once, and the outputs of its layers are recorded."""
+        self._outputs = [None] * len(self._layers)
 
-        def keep(place: int, returned: Any) -> None:
-            self._returned[place] = returned
+        def keep_output(position: int, output: Any) -> None:
+            self._outputs[position] = output
 
         handles = [
-            layer.register_forward_hook(lambda module, args, returned, place=place: keep(place, returned))
-            for place, layer in enumerate(self._layers)
+            layer.register_forward_hook(lambda module, args, output, position=position: keep_output(position, output))
+            for position, layer in enumerate(self._layers)
         ]
         try:
             yield
@@ -58,21 +58,21 @@ class Reuse:
                 handle.remove()
 
     @contextmanager
-    def below(self, layer: int) -> Iterator[None]:
-        """Within this context the layers below this one return what they returned before."""
-        with self._replayed(self._numbers[layer] if self.proven[layer] else 0):
+    def skip_below(self, layer: int) -> Iterator[None]:
+        """Within this context the layers below this one return what they returned before, if that is verified."""
+        with self._replay(self._numbers[layer] if self.verified[layer] else 0):
             yield
 
     @contextmanager
-    def _replayed(self, count: int) -> Iterator[None]:
-        own = [vars(each).get("forward") for each in self._layers[:count]]
-        for each, returned in zip(self._layers[:count], self._returned, strict=False):
-            each.forward = lambda *args, returned=returned, **options: returned
+    def _replay(self, count: int) -> Iterator[None]:
+        overrides = [vars(layer).get("forward") for layer in self._layers[:count]]
+        for layer, recorded in zip(self._layers[:count], self._outputs, strict=False):
+            layer.forward = lambda *args, recorded=recorded, **options: recorded
         try:
             yield
         finally:
-            for each, before in zip(self._layers[:count], own, strict=True):
-                if before is None:
-                    del each.forward
+            for layer, forward in zip(self._layers[:count], overrides, strict=True):
+                if forward is None:
+                    del layer.forward
                 else:
-                    each.forward = before
+                    layer.forward = forward

@@ -1,7 +1,7 @@
-"""Running a model with chosen heads silenced, or with a gate on each head, and leaving it as it was.
+"""Run a model with selected heads silenced, or with a gate on each head, and leave it unchanged afterwards.
 
-What a head writes is changed where it enters the output projection, so the model runs its own arithmetic in all else,
-however it is called: by headscope, by hand, by `generate`. Two threads cannot share a model in this.
+What a head writes is changed where it enters the output projection, so all other computation is the model's own,
+however it is called: by headscope, by user code, by `generate`. Two threads cannot use it on the same model.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from headscope.corpus.windows import Batch
 from headscope.devices import send, to_float64
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
-from headscope.pruning.naming import Head, Heads, as_mask, chosen, name_of, parse_heads
-from headscope.pruning.sites import changing, sites
+from headscope.pruning.naming import Head, Heads, as_mask, format_head, parse_heads, resolve_heads
+from headscope.pruning.sites import edit_outputs, find_sites
 from headscope.types import Floats
 
-__all__ = ["By", "Head", "Heads", "gated", "head_means", "name_of", "parse_heads", "silenced"]
+__all__ = ["Head", "Heads", "SilencingMode", "format_head", "gated", "head_means", "parse_heads", "silenced"]
 
-By = Literal["zero", "mean"]
-"""what a silenced head writes: nothing, or what it writes on average"""
+SilencingMode = Literal["zero", "mean"]
+"""what a silenced head writes: zero, or its mean output"""
 
 
 @contextmanager
-def silenced(model: Model, heads: Heads, *, by: By = "zero", means: Floats | None = None) -> Iterator[Model]:
-    """Within this context the model runs with these heads silent: nothing of what they write reaches the output
-    projection, or with `by="mean"` the same for every token: `means` (layer, head, width), as `head_means` gives them.
+def silenced(model: Model, heads: Heads, *, by: SilencingMode = "zero", means: Floats | None = None) -> Iterator[Model]:
+    """Run the model with these heads silent within this context.
 
-    `heads` are written `L0H1,L3H4-7`, or given as pairs (layer, head); they are those of the watched stack. Contexts
-    may be nested. What `observe` shows of a silenced head is what it would have written.
+    Nothing of what they write reaches the output projection; with `by="mean"`, their mean output does, for every token.
+    Contexts can be nested. What `observe` reports of a silenced head is what it would have written.
+
+    Args:
+        heads: Heads of the observed stack, such as `L0H1,L3H4-7`, or pairs (layer, head).
+        means: (layers, heads, width), as `head_means` returns them; required for `by="mean"`.
 
     >>> import headscope
     >>> model = headscope.load()
@@ -41,45 +44,50 @@ def silenced(model: Model, heads: Heads, *, by: By = "zero", means: Floats | Non
     ...     study = headscope.study(model, headscope.documents(limit=2))
     """
     anatomy = model.anatomy
-    if by not in get_args(By):
-        raise StudyError(f"by is {by!r}: choose one of {', '.join(get_args(By))}")
-    silent = as_mask(anatomy, chosen(anatomy, heads))
+    if by not in get_args(SilencingMode):
+        raise StudyError(f"by is {by!r}: choose one of {', '.join(get_args(SilencingMode))}")
+    silent = as_mask(anatomy, resolve_heads(anatomy, heads))
     layers = set(np.flatnonzero(silent.any(axis=1)).tolist())
     masks = torch.from_numpy(silent).to(model.device)[..., None]
-    values = _values(model, means) if by == "mean" else None
+    values = _convert_means(model, means) if by == "mean" else None
 
     def silence(layer: int, written: torch.Tensor) -> torch.Tensor:
         if values is None:
-            # Not multiplied with 0: a head that writes infinite numbers is silent too.
+            # Not multiplied by 0, which would turn infinite outputs into NaN.
             return written.masked_fill(masks[layer], 0)
         return torch.where(masks[layer], values[layer].to(written.dtype), written)
 
-    with changing(model, silence, layers):
+    with edit_outputs(model, silence, layers):
         yield model
 
 
 @contextmanager
 def gated(model: Model, gates: torch.Tensor) -> Iterator[Model]:
-    """Within this context what each head writes is multiplied with its gate (layers, heads), of which the network's
-    results are then a differentiable function: 1 leaves a head as it is, 0 silences it."""
+    """Multiply what each head writes with its gate within this context.
+
+    Results of the network are a differentiable function of the gates. 1 leaves a head as it is, 0 silences it.
+
+    Args:
+        gates: (layers, heads)
+    """
     anatomy = model.anatomy
     if tuple(gates.shape) != (anatomy.layers, anatomy.heads):
         raise StudyError(
             f"gates are {tuple(gates.shape)}: {model.name} needs one for each of its {anatomy.layers} × "
             f"{anatomy.heads} heads"
         )
-    here = gates.to(model.device)
+    gates_on_device = gates.to(model.device)
 
-    def gate(layer: int, written: torch.Tensor) -> torch.Tensor:
-        return written * here[layer, :, None].to(written.dtype)
+    def apply_gate(layer: int, written: torch.Tensor) -> torch.Tensor:
+        return written * gates_on_device[layer, :, None].to(written.dtype)
 
-    with changing(model, gate, set(range(anatomy.layers))):
+    with edit_outputs(model, apply_gate, set(range(anatomy.layers))):
         yield model
 
 
 def head_means(model: Model, batches: Iterable[Batch]) -> Floats:
-    """What each head writes on average over all real tokens of these batches: (layers, heads, width), float64."""
-    widths = sites(model).widths
+    """Return the mean output of each head over all real tokens of these batches: (layers, heads, width), float64."""
+    widths = find_sites(model).widths
     if len(set(widths)) > 1:
         raise ModelError(
             f"{model.name}: the heads of its layers are of different width ({', '.join(map(str, sorted(set(widths))))})"
@@ -90,25 +98,26 @@ def head_means(model: Model, batches: Iterable[Batch]) -> Floats:
     for batch in batches:
         (real,) = send([batch.real], model.device)
 
-        def see(layer: int, output: torch.Tensor, attention: torch.Tensor, real: torch.Tensor = real) -> None:
-            # Padding may hold anything, NaN too: it is left out, not multiplied with 0.
+        def add_outputs(layer: int, output: torch.Tensor, attention: torch.Tensor, real: torch.Tensor = real) -> None:
+            # Outputs of padding may be NaN: they are left out, not multiplied by 0.
             sums[layer] = sums[layer] + to_float64(output[real]).sum(dim=0)
 
-        model.observe(batch, see)
+        model.observe(batch, add_outputs)
         tokens += int(batch.real.sum())
     if not tokens:
         raise StudyError("means need at least one text")
-    return np.stack([torch.as_tensor(each).cpu().numpy() for each in sums]) / tokens
+    return np.stack([torch.as_tensor(layer_sum).cpu().numpy() for layer_sum in sums]) / tokens
 
 
-def _values(model: Model, means: Floats | None) -> torch.Tensor:
-    anatomy, widths = model.anatomy, sites(model).widths
+def _convert_means(model: Model, means: Floats | None) -> torch.Tensor:
+    """Check the means, and return them as float32 on the model's device."""
+    anatomy, widths = model.anatomy, find_sites(model).widths
     if means is None:
-        raise StudyError('silencing by="mean" needs the means: give head_means(model, batches)')
-    given = np.asarray(means)
+        raise StudyError('silencing by="mean" needs the means: pass means=head_means(model, batches)')
+    array = np.asarray(means)
     expected = (anatomy.layers, anatomy.heads, *sorted(set(widths)))
-    if given.shape != expected:
-        raise StudyError(f"means are {given.shape}: {model.name} needs {expected}, for each layer, head and width")
-    if not np.isfinite(given).all():
-        raise StudyError("means hold numbers that are not finite")
-    return torch.from_numpy(np.ascontiguousarray(given, dtype=np.float32)).to(model.device)
+    if array.shape != expected:
+        raise StudyError(f"means are {array.shape}: {model.name} needs {expected}, for each layer, head and width")
+    if not np.isfinite(array).all():
+        raise StudyError("means contain numbers that are not finite")
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).to(model.device)

@@ -1,8 +1,8 @@
-"""Where each head's output enters its output projection, and how to change it on the way.
+"""Locate where each head's output enters its output projection, and edit it there.
 
-The anatomy of a model knows the projections. In which form one is given the heads (as a sequence, as rows, channels
-first, beside other columns) shows in one run over a few tokens, where what the heads were seen to write is held against
-what entered.
+The anatomy of a model lists the projections. In which layout a projection receives the heads (as a sequence, as rows,
+channels first, beside other columns) is found out in one run over a few tokens, by comparing the outputs that were
+observed with what entered the projection.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from headscope.model.capture.observation import AGREES, entering
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 
-Change = Callable[[int, torch.Tensor], torch.Tensor]
-"""Given a layer of the watched stack, counted from 0, and what its heads write (…, head, width): what they write
-instead, of the same shape."""
+OutputEdit = Callable[[int, torch.Tensor], torch.Tensor]
+"""Given a layer of the observed stack, counted from 0, and what its heads write (…, heads, width), returns what they
+write instead, of the same shape."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,85 +37,87 @@ class Site:
     heads: int
     width: int
     axis: int
-    """of the projection's input, along which the heads lie side by side from its start"""
+    """axis of the projection's input along which the heads are concatenated, from its start"""
 
-    def changed(self, given: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """What the projection is given instead of `given`."""
-        columns = given.movedim(self.axis, -1)
+    def edit_input(self, inputs: torch.Tensor, edit: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Return the projection's input with the heads' outputs (…, heads, width) edited."""
+        columns = inputs.movedim(self.axis, -1)
         joined = self.heads * self.width
         own, others = columns[..., :joined], columns[..., joined:]
-        made = change(own.reshape(*own.shape[:-1], self.heads, self.width)).flatten(-2).to(given.dtype)
-        return (torch.cat([made, others], dim=-1) if others.shape[-1] else made).movedim(-1, self.axis)
+        edited = edit(own.reshape(*own.shape[:-1], self.heads, self.width)).flatten(-2).to(inputs.dtype)
+        return (torch.cat([edited, others], dim=-1) if others.shape[-1] else edited).movedim(-1, self.axis)
 
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """The sites of a model's watched stack."""
+    """The sites of a model's observed stack."""
 
     layers: list[Site | None]
     """None: what mixes the heads of this layer is no module"""
-    turns: dict[torch.nn.Module, list[int | None]]
-    """the layers that each projection serves, in the order of its calls in one run; None: of another stack"""
+    calls: dict[torch.nn.Module, list[int | None]]
+    """layer that each call of a projection serves, in the order of the calls in one run; None: of another stack"""
 
     @property
     def widths(self) -> list[int]:
         return [site.width for site in self.layers if site is not None]
 
 
-_found: WeakKeyDictionary[torch.nn.Module, dict[str, Sites]] = WeakKeyDictionary()
+_cache: WeakKeyDictionary[torch.nn.Module, dict[str, Sites]] = WeakKeyDictionary()
+"""by network and stack"""
 
 
-def sites(model: Model) -> Sites:
-    """Where the heads of the watched stack enter their projections: found once for a network."""
-    held, stack = _found.setdefault(model.network, {}), model.anatomy.stack
-    if stack not in held:
-        held[stack] = _find(model)
-    return held[stack]
+def find_sites(model: Model) -> Sites:
+    """Return where the heads of the observed stack enter their projections; computed once for a network."""
+    by_stack, stack = _cache.setdefault(model.network, {}), model.anatomy.stack
+    if stack not in by_stack:
+        by_stack[stack] = _detect_sites(model)
+    return by_stack[stack]
 
 
 @contextmanager
-def changing(model: Model, change: Change, layers: set[int]) -> Iterator[None]:
-    """Within this context `change` is made to what the heads of these layers (counted from 0) write, however the
-    network is run."""
-    found = sites(model)
-    silent = [model.anatomy.numbers[k] for k in sorted(layers) if found.layers[k] is None]
-    if silent:
+def edit_outputs(model: Model, edit: OutputEdit, layers: set[int]) -> Iterator[None]:
+    """Within this context, edit what the heads of these layers (counted from 0) write, however the network is run."""
+    sites = find_sites(model)
+    missing = [model.anatomy.numbers[k] for k in sorted(layers) if sites.layers[k] is None]
+    if missing:
         raise ModelError(
-            f"{model.name}: its heads cannot be silenced: what mixes them in layer {silent[0]} is no module of the "
+            f"{model.name}: its heads cannot be silenced: what mixes them in layer {missing[0]} is no module of the "
             f"model type {model.type!r}"
         )
-    concerned = [module for module, turns in found.turns.items() if layers.intersection(turns)]
-    with ExitStack() as held:
-        for module in concerned:
-            held.enter_context(_hooked(model.network, module, found, change, layers))
+    projections = [module for module, calls in sites.calls.items() if layers.intersection(calls)]
+    with ExitStack() as stack:
+        for module in projections:
+            stack.enter_context(_hook_projection(model.network, module, sites, edit, layers))
         yield
 
 
 @contextmanager
-def _hooked(
-    network: torch.nn.Module, module: torch.nn.Module, found: Sites, change: Change, layers: set[int]
+def _hook_projection(
+    network: torch.nn.Module, module: torch.nn.Module, sites: Sites, edit: OutputEdit, layers: set[int]
 ) -> Iterator[None]:
-    """One projection, which may serve several layers in turn: its calls are counted from the start of each run."""
-    turns, met = found.turns[module], 0
+    """Edit the input of one projection. It may serve several layers: its calls are counted from the start of a run."""
+    calls, call_count = sites.calls[module], 0
 
-    def begin(_: torch.nn.Module, args: Any) -> None:
-        nonlocal met
-        met = 0
+    def reset_count(_: torch.nn.Module, args: Any) -> None:
+        nonlocal call_count
+        call_count = 0
 
-    def enter(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        nonlocal met
-        layer = turns[met % len(turns)]
-        met += 1
-        site = None if layer is None or layer not in layers else found.layers[layer]
+    def edit_call(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        nonlocal call_count
+        layer = calls[call_count % len(calls)]
+        call_count += 1
+        site = None if layer is None or layer not in layers else sites.layers[layer]
         if site is None or layer is None:
             return None
-        return (site.changed(args[0], lambda written: change(layer, written)), *args[1:])
+        return (site.edit_input(args[0], lambda written: edit(layer, written)), *args[1:])
 
-    # A run begins with the whole network, or with one half of it: either may be called alone.
-    starts = [each for each in network.modules() if isinstance(each, PreTrainedModel) and _within(module, each)]
-    handles = [module.register_forward_pre_hook(enter)]
-    if len(turns) > 1:
-        handles += [each.register_forward_pre_hook(begin) for each in starts]
+    # A run starts with the whole network or with its encoder or decoder: either may be called alone.
+    entry_points = [
+        other for other in network.modules() if isinstance(other, PreTrainedModel) and _has_submodule(other, module)
+    ]
+    handles = [module.register_forward_pre_hook(edit_call)]
+    if len(calls) > 1:
+        handles += [entry_point.register_forward_pre_hook(reset_count) for entry_point in entry_points]
     try:
         yield
     finally:
@@ -123,39 +125,41 @@ def _hooked(
             handle.remove()
 
 
-def _within(module: torch.nn.Module, whole: torch.nn.Module) -> bool:
-    return any(each is module for each in whole.modules())
+def _has_submodule(parent: torch.nn.Module, module: torch.nn.Module) -> bool:
+    return any(submodule is module for submodule in parent.modules())
 
 
-def _find(model: Model) -> Sites:
-    stack, turns, places = model.anatomy.stack, dict[torch.nn.Module, list[int | None]](), list[_Place | None]()
+def _detect_sites(model: Model) -> Sites:
+    stack = model.anatomy.stack
+    calls, layer_calls = dict[torch.nn.Module, list[int | None]](), list[_ProjectionCall | None]()
     for call in model._plan.calls:
-        own = call.stack == stack
+        is_own = call.stack == stack
         if call.projection is not None:
-            served = turns.setdefault(call.projection.module, [])
-            places += [_Place(call.projection.module, len(served))] * own
-            served.append(len(places) - 1 if own else None)
+            served = calls.setdefault(call.projection.module, [])
+            layer_calls += [_ProjectionCall(call.projection.module, len(served))] * is_own
+            served.append(len(layer_calls) - 1 if is_own else None)
         else:
-            places += [None] * own
-    written: list[torch.Tensor] = []
-    entered: dict[torch.nn.Module, list[torch.Tensor]] = {module: [] for module in turns}
-    with entering(turns, lambda module, given: entered[module].append(given)):
-        model.observe(_probe(model), lambda layer, output, attention: written.append(output))
+            layer_calls += [None] * is_own
+    outputs: list[torch.Tensor] = []
+    entered: dict[torch.nn.Module, list[torch.Tensor]] = {module: [] for module in calls}
+    with entering(calls, lambda module, inputs: entered[module].append(inputs)):
+        model.observe(_make_probe(model), lambda layer, output, attention: outputs.append(output))
     layers = [
-        None if place is None else _site(model, place.module, entered[place.module][place.turn], output)
-        for place, output in zip(places, written, strict=True)
+        None if call is None else _match_site(model, call.module, entered[call.module][call.index], output)
+        for call, output in zip(layer_calls, outputs, strict=True)
     ]
-    return Sites(layers, turns)
+    return Sites(layers, calls)
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _ProjectionCall:
     module: torch.nn.Module
-    turn: int
+    index: int
+    """number of the call among those of the module in one run"""
 
 
-def _probe(model: Model) -> Batch:
-    """One window of a few tokens, or one image of noise."""
+def _make_probe(model: Model) -> Batch:
+    """Return one window of a few tokens, or one image of noise."""
     if isinstance(model.tokens, Patches):
         plain = Window.plain(np.arange(model.tokens.length))
         return Batch.of([Window(**{**vars(plain), "pixels": model.tokens.noise()[0], "u": 0})])
@@ -164,17 +168,18 @@ def _probe(model: Model) -> Batch:
     )
 
 
-def _site(model: Model, module: torch.nn.Module, given: torch.Tensor, written: torch.Tensor) -> Site:
-    heads, width = written.shape[2:]
-    joined = written.reshape(-1, heads * width)
+def _match_site(model: Model, module: torch.nn.Module, inputs: torch.Tensor, output: torch.Tensor) -> Site:
+    """Return the layout in which a projection's input contains the output of the heads (…, heads, width)."""
+    heads, width = output.shape[2:]
+    joined = output.reshape(-1, heads * width)
     for axis in (-1, 1):
-        if given.dim() <= 1 or given.shape[axis] < heads * width:
+        if inputs.dim() <= 1 or inputs.shape[axis] < heads * width:
             continue
-        held = given.movedim(axis, -1)[..., : heads * width].reshape(-1, heads * width)
-        # Half-precision networks give the very numbers that were seen, as others do.
-        if held.shape == joined.shape and bool((held - joined).abs().max() <= AGREES * joined.abs().max()):
+        rows = inputs.movedim(axis, -1)[..., : heads * width].reshape(-1, heads * width)
+        # In half precision, too, the input is the very tensor that was observed: no larger tolerance is needed.
+        if rows.shape == joined.shape and bool((rows - joined).abs().max() <= AGREES * joined.abs().max()):
             return Site(module, heads, width, axis)
     raise ModelError(
         f"{model.name}: its heads cannot be silenced: the projection of the model type {model.type!r} is given them in "
-        f"a form that is not known here ({tuple(given.shape)} for {heads} heads of width {width})"
+        f"a form that is not known here ({tuple(inputs.shape)} for {heads} heads of width {width})"
     )

@@ -1,4 +1,4 @@
-"""The network that is saved: with its head for language or classes, in the numeric type of its file."""
+"""Load the network that is saved: with its head for language or classes, in the dtype of its file."""
 
 from __future__ import annotations
 
@@ -16,89 +16,95 @@ from headscope.model.default_model import DEFAULT_MODEL, find_default_model
 from headscope.model.loading import quiet, without_heads
 from headscope.model.model import Model
 
-CODE = "pruned_heads"
-"""the file, without its ending, that opens a pruned model in transformers"""
+CODE_MODULE = "pruned_heads"
+"""the Python module in a saved folder with which transformers opens a pruned model"""
 
 
-def whole_network(model: Model) -> Any:
-    """A network of its own to change and save: as its files have it, or where they have something else, a copy."""
-    stock = stock_class(model)
-    held = _from_files(model)
-    if held is not None and _same_weights(held, model.network):
-        return held
-    made = copy.deepcopy(model.network)
-    made.__class__ = stock
-    return made
+def load_original(model: Model) -> Any:
+    """Return an unpruned network to change and save: from the model's files, or a copy if these differ from it."""
+    stock_class = get_stock_class(model)
+    network = _load_from_files(model)
+    if network is not None and _has_same_weights(network, model.network):
+        return network
+    network = copy.deepcopy(model.network)
+    network.__class__ = stock_class
+    return network
 
 
-def stock_class(model: Model) -> Any:
-    """The class of transformers that a model is of; one that was pruned before is of a class made from it."""
-    kind: Any = type(model.network)
+def get_stock_class(model: Model) -> Any:
+    """Return the class of transformers that a model has; a model that was pruned before has a subclass of it."""
+    network_class: Any = type(model.network)
     if getattr(model.network.config, shrinking.RECORD, None) is not None:
-        kind = next((each for each in kind.__mro__ if each.__module__.startswith("transformers.")), kind)
-    if not kind.__module__.startswith("transformers."):
+        bases = network_class.__mro__
+        network_class = next((base for base in bases if base.__module__.startswith("transformers.")), network_class)
+    if not network_class.__module__.startswith("transformers."):
         raise ModelError(
             f"{model.name}: the model comes with code of its own, and a folder without it would not open: it can be "
             "pruned in memory, but not saved"
         )
-    return kind
+    return network_class
 
 
-def _from_files(model: Model) -> Any:
+def _load_from_files(model: Model) -> Any:
+    """Load the network as the configuration names it, with all its parts; None if that is not possible."""
     config = model.network.config
     source = find_default_model() if model.name == DEFAULT_MODEL else model.name
-    named: str = next(iter(getattr(config, "architectures", None) or ()), type(model.network).__name__)
-    stock: Any = getattr(transformers, named, None)
-    # A model object that never was in a file has no name that could be opened.
-    if stock is None or not (model.name == DEFAULT_MODEL or bool(getattr(config, "_name_or_path", ""))):
+    class_name: str = next(iter(getattr(config, "architectures", None) or ()), type(model.network).__name__)
+    stock_class: Any = getattr(transformers, class_name, None)
+    # A model object that was not loaded from files has no name that could be opened.
+    if stock_class is None or not (model.name == DEFAULT_MODEL or bool(getattr(config, "_name_or_path", ""))):
         return None
     try:
-        network, info = opened(source, stock, dtype="auto", local_files_only=True)
-    except Exception:  # what lies there is not what the model was made of: the model itself is
+        network, info = open_network(source, stock_class, dtype="auto", local_files_only=True)
+    except Exception:  # the files are not those that the model was loaded from: the model itself is saved
         return None
     missing = [key for key in info["missing_keys"] if "pooler" not in key]
     return None if missing or info["mismatched_keys"] else network
 
 
-def _same_weights(one: Any, other: Any) -> bool:
-    first, second = (dict(network.base_model.named_parameters()) for network in (one, other))
-    common = [name for name in first if name in second]
-    lacking = [name for name in second if name not in first and "pooler" not in name]
-    return not lacking and all(
-        first[name].shape == second[name].shape and torch.equal(first[name].to(second[name]), second[name])
+def _has_same_weights(network: Any, other: Any) -> bool:
+    weights, other_weights = (dict(base.named_parameters()) for base in (network.base_model, other.base_model))
+    common = [name for name in weights if name in other_weights]
+    missing = [name for name in other_weights if name not in weights and "pooler" not in name]
+    return not missing and all(
+        weights[name].shape == other_weights[name].shape
+        and torch.equal(weights[name].to(other_weights[name]), other_weights[name])
         for name in common
     )
 
 
-def opened(source: str, stock: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """A network from a folder, or from a hub's cache, by its class; none of a folder's code is run."""
+def open_network(source: str, stock_class: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Open a network from a folder or the hub's cache; return it and the loading info. No code of the folder is run."""
     with quiet():
-        network, info = without_heads(stock).from_pretrained(
+        network, info = without_heads(stock_class).from_pretrained(
             source, output_loading_info=True, use_safetensors=True, ignore_mismatched_sizes=True, **options
         )
-    network.__class__ = stock  # what it is saved as; heads that went stay away
+    network.__class__ = stock_class  # under this name it is saved; its shapes stay those of the pruned model
     return network.eval(), info
 
 
-def classes_of(config: Any) -> dict[str, Any]:
-    """The classes with which transformers opens models of a configuration, by the names of those that choose them."""
-    found = {}
+def list_auto_classes(config: Any) -> dict[str, Any]:
+    """Return the classes with which transformers opens models of a configuration, by the name of the auto class."""
+    stock_classes = {}
     for name, auto in vars(modeling_auto).items():
         mapping = getattr(auto, "_model_mapping", None)
         if name.startswith("AutoModel") and mapping is not None and type(config) in mapping:
-            held = mapping[type(config)]
-            stock = held[0] if isinstance(held, (list, tuple)) else held
-            if getattr(transformers, stock.__name__, None) is stock:
-                found[name] = stock
-    return found
+            mapped = mapping[type(config)]
+            stock_class = mapped[0] if isinstance(mapped, (list, tuple)) else mapped
+            if getattr(transformers, stock_class.__name__, None) is stock_class:
+                stock_classes[name] = stock_class
+    return stock_classes
 
 
-def code_of(config: Any) -> tuple[str, dict[str, str]]:
-    """The file that opens a pruned model in transformers, and the entries of config.json that lead to it."""
-    classes = classes_of(config)
+def generate_code(config: Any) -> tuple[str, dict[str, str]]:
+    """Return the text of the module that opens a pruned model, and the `auto_map` of config.json that refers to it.
+
+    Both are empty if transformers has no class for the configuration.
+    """
+    classes = list_auto_classes(config)
     if "AutoModel" not in classes:
         return "", {}
     text = inspect.getsource(shrinking).replace("import torch\n", "import torch\nimport transformers\n", 1)
-    for name in sorted({stock.__name__ for stock in classes.values()}):
+    for name in sorted({stock_class.__name__ for stock_class in classes.values()}):
         text += f'\n\nclass {name}(PrunedHeads, transformers.{name}):\n    """Without some of its heads."""\n'
-    return text, {auto: f"{CODE}.{stock.__name__}" for auto, stock in classes.items()}
+    return text, {auto: f"{CODE_MODULE}.{stock_class.__name__}" for auto, stock_class in classes.items()}

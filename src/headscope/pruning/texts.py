@@ -1,4 +1,4 @@
-"""The texts on which heads are silenced: the windows of a corpus, and batches of them."""
+"""Read the texts on which heads are silenced: the windows of a corpus, and batches of them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from headscope.run.state import CorpusStats
 from headscope.settings import Settings
 from headscope.studies.study import fit_settings
 
-LIMIT = 64
-"""documents that are read where nothing else is said: every head takes a run of its own over all of them"""
-LOGITS = 2**26
-"""numbers that a model may make at once of the words that could come next"""
+DEFAULT_LIMIT = 64
+"""documents read by default: every head takes a run over all of them"""
+MAX_LOGITS = 2**26
+"""logits in one batch"""
 
 Documents = Corpus | str | Path | Iterable[Any] | None
 
 
 @dataclass(frozen=True)
-class Read:
-    """The windows of a corpus in its order, and what is known of the documents they come from."""
+class CorpusWindows:
+    """The windows of a corpus in its order, and statistics of the documents they come from."""
 
     corpus: Corpus
     settings: Settings
@@ -40,14 +40,14 @@ def read_windows(
     *,
     length: int = 128,
     windows: WindowMode = "first",
-    limit: int | None = LIMIT,
-) -> Read:
-    """The windows of at most `limit` documents, as the model's watched stack reads them."""
+    limit: int | None = DEFAULT_LIMIT,
+) -> CorpusWindows:
+    """Return the windows of at most `limit` documents, as the model's observed stack reads them."""
     settings = fit_settings(model, Settings(length=length, windows=windows))
     if limit is not None and limit < 1:
         raise StudyError(f"limit is {limit}: ask for at least one document")
     corpus = as_corpus(documents)
-    limits = [most for most in (corpus.limit, limit) if most is not None]
+    limits = [number for number in (corpus.limit, limit) if number is not None]
     corpus = replace(corpus, limit=min(limits, default=None))
     selected: list[Window] = []
     stats = CorpusStats()
@@ -63,35 +63,38 @@ def read_windows(
         raise StudyError(
             f"{corpus.name}: no {model.modality} to run: {stats.documents} documents read{stats.describe_skipped()}"
         )
-    return Read(corpus, settings, selected, stats)
+    return CorpusWindows(corpus, settings, selected, stats)
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """A batch, and the places of its texts among all."""
+class NumberedBatch:
+    """A batch, and the positions of its texts among all."""
 
     places: list[int]
     batch: Batch
 
 
-def batches_of(model: Model, windows: Sequence[Window], size: int | None = None) -> list[Numbered]:
-    """Windows in batches of like length; where a model sees its padding, of one length."""
+def batches_of(model: Model, windows: Sequence[Window], size: int | None = None) -> list[NumberedBatch]:
+    """Return windows in batches of similar lengths; of equal lengths if padding would change the model's results."""
     if size is not None and size < 1:
         raise StudyError(f"batch size is {size}: at least 1")
     if not windows:
         raise StudyError("there are no texts: give at least one window")
     items = [_Item(k, window) for k, window in enumerate(windows)]
+    size = size or _choose_size(model, windows)
     return [
-        Numbered([item.place for item in group], Batch.of([item.window for item in group], model.tokens.pad_id))
-        for group in grouped(items, size or _size(model, windows), alike=not model.ignores_padding)
+        NumberedBatch([item.place for item in group], Batch.of([item.window for item in group], model.tokens.pad_id))
+        for group in grouped(items, size, alike=not model.ignores_padding)
     ]
 
 
-def _size(model: Model, windows: Sequence[Window]) -> int:
+def _choose_size(model: Model, windows: Sequence[Window]) -> int:
     longest = max(map(len, windows))
     size = choose_batch_size(model, longest)
-    words = getattr(model._config, "vocab_size", None) if model.modality == "text" else None
-    return max(1, min(size, LOGITS // (longest * words))) if isinstance(words, int) and words else size
+    vocabulary = getattr(model._config, "vocab_size", None) if model.modality == "text" else None
+    if not isinstance(vocabulary, int) or not vocabulary:
+        return size
+    return max(1, min(size, MAX_LOGITS // (longest * vocabulary)))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""What heads can be taken out of: an attention module and the output projection behind it; and runs to hold a changed
-network against the unchanged one."""
+"""Units from which heads can be removed: an attention module and the output projection behind it; and trial runs that
+compare a changed network with the unchanged one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headscope.model.anatomy import unmasked
 from headscope.model.capture.watching import prepared
 from headscope.model.model import Model
 from headscope.model.patches import Patches
-from headscope.pruning.changes import Kept, input_axis
-from headscope.pruning.sites import sites
+from headscope.pruning.changes import KeptIndices, get_input_axis
+from headscope.pruning.sites import find_sites
 
-AGREES = 1e-5
+TOLERANCE = 1e-5
 """largest difference, relative to the largest value, between a network without heads and one where they are silent"""
-LENGTHS = (12, 7)
-"""tokens of the two texts of a trial, so that one is padded"""
+TRIAL_LENGTHS = (12, 7)
+"""tokens of the two texts of a trial run; one of them is padded"""
 
 Inputs = dict[str, Any]
 
@@ -33,114 +33,114 @@ class Unit:
     """One attention module and its projection, by their paths in the base model."""
 
     layers: tuple[int, ...]
-    """true numbers of the layers that it serves; most serve one"""
+    """the layers that it serves, by their numbers in the model; most serve one"""
     attention: str
     projection: str
     heads: int
     width: int
     weight_axis: int
-    """of the projection's weight, along which the heads lie side by side from its start"""
+    """axis of the projection's weight along which the heads are concatenated, from its start"""
     channel_axis: int
-    """the same of what the projection is given"""
+    """the same axis of the projection's input"""
 
-    def columns(self, heads: Iterable[int]) -> list[int]:
+    def list_columns(self, heads: Iterable[int]) -> list[int]:
         return [head * self.width + k for head in heads for k in range(self.width)]
 
-    def silent(self, heads: Iterable[int]) -> dict[str, Kept]:
-        """The columns of the projection that make these heads silent when they are 0."""
-        return {f"{self.projection}.weight": Kept(self.weight_axis, self.columns(heads))}
+    def select_silenced(self, heads: Iterable[int]) -> dict[str, KeptIndices]:
+        """Return the columns of the projection's weight that silence these heads when set to 0, by its path."""
+        return {f"{self.projection}.weight": KeptIndices(self.weight_axis, self.list_columns(heads))}
 
 
-def units(model: Model) -> list[Unit]:
-    """The units of the watched stack, in the order of its layers."""
-    calls, found = model._plan.of([model.anatomy.stack]), sites(model).layers
+def find_units(model: Model) -> list[Unit]:
+    """Return the units of the observed stack, in the order of its layers."""
+    calls, sites = model._plan.of([model.anatomy.stack]), find_sites(model).layers
     paths = {id(module): path for path, module in model.network.base_model.named_modules()}
     layers: dict[int, list[int]] = {}
-    made: dict[int, Unit] = {}
-    for number, call, site in zip(model.anatomy.numbers, calls, found, strict=True):
+    units: dict[int, Unit] = {}
+    for number, call, site in zip(model.anatomy.numbers, calls, sites, strict=True):
         if site is None or id(call.module) not in paths or id(site.module) not in paths:
             raise ModelError(
                 f"{model.name}: heads of the model type {model.type!r} cannot be taken out: what mixes those of layer "
                 f"{number} is no module of it"
             )
         layers.setdefault(id(site.module), []).append(number)
-        made[id(site.module)] = Unit(
+        units[id(site.module)] = Unit(
             tuple(layers[id(site.module)]),
             paths[id(call.module)],
             paths[id(site.module)],
             site.heads,
             site.width,
-            input_axis(site.module),
+            get_input_axis(site.module),
             site.axis,
         )
-    return list(made.values())
+    return list(units.values())
 
 
-# -- runs -------------------------------------------------------------------------------------------------------------
+# -- trial runs -------------------------------------------------------------------------------------------------------
 
 
-def trial_inputs(model: Model) -> Inputs:
-    """Two short texts, one of them padded; or an image of noise."""
+def make_trial_inputs(model: Model) -> Inputs:
+    """Return two short texts, one of them padded, or an image of noise."""
     if isinstance(model.tokens, Patches):
         return model.tokens.inputs(model.tokens.noise())
-    longest = min(LENGTHS[0], model.max_length or LENGTHS[0])
-    ids = np.array([model.plain_tokens(longest)] * len(LENGTHS), dtype=np.int64)
+    longest = min(TRIAL_LENGTHS[0], model.max_length or TRIAL_LENGTHS[0])
+    ids = np.array([model.plain_tokens(longest)] * len(TRIAL_LENGTHS), dtype=np.int64)
     ids[1] = ids[1, ::-1]
-    real = np.arange(longest) < np.array(LENGTHS)[:, None]
+    real = np.arange(longest) < np.array(TRIAL_LENGTHS)[:, None]
     ids[~real] = model.tokens.pad_id
-    made = model._inputs(ids, real)
-    return made | model._decoder_inputs(ids[:, :-1], real[:, :-1]) if model.two_stacks else made
+    inputs = model._inputs(ids, real)
+    return inputs | model._decoder_inputs(ids[:, :-1], real[:, :-1]) if model.two_stacks else inputs
 
 
-def in_type(inputs: Inputs, kind: torch.dtype) -> Inputs:
-    """Inputs for a network of this numeric type: pixels are numbers, tokens are not."""
-    return {name: given.to(kind) if given.is_floating_point() else given for name, given in inputs.items()}
+def convert_inputs(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+    """Convert floating-point inputs (pixels) to a dtype; token ids stay integers."""
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
 
 
-def run(network: Any, inputs: Inputs) -> torch.Tensor:
-    """The first thing a network returns: its last hidden state, or what its head makes of it."""
-    given = dict(inputs)
+def run_network(network: Any, inputs: Inputs) -> torch.Tensor:
+    """Return the first output of a network: its last hidden state, or what its head makes of it."""
+    arguments = dict(inputs)
     if "use_cache" in inspect.signature(network.forward).parameters:
-        given["use_cache"] = False
+        arguments["use_cache"] = False
     with unmasked(network):
-        return torch.as_tensor(network(**given)[0])
+        return torch.as_tensor(network(**arguments)[0])
 
 
-def results(network: Any, inputs: Inputs, found: Iterable[Unit] = ()) -> list[torch.Tensor]:
-    """What a run gives, and what the projections of these units returned in it."""
-    held: list[torch.Tensor] = []
+def capture_results(network: Any, inputs: Inputs, units: Iterable[Unit] = ()) -> list[torch.Tensor]:
+    """Run a network; return its first output, followed by those of the projections of these units."""
+    outputs: list[torch.Tensor] = []
 
-    def keep(module: torch.nn.Module, args: Any, returned: Any) -> None:
-        held.append(returned[0] if isinstance(returned, tuple) else returned)
+    def keep_output(module: torch.nn.Module, args: Any, returned: Any) -> None:
+        outputs.append(returned[0] if isinstance(returned, tuple) else returned)
 
-    hooks = [network.base_model.get_submodule(unit.projection).register_forward_hook(keep) for unit in found]
+    hooks = [network.base_model.get_submodule(unit.projection).register_forward_hook(keep_output) for unit in units]
     try:
         with prepared(network), torch.no_grad():  # some models (Switch) convert weights in a run
-            return [run(network, inputs), *held]
+            return [run_network(network, inputs), *outputs]
     finally:
         for hook in hooks:
             hook.remove()
 
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest, relative to the largest value; infinite where they cannot be compared."""
+    """Return the largest difference, relative to the largest value; infinite if they cannot be compared."""
     if one.shape != other.shape:
         return float("inf")
-    expected, found = to_float64(one), to_float64(other)
-    largest = float((expected - found).abs().max() / expected.abs().max().clamp_min(1e-30))
+    expected, actual = to_float64(one), to_float64(other)
+    largest = float((expected - actual).abs().max() / expected.abs().max().clamp_min(1e-30))
     return largest if np.isfinite(largest) else float("inf")
 
 
-def agree(network: Any, inputs: Inputs, found: list[Unit], expected: list[torch.Tensor]) -> bool:
-    """Whether a network runs, and gives what was expected of `results`."""
-    made = _tried(lambda: results(network, inputs, found))
-    if made is None or len(made) != len(expected):
+def has_same_results(network: Any, inputs: Inputs, units: list[Unit], expected: list[torch.Tensor]) -> bool:
+    """Return whether a network runs and gives what `capture_results` gave before, within the tolerance."""
+    results = _try_run(lambda: capture_results(network, inputs, units))
+    if results is None or len(results) != len(expected):
         return False
-    return all(difference(one, other) <= AGREES for one, other in zip(expected, made, strict=True))
+    return all(difference(before, after) <= TOLERANCE for before, after in zip(expected, results, strict=True))
 
 
-def _tried(call: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor] | None:
+def _try_run(call: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor] | None:
     try:
         return call()
-    except Exception:  # whatever a network raises whose maps do not fit: then this is not the way
+    except Exception:  # a network whose shapes do not fit may raise anything
         return None
