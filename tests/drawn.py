@@ -1,4 +1,4 @@
-"""Studies made of numbers, without a model, to draw figures of; looking into figures; whether they are legible."""
+"""Helpers for tests of figures: studies of random numbers, access to what is drawn, and a check of legibility."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
 
 NUMBERS = ["2", "3", "6a", "6b", "7", "8", "10", "11a", "11b", "13", "values", "noise"]
-KINDS = ["2", "3", "6a", "7", "10", "11b", "13", "values"]
-"""one figure of each kind: the four of rates are drawn alike"""
+KIND_EXAMPLES = ["2", "3", "6a", "7", "10", "11b", "13", "values"]
+"""one figure of each kind: the four figures of rates share their code"""
 RATE_FIGURES = {
     "6a": "repeat_rate",
     "6b": "repeat_rate_in_sentence",
@@ -30,16 +30,20 @@ TEXTS = np.array([3, 2, 1])
 """texts in the first three of the 20 blocks"""
 
 
-def made(layers: int = 12, heads: int = 12, length: int = 12, *, maps: bool = True, texts: Any = TEXTS) -> Study:
-    """A study whose sums agree with each other: rates are parts of wholes, distances add up to the pairs."""
+def make_study(layers: int = 12, heads: int = 12, length: int = 12, *, maps: bool = True, texts: Any = TEXTS) -> Study:
+    """Return a study of random but consistent sums: parts do not exceed totals, distances add up to the pairs.
+
+    Args:
+        texts: Number of texts in each of the first blocks.
+    """
     random = np.random.default_rng(7)
     tally = Tally.zeros(Shape(layers, heads, length, maps))
-    here = range(len(texts))
+    blocks = range(len(texts))
     for name in ("texts", "sample_texts"):
-        tally[name][list(here)] = texts
-    tally["window_tokens"][here[0], length - 2] = 1  # one text is shorter than the others
-    tally["window_tokens"][list(here), length] = np.array(texts) - (np.array(here) == 0)
-    for block in here:
+        tally[name][list(blocks)] = texts
+    tally["window_tokens"][blocks[0], length - 2] = 1  # one text is shorter than the others
+    tally["window_tokens"][list(blocks), length] = np.array(texts) - (np.array(blocks) == 0)
+    for block in blocks:
         tally["all_pairs"][block], tally["all_same"][block] = 1000, 300 + block
         tally["all_equal"][block], tally["all_equal_same"][block] = 20 + block, 10
         tally["distance"][block] = random.integers(0, 9, (layers, heads, length - 1)) + 4
@@ -65,32 +69,32 @@ def made(layers: int = 12, heads: int = 12, length: int = 12, *, maps: bool = Tr
     return Study(data.assign_attrs(theta=0.3, length=length, layers=layers, heads=heads, model="made", corpus="made"))
 
 
-def panels(figure: Figure) -> dict[str, Axes]:
-    """Axes by their names, colour bars left out; a name that stands twice is told apart by its words."""
-    named: dict[str, Axes] = {}
+def get_panels(figure: Figure) -> dict[str, Axes]:
+    """Return axes by name, without colour bars; repeated names are followed by the panel's detail."""
+    panels: dict[str, Axes] = {}
     for axes in figure.axes:
         name = axes.get_title(loc="left")
         if name:
-            named[name if name not in named else f"{name} {axes.get_title(loc='right')}"] = axes
-    return named
+            panels[name if name not in panels else f"{name} {axes.get_title(loc='right')}"] = axes
+    return panels
 
 
-def bars(axes: Axes) -> Any:
+def get_bars(axes: Axes) -> Any:
     (steps,) = [patch for patch in axes.patches if isinstance(patch, StepPatch)]
     return steps.get_data()
 
 
-def mark(axes: Axes, label: str) -> float:
+def get_line_position(axes: Axes, label: str) -> float:
     (line,) = [line for line in axes.lines if line.get_label() == label]
     return float(line.get_xdata()[0])
 
 
-def image(axes: Axes) -> Any:
+def get_image(axes: Axes) -> Any:
     return axes.images[0].get_array()
 
 
-def shown_texts(figure: Figure) -> list[Text]:
-    """Every text that is drawn: tick labels only where their tick lies within the axis."""
+def list_shown_texts(figure: Figure) -> list[Text]:
+    """Return all texts that are drawn, without labels of ticks outside of their axis."""
     hidden: set[int] = set()
     for axes in figure.axes:
         for axis, limits in ((axes.xaxis, sorted(axes.get_xlim())), (axes.yaxis, sorted(axes.get_ylim()))):
@@ -102,12 +106,12 @@ def shown_texts(figure: Figure) -> list[Text]:
 
 
 def assert_legible(figure: Figure) -> None:
-    """Nothing too small, too wide, cut off or written over something else."""
+    """Assert that no text is too small, cut off or overlaps another, and that the figure is not too wide."""
     assert figure.get_figwidth() <= 7.1
     with styled():
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
-        boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in shown_texts(figure)]
+        boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in list_shown_texts(figure)]
     assert boxes
     page = figure.bbox
     for text, box in boxes:
@@ -115,7 +119,8 @@ def assert_legible(figure: Figure) -> None:
         assert page.x0 - 1 <= box.x0 <= box.x1 <= page.x1 + 1, f"{text} is cut off at a side"
         assert page.y0 - 1 <= box.y0 <= box.y1 <= page.y1 + 1, f"{text} is cut off above or below"
     x0, y0, x1, y1 = np.array([box.extents for _, box in boxes]).T
-    wide = np.minimum(x1[:, None], x1) - np.maximum(x0[:, None], x0)
-    high = np.minimum(y1[:, None], y1) - np.maximum(y0[:, None], y0)
-    over = np.argwhere(np.triu((wide > 1) & (high > 1), k=1))  # all at once: some figures hold a thousand texts
-    assert not len(over), " and ".join(str(boxes[k][0]) for k in over[0]) + " overlap"
+    widths = np.minimum(x1[:, None], x1) - np.maximum(x0[:, None], x0)
+    heights = np.minimum(y1[:, None], y1) - np.maximum(y0[:, None], y0)
+    # as arrays: some figures have a thousand texts
+    overlaps = np.argwhere(np.triu((widths > 1) & (heights > 1), k=1))
+    assert not len(overlaps), " and ".join(str(boxes[k][0]) for k in overlaps[0]) + " overlap"

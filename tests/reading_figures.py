@@ -1,4 +1,4 @@
-"""Readings to draw, and what their figures show, for the tests of both."""
+"""Helpers for tests of readings' figures: readings of random numbers, and access to what is drawn."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ HOSTILE = [
 ]
 
 
-def reading_of(
+def make_reading(
     tokens: list[str], layers: int = 2, heads: int = 3, *, seed: int = 5, attention: bool = True, width: int = 4
 ) -> Reading:
-    """Random outputs and maps; every seventh token draws much attention, other ones in other layers."""
+    """Return a reading of random outputs and maps; every seventh token gets much attention, others in other layers."""
     random = np.random.default_rng(seed)
     n = len(tokens)
     maps = random.random((layers, heads, n, n)) ** 4
@@ -52,70 +52,70 @@ def reading_of(
     return Reading.from_arrays(tokens, outputs, maps if attention else None)
 
 
-def tokens_of(n: int) -> list[str]:
-    """Tokens of which many are equal, and many are not."""
+def make_tokens(n: int) -> list[str]:
+    """Return n tokens, many of them equal, many of them unique."""
     return [WORDS[k % len(WORDS)] if k % 3 else f"word{k}" for k in range(n)]
 
 
 @cache
-def of_twelve() -> Reading:
-    """Twelve layers of twelve heads."""
-    return reading_of(tokens_of(40), 12, 12, width=8)
+def make_large_reading() -> Reading:
+    """Return a reading of twelve layers of twelve heads."""
+    return make_reading(make_tokens(40), 12, 12, width=8)
 
 
 @cache
-def drawn_by_default() -> dict[str, Figure]:
-    """Every figure as it is by default; tests look at these and leave them as they are."""
-    return figures.draw_all(of_twelve())
+def draw_default_figures() -> dict[str, Figure]:
+    """Draw all figures with default options; tests must not change them."""
+    return figures.draw_all(make_large_reading())
 
 
-# -- looking into a figure
+# -- access to what a figure shows
 
 
-def sheet(figure: Figure) -> Axes:
-    """Where tokens are written: the axes without an axis."""
-    (found,) = [axes for axes in figure.axes if not axes.axison]
-    return found
+def find_sheet(figure: Figure) -> Axes:
+    """Return the axes on which tokens are written: those with axis off."""
+    (sheet,) = [axes for axes in figure.axes if not axes.axison]
+    return sheet
 
 
-def marks(figure: Figure, kind: str = "token") -> dict[int, tuple[str, str, float]]:
-    """The marked tokens: by position, their colour, line style and width."""
+def find_marks(figure: Figure, kind: str = "token") -> dict[int, tuple[str, str, float]]:
+    """Return colour, line style and line width of marked tokens, by position."""
     return {
         int(str(patch.get_label()).split()[1]): (
             to_hex(patch.get_facecolor()),
             str(patch.get_linestyle()),
             patch.get_linewidth(),
         )
-        for patch in sheet(figure).patches
+        for patch in find_sheet(figure).patches
         if isinstance(patch, FancyBboxPatch) and re.fullmatch(rf"{kind} \d+", str(patch.get_label()))
     }
 
 
-def tables(figure: Figure) -> dict[str, tuple[list[list[str]], str]]:
-    """The tables of pairs: the cells of their rows, and what stands under each."""
-    texts = sorted(sheet(figure).texts, key=lambda one: (one.get_position()[1], one.get_position()[0]))
-    names = [one for one in texts if re.fullmatch(r"L\d+H\d+", one.get_text())]
-    found = {}
+def read_tables(figure: Figure) -> dict[str, tuple[list[list[str]], str]]:
+    """Return the tables of pairs by head: the cells of their rows, and the caption below."""
+    texts = sorted(find_sheet(figure).texts, key=lambda item: (item.get_position()[1], item.get_position()[0]))
+    names = [item for item in texts if re.fullmatch(r"L\d+H\d+", item.get_text())]
+    tables = {}
     for name in names:
         left, top = name.get_position()
         right = min((x for x, y in (other.get_position() for other in names) if y == top and x > left), default=1e9)
-        below = [one for one in texts if left <= one.get_position()[0] < right - 1 and one.get_position()[1] > top]
-        end = next(k for k, one in enumerate(below) if re.search("pairs?$", one.get_text()))
+        below = [item for item in texts if left <= item.get_position()[0] < right - 1 and item.get_position()[1] > top]
+        end = next(k for k, item in enumerate(below) if re.search("pairs?$", item.get_text()))
         lines: dict[float, list[str]] = {}
-        for one in below[:end]:
-            lines.setdefault(one.get_position()[1], []).append(one.get_text())
+        for item in below[:end]:
+            lines.setdefault(item.get_position()[1], []).append(item.get_text())
         head, *rows = lines.values()
         assert head == ["Token_i", "Token_j", "Index_i", "Index_j"]
-        found[name.get_text()] = rows, below[end].get_text()
-    return found
+        tables[name.get_text()] = rows, below[end].get_text()
+    return tables
 
 
-def running(figure: Figure) -> list[str]:
-    """The tokens of the running text, in order."""
-    return [one.get_text() for one in sheet(figure).texts if one.get_fontsize() == 7.5]
+def read_running_text(figure: Figure) -> list[str]:
+    """Return the tokens of the running text, in order."""
+    return [item.get_text() for item in find_sheet(figure).texts if item.get_fontsize() == 7.5]
 
 
-def listed(figure: Figure) -> dict[int, str]:
-    """The tokens of the list, by their numbers."""
-    texts = [one.get_text() for one in sheet(figure).texts]
+def read_token_list(figure: Figure) -> dict[int, str]:
+    """Return the tokens of the list, by their numbers."""
+    texts = [item.get_text() for item in find_sheet(figure).texts]
     return {int(number[:-1]): word for number, word in pairwise(texts) if re.fullmatch(r"\d+:", number)}

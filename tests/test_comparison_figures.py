@@ -1,4 +1,4 @@
-"""Figures of a comparison: legible with two models and with eight, true to the tables, and never without warnings."""
+"""Figures of a comparison: legible with two and with eight models, showing the tables' data and all warnings."""
 
 from __future__ import annotations
 
@@ -11,117 +11,119 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import headscope
-from headscope.figures.comparison import COLOURS, MARKS, draw_comparison, rates_over_depth
+from headscope.figures.comparison import COLORS, MARKERS, draw_comparison, rates_over_depth
 from headscope.figures.files import svg
 from headscope.studies.result import Study
 from tests.compared import changed, model_study
-from tests.drawn import assert_legible, panels
+from tests.drawn import assert_legible, get_panels
 from tests.hostile import ALL
 
 
-def quick(number: int, **options: Any) -> Study:
+def make_small_study(number: int, **options: Any) -> Study:
     return model_study(number, **{"texts": 30, "blocks": 6} | options)
 
 
 @pytest.fixture(scope="module")
-def two() -> headscope.Comparison:
-    before = quick(0, layers=12, heads=12)
+def comparison() -> headscope.Comparison:
+    before = make_small_study(0, layers=12, heads=12)
     return headscope.compare([before, changed(before, 11, 3, share=0.6)], ["before", "after"])
 
 
-def figures(made: headscope.Comparison) -> dict[str, Figure]:
-    return {drawn.stem: drawn.figure for drawn in draw_comparison(made)}
+def draw_figures(comparison: headscope.Comparison) -> dict[str, Figure]:
+    return {drawn.stem: drawn.figure for drawn in draw_comparison(comparison)}
 
 
-def words(figure: Figure) -> str:
+def read_text(figure: Figure) -> str:
     return " ".join(text.get_text() for text in figure.findobj(Text))
 
 
-def test_legible_with_two_models(two: headscope.Comparison) -> None:
-    drawn = figures(two)
-    assert list(drawn) == ["rates-over-depth", "characters", "differences"]
-    for figure in drawn.values():
+def test_legible_with_two_models(comparison: headscope.Comparison) -> None:
+    figures = draw_figures(comparison)
+    assert list(figures) == ["rates-over-depth", "characters", "differences"]
+    for figure in figures.values():
         assert_legible(figure)
 
 
 def test_legible_with_eight_models_of_any_name() -> None:
     names = ["bert-base-uncased", "$x^2$ and $", "_hidden", ALL, "中文", "a" * 60, "all-MiniLM-L6-v2", "x\ny"]
-    made = headscope.compare([quick(k, layers=2 + k, heads=2, texts=12) for k in range(8)], names)
-    drawn = figures(made)
-    assert list(drawn) == ["rates-over-depth", "characters"]
-    for figure in drawn.values():
+    comparison = headscope.compare([make_small_study(k, layers=2 + k, heads=2, texts=12) for k in range(8)], names)
+    figures = draw_figures(comparison)
+    assert list(figures) == ["rates-over-depth", "characters"]
+    for figure in figures.values():
         assert_legible(figure)
         assert "<script>alert" not in svg(figure)
-    legend = [text.get_text() for text in drawn["rates-over-depth"].legends[0].get_texts()]
-    assert not any(text.get_parse_math() for text in drawn["rates-over-depth"].legends[0].get_texts())
+    legend = [text.get_text() for text in figures["rates-over-depth"].legends[0].get_texts()]
+    assert not any(text.get_parse_math() for text in figures["rates-over-depth"].legends[0].get_texts())
     assert len(legend) == 8
     assert legend[1:3] == ["$x^2$ and $", "_hidden"]
-    assert len(set(COLOURS)) == len(set(MARKS)) == 8
+    assert len(set(COLORS)) == len(set(MARKERS)) == 8
 
 
-def test_curves_are_the_table(two: headscope.Comparison) -> None:
-    figure = rates_over_depth(two)
-    named = panels(figure)
-    table = two.depth.set_index(["rate", "model"])
+def test_curves_are_the_table(comparison: headscope.Comparison) -> None:
+    figure = rates_over_depth(comparison)
+    panels = get_panels(figure)
+    table = comparison.depth.set_index(["rate", "model"])
     for panel, rate, column, factor in (
         ("repeat rate", "repeat_rate", "against_chance", 100),
         ("mean distance", "mean_distance", "against_chance", 1),
         ("mean distance tokens", "mean_distance", "value", 1),
         ("attention within ±1", "near_attention", "against_chance", 100),
     ):
-        drawn = [one for one in named[panel].containers if isinstance(one, ErrorbarContainer)]
-        for container, name in zip(drawn, two.names, strict=True):
+        curves = [container for container in panels[panel].containers if isinstance(container, ErrorbarContainer)]
+        for container, name in zip(curves, comparison.names, strict=True):
             rows = table.loc[[(rate, name)]]
             np.testing.assert_allclose(container.lines[0].get_xdata(), rows["depth"])
             np.testing.assert_allclose(container.lines[0].get_ydata(), rows[column] * factor)
 
 
-def test_maps_are_the_table_and_dots_its_significant_heads(two: headscope.Comparison) -> None:
-    named = panels(figures(two)["differences"])
-    table = two.differences("repeat_rate")
-    axes = named["repeat rate"]
+def test_maps_are_the_table_and_dots_its_significant_heads(comparison: headscope.Comparison) -> None:
+    panels = get_panels(draw_figures(comparison)["differences"])
+    table = comparison.differences("repeat_rate")
+    axes = panels["repeat rate"]
     np.testing.assert_allclose(axes.images[0].get_array(), table["difference"].to_numpy().reshape(12, 12) * 100)
     low, high = axes.images[0].get_clim()
     assert -low == high == pytest.approx(float(table["difference"].abs().max()) * 100)
     dots = [(x, y) for line in axes.lines for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
     assert dots == [(3, 11)]
     assert axes.get_title(loc="right") == "1 of 144"
-    assert not any(len(line.get_xdata()) for line in named["mean distance"].lines)
+    assert not any(len(line.get_xdata()) for line in panels["mean distance"].lines)
 
 
-def test_bars_are_the_counts(two: headscope.Comparison) -> None:
-    axes = figures(two)["characters"].axes[0]
+def test_bars_are_the_counts(comparison: headscope.Comparison) -> None:
+    axes = draw_figures(comparison)["characters"].axes[0]
     widths = np.zeros(2)
     for container in axes.containers:
         widths += [bar.get_width() for bar in container]
     np.testing.assert_allclose(widths, 100)
-    counted = two.characters[two.characters["heads"] > 0]
-    assert len({text.get_text() for text in figures(two)["characters"].legends[0].get_texts()}) == len(
+    counted = comparison.characters[comparison.characters["heads"] > 0]
+    assert len({text.get_text() for text in draw_figures(comparison)["characters"].legends[0].get_texts()}) == len(
         counted["character"].unique()
     )
 
 
 def test_warnings_are_drawn() -> None:
-    made = headscope.compare([quick(0), quick(1, theta=0.5, corpus=1, complete=0, stopped_by=ALL)], force=True)
-    for figure in figures(made).values():
-        shown = words(figure)
+    comparison = headscope.compare(
+        [make_small_study(0), make_small_study(1, theta=0.5, corpus=1, complete=0, stopped_by=ALL)], force=True
+    )
+    for figure in draw_figures(comparison).values():
+        shown = read_text(figure)
         assert "Compared by force" in shown
         assert "Other texts" in shown
         assert_legible(figure)
 
 
-def test_what_cannot_be_measured_is_said() -> None:
+def test_unmeasurable_rates_have_a_note() -> None:
     studies = []
     for k in range(2):
-        data = quick(k).data.copy(deep=True)
+        data = make_small_study(k).data.copy(deep=True)
         data["same_sentence_rate"][:] = np.nan
         studies.append(Study(data))
-    drawn = figures(headscope.compare(studies))
+    figures = draw_figures(headscope.compare(studies))
     for stem in ("rates-over-depth", "differences"):
-        assert "not measurable" in words(drawn[stem])
-        assert_legible(drawn[stem])
+        assert "not measurable" in read_text(figures[stem])
+        assert_legible(figures[stem])
 
 
 def test_several_pairs_have_figures_of_their_own() -> None:
-    made = headscope.compare([quick(k, texts=12) for k in range(3)])
-    assert list(figures(made))[2:] == ["differences-1", "differences-2"]
+    comparison = headscope.compare([make_small_study(k, texts=12) for k in range(3)])
+    assert list(draw_figures(comparison))[2:] == ["differences-1", "differences-2"]

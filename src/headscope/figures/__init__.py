@@ -1,6 +1,6 @@
-"""The paper's figures: those of a corpus from a study, those of one text from a reading.
+"""Draw the paper's figures: those of a corpus from a study, those of one text from a reading.
 
-Everything drawn is in the study or the reading; sums become means and shares here.
+All data is in the study or the reading; only means and shares are computed from its sums here.
 
 >>> import headscope
 >>> from headscope import figures
@@ -36,7 +36,7 @@ from headscope.figures.maps import attention_maps, attention_without_lines, loca
 from headscope.figures.noise import signal_and_noise
 from headscope.figures.pairs import pairs_in_text
 from headscope.figures.readings import attention_of_text, lines_and_regions, summed_similarities
-from headscope.figures.selection import Numbers, heads_of, layers_of
+from headscope.figures.selection import Selection, select_heads, select_layers
 from headscope.readings.reading import Reading
 from headscope.studies.labels import of_images
 from headscope.studies.result import Study
@@ -45,7 +45,7 @@ from headscope.studies.speaking import spoken
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure of the paper: what it is called, what it shows, and how it is drawn."""
+    """One figure of the paper: its number, names, caption, drawing function and requirements."""
 
     number: str
     name: str
@@ -53,32 +53,32 @@ class Drawing:
     caption: str
     draw: Callable[..., Figure]
     needs_maps: bool = False
-    """whether it shows attention maps, or others of N×N, which not every study and reading keeps"""
+    """whether it shows attention maps or other N×N maps, which are optional in studies and readings"""
     needs: tuple[str, ...] = ()
-    """variables that a study of selected heads no longer holds"""
-    of_words: bool = False
-    """whether it shows what only words and sentences have, and images do not"""
+    """variables that it needs and that a study of selected heads does not contain"""
+    needs_words: bool = False
+    """whether it shows a property of words or sentences, which studies of images do not have"""
 
     @property
     def stem(self) -> str:
-        """Its file name without ending, so that the files of a folder sort as in the paper."""
+        """File name without extension; files sort in the order of the paper."""
         digits = self.number.rstrip("ab")
         number = f"{int(digits):02}{self.number.removeprefix(digits)}-" if digits.isdigit() else ""
         return f"fig-{number}{self.name.replace('_', '-')}"
 
     def can_draw(self, source: Study | Reading) -> bool:
-        """Whether the study or reading holds what this figure shows."""
-        if self.of_words and of_images(source.data.attrs):
+        """Return whether the study or reading contains the data of this figure."""
+        if self.needs_words and of_images(source.data.attrs):
             return False
         needed = ("attention", *self.needs) if self.needs_maps else self.needs
         return all(name in source.data for name in needed)
 
 
-_BARS = (
+_RATE_BARS = (
     "Bars: share of texts by their own rate, in bins of 2 %. Solid: the head's rate over all texts, "
     "written above with its jackknife standard error."
 )
-_ROOT = "Heights are on a square-root scale."
+_ROOT_SCALE = "Heights are on a square-root scale."
 
 DRAWINGS: dict[str, Drawing] = {
     drawing.number: drawing
@@ -106,34 +106,34 @@ DRAWINGS: dict[str, Drawing] = {
             "6a",
             "repeat_rates",
             "Repeat rate",
-            f"How often high pairs are of equal tokens. {_BARS} Dashed: the rate over all pairs. {_ROOT}",
+            f"How often high pairs are of equal tokens. {_RATE_BARS} Dashed: the rate over all pairs. {_ROOT_SCALE}",
             repeat_rates,
-            of_words=True,
+            needs_words=True,
         ),
         Drawing(
             "6b",
             "repeat_rates_in_sentence",
             "Repeat rate in a sentence",
-            f"How often high pairs within one sentence are of equal tokens. {_BARS} "
-            f"Dashed: the rate over all pairs within one sentence. {_ROOT}",
+            f"How often high pairs within one sentence are of equal tokens. {_RATE_BARS} "
+            f"Dashed: the rate over all pairs within one sentence. {_ROOT_SCALE}",
             repeat_rates_in_sentence,
-            of_words=True,
+            needs_words=True,
         ),
         Drawing(
             "7",
             "distances",
             "Distance of high pairs",
             "Share of a head's high pairs by distance j − i. Solid: their mean, written above with its jackknife "
-            f"standard error. Dashed: all pairs. {_ROOT}",
+            f"standard error. Dashed: all pairs. {_ROOT_SCALE}",
             distances,
         ),
         Drawing(
             "8",
             "same_sentence_rates",
             "Same-sentence rate",
-            f"How often high pairs lie in one sentence. {_BARS} Dashed: the rate over all pairs. {_ROOT}",
+            f"How often high pairs lie in one sentence. {_RATE_BARS} Dashed: the rate over all pairs. {_ROOT_SCALE}",
             same_sentence_rates,
-            of_words=True,
+            needs_words=True,
         ),
         Drawing(
             "10",
@@ -150,7 +150,7 @@ DRAWINGS: dict[str, Drawing] = {
             "Dominant share",
             "Share of a text's high pairs that include the head's dominant token. Bars: share of texts, in bins of "
             "2 %. Solid: mean over texts, written above with its jackknife standard error. Dashed: the mean for as "
-            f"many pairs drawn at random. {_ROOT}",
+            f"many pairs drawn at random. {_ROOT_SCALE}",
             dominant_shares,
         ),
         Drawing(
@@ -166,7 +166,7 @@ DRAWINGS: dict[str, Drawing] = {
             "distances_by_layer",
             "Distance of high pairs by layer",
             "Share of high pairs by distance j − i, the heads of a layer pooled. Solid: their mean. "
-            f"Dashed: all pairs. {_ROOT}",
+            f"Dashed: all pairs. {_ROOT_SCALE}",
             distances_by_layer,
         ),
         Drawing(
@@ -188,11 +188,11 @@ DRAWINGS: dict[str, Drawing] = {
             "nearer to each other where tokens are equal, of one sentence, or neighbours in it, in the median head.",
             signal_and_noise,
             needs=("apart_sum",),
-            of_words=True,
+            needs_words=True,
         ),
     )
 }
-"""Every figure of a study, by its number in the paper."""
+"""All figures of a study, by their number in the paper; `values` and `noise` are not in the paper"""
 
 READING_DRAWINGS: dict[str, Drawing] = {
     drawing.number: drawing
@@ -234,45 +234,50 @@ READING_DRAWINGS: dict[str, Drawing] = {
         ),
     )
 }
-"""Every figure of a reading, by its number in the paper."""
+"""All figures of a reading, by their number in the paper"""
 
 
 def drawings(source: Study | Reading) -> dict[str, Drawing]:
-    """The figures of such a source: of a corpus from a study, of one text from a reading."""
+    """Return the figures of a study or of a reading, by number."""
     return READING_DRAWINGS if isinstance(source, Reading) else DRAWINGS
 
 
-def draw(source: Study | Reading, number: str, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Draw one figure, by its number in the paper."""
-    there = drawings(source)
-    if number not in there:
-        raise _no_figure(source, number)
-    if there[number].of_words and of_images(source.data.attrs):
+def draw(source: Study | Reading, number: str, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw one figure, by its number in the paper.
+
+    Raises:
+        StudyError: There is no such figure of a study, or the study lacks its data.
+        ReadingError: There is no such figure of a reading, or the reading lacks its data.
+    """
+    available = drawings(source)
+    if number not in available:
+        raise _make_unknown_figure_error(source, number)
+    if available[number].needs_words and of_images(source.data.attrs):
         raise StudyError(f"figure {number} shows what only words and sentences have, and this study is of images")
-    return _spoken(source, there[number].draw(source, layers, heads))
+    return _replace_words(source, available[number].draw(source, layers, heads))
 
 
-def draw_all(source: Study | Reading, layers: Numbers = None, heads: Numbers = None) -> dict[str, Figure]:
-    """Draw every figure that this study or reading holds enough for, by number."""
-    rows = None if layers is None else layers_of(source, layers, [])
-    columns = None if heads is None else heads_of(source, heads, [])
+def draw_all(source: Study | Reading, layers: Selection = None, heads: Selection = None) -> dict[str, Figure]:
+    """Draw all figures whose data this study or reading contains, by number."""
+    shown_layers = None if layers is None else select_layers(source, layers, [])
+    shown_heads = None if heads is None else select_heads(source, heads, [])
     return {
-        number: _spoken(source, drawing.draw(source, rows, columns))
+        number: _replace_words(source, drawing.draw(source, shown_layers, shown_heads))
         for number, drawing in drawings(source).items()
         if drawing.can_draw(source)
     }
 
 
-def _spoken(source: Study | Reading, figure: Figure) -> Figure:
-    """A figure whose words speak of images and patches, where these were studied."""
+def _replace_words(source: Study | Reading, figure: Figure) -> Figure:
+    """Replace words such as text and token by image and patch in figures of a study of images."""
     if isinstance(source, Study) and source.of_images:
-        for held in figure.findobj(Text):
-            if isinstance(held, Text):
-                held.set_text(spoken(source, held.get_text()))
+        for text in figure.findobj(Text):
+            if isinstance(text, Text):
+                text.set_text(spoken(source, text.get_text()))
     return figure
 
 
-def _no_figure(source: Study | Reading, number: str) -> ReadingError | StudyError:
+def _make_unknown_figure_error(source: Study | Reading, number: str) -> ReadingError | StudyError:
     numbers = ", ".join(drawings(source))
     if isinstance(source, Reading):
         if number in DRAWINGS:

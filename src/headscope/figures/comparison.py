@@ -1,6 +1,6 @@
-"""Figures of a comparison: rates over relative depth, heads by character, and what differs head by head.
+"""Draw the figures of a comparison: rates over relative depth, heads by character, differences head by head.
 
-Models are told apart by colour and by mark, characters by colour and by hatching, so that no colour alone has to do it.
+Models differ by colour and marker, characters by colour and hatching, so that nothing is encoded by colour alone.
 """
 
 from __future__ import annotations
@@ -22,31 +22,42 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from headscope.comparison.measures import MEASURES, NEAR, Measure
 from headscope.comparison.result import Comparison, Pair
-from headscope.figures.style import BLACK, DASHED, DOUBLE, FONT, GREY, LABEL, heading, note, plain_ticks, styled
-from headscope.figures.text import clipped, drawable
+from headscope.figures.style import (
+    BLACK,
+    DASHED,
+    DOUBLE,
+    FONT_SIZE,
+    GRAY,
+    LABEL_SIZE,
+    heading,
+    plain_ticks,
+    styled,
+    write_note,
+)
+from headscope.figures.text import clip_text, make_drawable
 from headscope.studies.characters import CHARACTERS
 
-COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
-"""Okabe and Ito's, grey in place of yellow, which is too pale for a line"""
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
-KINDS = ("#D55E00", "#0072B2", "#56B4E9", "#F0C419", "#CC79A7", "#E2E3E7", "#4B505A", "#B3B8C0")
-"""of characters, as in the report: preferences in hues, what has none in greys"""
+COLORS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+"""of models: Okabe and Ito's, with grey instead of yellow, which is too pale for a line"""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HEAD_TYPE_COLORS = ("#D55E00", "#0072B2", "#56B4E9", "#F0C419", "#CC79A7", "#E2E3E7", "#4B505A", "#B3B8C0")
+"""of characters, as in the report: heads with a preference in hues, the others in greys"""
 HATCHES = ("", "////", "", "....", r"\\\\", "", "", "xxxx")
-DIVERGING = "RdBu_r"
-NAME = 110.0
-"""points that a model's name may take"""
+DIVERGING_COLORMAP = "RdBu_r"
+MAX_NAME_WIDTH = 110.0
+"""points: the largest width of a model's name"""
 NOT_MEASURABLE = "not measurable"
 PANELS = (
     *((rate, "against_chance") for rate in ("repeat_rate", "same_sentence_rate", "dominant_share", "mean_distance")),
     ("mean_distance", "value"),
     (NEAR, "against_chance"),
 )
-"""rate and column of each panel over depth; both kinds of mean distance stand side by side"""
+"""rate and column of each panel over depth; mean distance against chance and in tokens are neighbours"""
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure of a comparison, and what to say of it."""
+class ComparisonFigure:
+    """A figure of a comparison, with its file name (`stem`), title and caption."""
 
     stem: str
     title: str
@@ -54,78 +65,78 @@ class Drawn:
     figure: Figure
 
 
-def draw_comparison(made: Comparison) -> list[Drawn]:
-    """Every figure that this comparison has."""
-    drawn = [
-        Drawn(
+def draw_comparison(comparison: Comparison) -> list[ComparisonFigure]:
+    """Draw all figures of a comparison."""
+    figures = [
+        ComparisonFigure(
             "rates-over-depth",
             "Rates over relative depth",
             "Mean over the heads of a layer, against chance (in percentage points, or as a multiple), from the first "
             "layer (0) to the last (1) of each model. "
             "Bars: one jackknife standard error. Dashed: chance.",
-            rates_over_depth(made),
+            rates_over_depth(comparison),
         ),
-        Drawn(
+        ComparisonFigure(
             "characters",
             "Heads by character",
             "Share of each model's heads by their measured character; the numbers are heads.",
-            heads_by_character(made),
+            heads_by_character(comparison),
         ),
     ]
-    for number, pair in enumerate(made.pairs, start=1):
-        stem = "differences" if len(made.pairs) == 1 else f"differences-{number}"
-        drawn.append(
-            Drawn(
+    for number, pair in enumerate(comparison.pairs, start=1):
+        stem = "differences" if len(comparison.pairs) == 1 else f"differences-{number}"
+        figures.append(
+            ComparisonFigure(
                 stem,
                 f"Head by head: {pair.other} minus {pair.one}",
                 "Difference of each rate for every head. Dots: significant after Holm's correction over the heads of a "
-                f"rate, alpha {made.alpha:g}; {pair.how}. Grey: nothing counted in one of the two.",
-                head_differences(made, pair),
+                f"rate, alpha {comparison.alpha:g}; {pair.how}. Grey: nothing counted in one of the two.",
+                draw_head_differences(comparison, pair),
             )
         )
-    return drawn
+    return figures
 
 
 # -- rates over depth -------------------------------------------------------------------------------------------------
 
 
-def rates_over_depth(made: Comparison) -> Figure:
-    """The rates followed over depth against chance, and mean distances also in tokens."""
+def rates_over_depth(comparison: Comparison) -> Figure:
+    """Draw rates against chance over relative depth, and mean distances also in tokens."""
     columns = [(MEASURES[rate], column) for rate, column in PANELS]
     with styled():
-        figure = Figure(figsize=(DOUBLE, 3.9 + 0.14 * _legend_rows(made)), layout="constrained")
+        figure = Figure(figsize=(DOUBLE, 3.9 + 0.14 * _count_legend_rows(comparison)), layout="constrained")
         panels = figure.subplots(2, 3, sharex=True).ravel()
         for axes, (measure, column) in zip(panels, columns, strict=True):
-            _depth_panel(axes, made, measure, column)
+            _draw_depth_panel(axes, comparison, measure, column)
         for axes in panels[3:]:
             axes.set_xlabel("relative depth (0 first layer, 1 last)")
-        _models_legend(figure, made)
-        _warn(figure, made)
+        _draw_model_legend(figure, comparison)
+        _draw_warnings(figure, comparison)
     return figure
 
 
-def _depth_panel(axes: Axes, made: Comparison, measure: Measure, column: str) -> None:
+def _draw_depth_panel(axes: Axes, comparison: Comparison, measure: Measure, column: str) -> None:
     plain_ticks(axes)
     in_units = column == "value"
     scale = measure.factor if in_units or not measure.over else 1.0
-    heading(axes, measure.label, _axis_words(measure, in_units=in_units))
+    heading(axes, measure.label, _format_axis_label(measure, in_units=in_units))
     any_known = False
-    for k, name in enumerate(made.names):
-        rows = made.depth[(made.depth["rate"] == measure.name) & (made.depth["model"] == name)]
+    for k, name in enumerate(comparison.names):
+        rows = comparison.depth[(comparison.depth["rate"] == measure.name) & (comparison.depth["model"] == name)]
         known = rows[rows[column].notna()]
         any_known |= bool(len(known))
         axes.errorbar(
             known["depth"].to_numpy(),
             known[column].to_numpy() * scale,
             yerr=known["error" if in_units else f"{column}_error"].fillna(0.0).to_numpy() * scale,
-            **_look(k),
-            ecolor=to_rgba(COLOURS[k % len(COLOURS)], 0.55),
+            **_get_line_style(k),
+            ecolor=to_rgba(COLORS[k % len(COLORS)], 0.55),
             elinewidth=0.6,
             linewidth=0.9,
             label=f"model {k}",
         )
     if not any_known:
-        note(axes, NOT_MEASURABLE)
+        write_note(axes, NOT_MEASURABLE)
     elif not in_units:
         axes.axhline(1.0 if measure.over else 0.0, color=BLACK, linewidth=0.7, linestyle=DASHED, zorder=1)
     axes.set_xlim(-0.04, 1.04)
@@ -134,41 +145,44 @@ def _depth_panel(axes: Axes, made: Comparison, measure: Measure, column: str) ->
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
 
 
-def _axis_words(measure: Measure, *, in_units: bool) -> str:
+def _format_axis_label(measure: Measure, *, in_units: bool) -> str:
     if in_units:
         return measure.unit
     return "over chance" if measure.over else "points above chance"
 
 
-def _look(k: int) -> dict[str, Any]:
-    """Colour and mark of the k-th model; after eight they come again, dashed and hollow."""
-    again = (k // len(COLOURS)) % 2 == 1
-    colour = COLOURS[k % len(COLOURS)]
+def _get_line_style(k: int) -> dict[str, Any]:
+    """Return colour and marker of the k-th model; they repeat after eight, with dashed lines and hollow markers."""
+    repeats = (k // len(COLORS)) % 2 == 1
+    color = COLORS[k % len(COLORS)]
     return {
-        "color": colour,
-        "marker": MARKS[k % len(MARKS)],
+        "color": color,
+        "marker": MARKERS[k % len(MARKERS)],
         "markersize": 2.8,
         "markeredgewidth": 0.5,
-        "markerfacecolor": "white" if again else colour,
-        "linestyle": DASHED if again else "solid",
+        "markerfacecolor": "white" if repeats else color,
+        "linestyle": DASHED if repeats else "solid",
     }
 
 
-def _models_legend(figure: Figure, made: Comparison) -> None:
-    handles = [Line2D([], [], linewidth=0.9, **_look(k)) for k in range(len(made.names))]
-    _legend(figure, handles, made.names, _legend_columns(made))
+def _draw_model_legend(figure: Figure, comparison: Comparison) -> None:
+    handles = [Line2D([], [], linewidth=0.9, **_get_line_style(k)) for k in range(len(comparison.names))]
+    _draw_legend(figure, handles, comparison.names, _count_legend_columns(comparison))
 
 
-def _legend_columns(made: Comparison) -> int:
-    return min(len(made.names), 4)
+def _count_legend_columns(comparison: Comparison) -> int:
+    return min(len(comparison.names), 4)
 
 
-def _legend_rows(made: Comparison) -> int:
-    return -(-len(made.names) // _legend_columns(made))
+def _count_legend_rows(comparison: Comparison) -> int:
+    return -(-len(comparison.names) // _count_legend_columns(comparison))
 
 
-def _legend(figure: Figure, handles: Sequence[Line2D | Patch], names: Sequence[str], columns: int) -> None:
-    """A legend below, whose words are nothing but words: no mathematics, and an underscore hides none."""
+def _draw_legend(figure: Figure, handles: Sequence[Line2D | Patch], names: Sequence[str], columns: int) -> None:
+    """Draw a legend below the figure.
+
+    Names are set after matplotlib has created the texts: it would hide entries that start with an underscore.
+    """
     legend = figure.legend(
         list(handles),
         [str(k) for k in range(len(names))],
@@ -178,127 +192,129 @@ def _legend(figure: Figure, handles: Sequence[Line2D | Patch], names: Sequence[s
         handlelength=2.0,
         columnspacing=1.4,
         borderaxespad=0.2,
-        fontsize=LABEL,
+        fontsize=LABEL_SIZE,
     )
     for text, name in zip(legend.get_texts(), names, strict=True):
         text.set_parse_math(False)
-        text.set_text(clipped(drawable(name), NAME, LABEL))
+        text.set_text(clip_text(make_drawable(name), MAX_NAME_WIDTH, LABEL_SIZE))
 
 
 # -- characters -------------------------------------------------------------------------------------------------------
 
 
-def heads_by_character(made: Comparison) -> Figure:
-    """A bar for each model, of the shares of its heads."""
-    number = len(made.names)
+def heads_by_character(comparison: Comparison) -> Figure:
+    """Draw a bar for each model: the shares of its heads by character."""
+    models = len(comparison.names)
     with styled():
-        figure = Figure(figsize=(DOUBLE, 0.8 + 0.24 * number), layout="constrained")
+        figure = Figure(figsize=(DOUBLE, 0.8 + 0.24 * models), layout="constrained")
         axes = figure.subplots()
         plain_ticks(axes)
-        left = np.zeros(number)
-        shown = []
-        for k, kind in enumerate(CHARACTERS):
-            rows = made.characters[made.characters["character"] == kind.name]
+        left = np.zeros(models)
+        patches = {}
+        for k, head_type in enumerate(CHARACTERS):
+            rows = comparison.characters[comparison.characters["character"] == head_type.name]
             share, heads = rows["share"].to_numpy() * 100, rows["heads"].to_numpy()
             if not heads.any():
                 continue
-            look: dict[str, Any] = {
-                "facecolor": KINDS[k % len(KINDS)],
+            style: dict[str, Any] = {
+                "facecolor": HEAD_TYPE_COLORS[k % len(HEAD_TYPE_COLORS)],
                 "hatch": HATCHES[k % len(HATCHES)],
                 "edgecolor": BLACK,
             }
-            shown.append((kind.name, Patch(**look, linewidth=0.4)))
-            axes.barh(range(number), share, left=left, height=0.72, linewidth=0.4, **look)
+            patches[head_type.name] = Patch(**style, linewidth=0.4)
+            axes.barh(range(models), share, left=left, height=0.72, linewidth=0.4, **style)
             for row in np.flatnonzero(share >= 3.5).tolist():
                 box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-                place = left[row] + share[row] / 2
-                axes.text(place, row, str(heads[row]), ha="center", va="center", fontsize=FONT, bbox=box)
+                center = left[row] + share[row] / 2
+                axes.text(center, row, str(heads[row]), ha="center", va="center", fontsize=FONT_SIZE, bbox=box)
             left += share
-        axes.set_yticks(range(number), [clipped(drawable(name), NAME) for name in made.names])
+        axes.set_yticks(range(models), [clip_text(make_drawable(name), MAX_NAME_WIDTH) for name in comparison.names])
         for label in axes.get_yticklabels():
             label.set_parse_math(False)
         axes.set_xlim(0, 100)
         axes.invert_yaxis()
         axes.set_xlabel("share of heads (%); the numbers are heads")
-        _legend(figure, [patch for _, patch in shown], [name for name, _ in shown], min(len(shown), 8))
-        _warn(figure, made)
+        _draw_legend(figure, list(patches.values()), list(patches), min(len(patches), 8))
+        _draw_warnings(figure, comparison)
     return figure
 
 
 # -- head by head -----------------------------------------------------------------------------------------------------
 
 
-def head_differences(made: Comparison, pair: Pair) -> Figure:
-    """A map for each rate, layers down and heads across, the same distance from 0 in the same depth of colour."""
-    study = made.study(pair.one)
+def draw_head_differences(comparison: Comparison, pair: Pair) -> Figure:
+    """Draw a map of differences for each rate, layers down and heads across, on a colour scale symmetric around 0."""
+    study = comparison.study(pair.one)
     shape = len(study.layers), len(study.heads)
-    high = min(max(shape[0] / shape[1], 0.5), 1.6) * 1.75 + 0.62
+    panel_height = min(max(shape[0] / shape[1], 0.5), 1.6) * 1.75 + 0.62
     with styled():
-        figure = Figure(figsize=(DOUBLE, 2 * high + 0.35), layout="constrained")
+        figure = Figure(figsize=(DOUBLE, 2 * panel_height + 0.35), layout="constrained")
         panels = figure.subplots(2, 3).ravel()
         for axes, measure in zip(panels, MEASURES.values(), strict=True):
-            rows = made.differences(measure.name, pair.other)
-            _difference_panel(figure, axes, measure, rows, study.layers, study.heads)
+            table = comparison.differences(measure.name, pair.other)
+            _draw_difference_panel(figure, axes, measure, table, study.layers, study.heads)
         for axes in panels[3:]:
             axes.set_xlabel("head")
         for axes in panels[::3]:
             axes.set_ylabel("layer")
-        one, other = (clipped(drawable(name), NAME) for name in (pair.one, pair.other))
+        first, second = (clip_text(make_drawable(name), MAX_NAME_WIDTH) for name in (pair.one, pair.other))
         kind = "paired" if pair.paired else "not paired"
-        dots = f"Dots, counted above: significant, p ≤ {made.alpha:g} after Holm's correction"
-        figure.supxlabel(f"{other} minus {one} ({kind}). {dots}", fontsize=LABEL, parse_math=False)
-        _warn(figure, made)
+        dots = f"Dots, counted above: significant, p ≤ {comparison.alpha:g} after Holm's correction"
+        figure.supxlabel(f"{second} minus {first} ({kind}). {dots}", fontsize=LABEL_SIZE, parse_math=False)
+        _draw_warnings(figure, comparison)
     return figure
 
 
-def _difference_panel(
-    figure: Figure, axes: Axes, measure: Measure, rows: pd.DataFrame, layers: list[int], heads: list[int]
+def _draw_difference_panel(
+    figure: Figure, axes: Axes, measure: Measure, table: pd.DataFrame, layers: list[int], heads: list[int]
 ) -> None:
     plain_ticks(axes)
     shape = len(layers), len(heads)
-    values = rows["difference"].to_numpy(np.float64).reshape(shape) * measure.factor
-    significant = rows["significant"].to_numpy(bool).reshape(shape)
-    tests = int(rows["p"].notna().sum())
+    values = table["difference"].to_numpy(np.float64).reshape(shape) * measure.factor
+    significant = table["significant"].to_numpy(bool).reshape(shape)
+    tests = int(table["p"].notna().sum())
     heading(axes, measure.label, f"{int(significant.sum())} of {tests}" if tests else "")
-    reach = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
-    colours = matplotlib.colormaps[DIVERGING].with_extremes(bad=GREY)
+    limit = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
+    colormap = matplotlib.colormaps[DIVERGING_COLORMAP].with_extremes(bad=GRAY)
     image = axes.imshow(
-        np.ma.masked_invalid(values), cmap=colours, norm=Normalize(-reach, reach), aspect="auto", interpolation="none"
+        np.ma.masked_invalid(values), cmap=colormap, norm=Normalize(-limit, limit), aspect="auto", interpolation="none"
     )
-    down, across = np.nonzero(significant)
-    strong = np.abs(values[down, across]) > 0.62 * reach  # on a deep colour a dark dot would not be seen
-    for there, colour in ((~strong, BLACK), (strong, "white")):
-        axes.plot(across[there], down[there], linestyle="none", marker="o", markersize=1.8, color=colour)
+    rows, columns = np.nonzero(significant)
+    on_dark = np.abs(values[rows, columns]) > 0.62 * limit  # a black dot would not be visible on a dark colour
+    for subset, color in ((~on_dark, BLACK), (on_dark, "white")):
+        axes.plot(columns[subset], rows[subset], linestyle="none", marker="o", markersize=1.8, color=color)
     for axis, numbers in ((axes.xaxis, heads), (axes.yaxis, layers)):
         step = max(1, -(-len(numbers) // 8))
         axis.set_ticks(range(0, len(numbers), step), [str(number) for number in numbers[::step]])
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
     if np.isnan(values).all():
-        note(axes, NOT_MEASURABLE)
-    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=14, format=FuncFormatter(lambda value, _: _signed(value)))
+        write_note(axes, NOT_MEASURABLE)
+    bar = figure.colorbar(
+        image, ax=axes, pad=0.02, aspect=14, format=FuncFormatter(lambda value, _: _format_signed(value))
+    )
     bar.locator = MaxNLocator(5, symmetric=True)
     bar.update_ticks()
-    bar.set_label("points of %" if measure.unit == "%" else measure.unit, fontsize=FONT)
+    bar.set_label("points of %" if measure.unit == "%" else measure.unit, fontsize=FONT_SIZE)
     plain_ticks(bar.ax)
 
 
-def _signed(value: float) -> str:
+def _format_signed(value: float) -> str:
     return f"{value:+g}".replace("-", "−") if value else "0"
 
 
 # -- warnings ---------------------------------------------------------------------------------------------------------
 
 
-def _warn(figure: Figure, made: Comparison) -> None:
-    """What a figure must not be shown without, above it."""
-    if not made.warnings:
+def _draw_warnings(figure: Figure, comparison: Comparison) -> None:
+    """Write the comparison's warnings above the figure, which grows by their height."""
+    if not comparison.warnings:
         return
     lines = [
         line
-        for warning in made.warnings
-        for line in textwrap.wrap(drawable(f"Warning: {warning}"), 140, max_lines=3, placeholder=" …")
+        for warning in comparison.warnings
+        for line in textwrap.wrap(make_drawable(f"Warning: {warning}"), 140, max_lines=3, placeholder=" …")
     ]
-    figure.suptitle("\n".join(lines), fontsize=FONT, color="#A33C00", parse_math=False, ha="left", x=0.01)
+    figure.suptitle("\n".join(lines), fontsize=FONT_SIZE, color="#A33C00", parse_math=False, ha="left", x=0.01)
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + 0.12 * len(lines) + 0.05)

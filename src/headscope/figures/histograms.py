@@ -1,4 +1,4 @@
-"""Histograms over pairs: how far apart high pairs are (Figs. 7 and 13), and how similar all pairs are (values)."""
+"""Histograms over pairs: distances of high pairs (Figs. 7 and 13) and similarities of all pairs (`values`)."""
 
 from __future__ import annotations
 
@@ -7,108 +7,111 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullLocator
 
-from headscope.figures.distributions import Counts, plus_minus, shares
-from headscope.figures.selection import Numbers, early_to_late, heads_of, last_layer, layers_of
+from headscope.figures.distributions import Counts, compute_shares, format_plus_minus
+from headscope.figures.selection import Selection, choose_early_to_late, get_last_layer, select_heads, select_layers
 from headscope.figures.style import (
     BLACK,
     DASHED,
-    GREY,
+    GRAY,
     SKY,
     VERMILION,
-    head_grid,
-    head_label,
+    draw_legend,
+    format_head_label,
     heading,
-    layer_grid,
-    legend,
-    note,
-    root_scale,
+    make_head_grid,
+    make_layer_grid,
+    set_root_scale,
     styled,
+    write_note,
 )
 from headscope.studies.result import Study
 from headscope.types import Floats
 
 GAP = (0.1, 0.6)
-"""normalized similarities that the paper finds rare"""
+"""range of normalized similarities that are rare according to the paper"""
 GAP_LABEL = f"{GAP[0]} to {GAP[1]}, the paper's gap"
 
 
-def distances(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 7: how many tokens apart a head's high pairs are."""
-    rows = layers_of(study, layers, last_layer(study))
-    columns = heads_of(study, heads, study.heads)
+def distances(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw Fig. 7: distances of a head's high pairs, in tokens."""
+    rows = select_layers(study, layers, get_last_layer(study))
+    columns = select_heads(study, heads, study.heads)
     mean, error = study.rate("mean_distance"), study.standard_error("mean_distance")
-    cases = [(layer, head) for layer in rows for head in columns]
+    layer_heads = [(layer, head) for layer in rows for head in columns]
     with styled():
-        figure, panels = head_grid([len(columns)] * len(rows))
-        largest = []
-        for axes, (layer, head) in zip(panels, cases, strict=True):
-            at = {"layer": layer, "head": head}
-            words = plus_minus(float(mean.sel(at)), float(error.sel(at)))
-            counts = study.data["distance"].sel(at).values
-            largest.append(_distance_panel(axes, study, head_label(layer, head), counts, words))
-        _distance_axes(figure, panels, study, max(largest))
+        figure, panels = make_head_grid([len(columns)] * len(rows))
+        max_shares = []
+        for axes, (layer, head) in zip(panels, layer_heads, strict=True):
+            selection = {"layer": layer, "head": head}
+            detail = format_plus_minus(float(mean.sel(selection)), float(error.sel(selection)))
+            counts = study.data["distance"].sel(selection).values
+            max_shares.append(_draw_distance_panel(axes, study, format_head_label(layer, head), counts, detail))
+        _set_distance_axes(figure, panels, study, max(max_shares))
     return figure
 
 
-def distances_by_layer(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 13: how many tokens apart the high pairs of a layer's heads are, all heads pooled (or those asked for)."""
-    rows = layers_of(study, layers, early_to_late(study))
-    pooled = heads_of(study, heads, study.heads)
+def distances_by_layer(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw Fig. 13: distances of high pairs in tokens, the heads of a layer pooled (all, or the requested ones)."""
+    rows = select_layers(study, layers, choose_early_to_late(study))
+    pooled = select_heads(study, heads, study.heads)
     with styled():
-        figure, panels = layer_grid(len(rows))
-        largest = []
+        figure, panels = make_layer_grid(len(rows))
+        max_shares = []
         for axes, layer in zip(panels, rows, strict=True):
             counts = study.data["distance"].sel(layer=layer, head=pooled).sum("head").values
             mean = float(counts @ study.data["tokens_apart"].values) / max(counts.sum(), 1)
-            largest.append(_distance_panel(axes, study, f"L{layer}", counts, f"mean {mean:.1f} tokens"))
-        _distance_axes(figure, panels, study, max(largest))
+            max_shares.append(_draw_distance_panel(axes, study, f"L{layer}", counts, f"mean {mean:.1f} tokens"))
+        _set_distance_axes(figure, panels, study, max(max_shares))
     return figure
 
 
-def chance_profile(study: Study) -> Floats:
-    """Percent of all pairs by distance: a window of N tokens has N−d pairs that are d apart."""
-    apart, tokens = study.data["tokens_apart"].values, study.data["tokens"].values
-    pairs = np.maximum(tokens[None, :] - apart[:, None], 0) @ study.data["window_tokens"].values
-    return shares(pairs)
+def compute_chance_profile(study: Study) -> Floats:
+    """Return the percentage of all pairs by distance: a window of N tokens has N−d pairs of distance d."""
+    tokens_apart, tokens = study.data["tokens_apart"].values, study.data["tokens"].values
+    pairs = np.maximum(tokens[None, :] - tokens_apart[:, None], 0) @ study.data["window_tokens"].values
+    return compute_shares(pairs)
 
 
-def _distance_panel(axes: Axes, study: Study, name: str, counts: Counts, words: str) -> float:
-    """Draws one histogram; its largest share."""
-    apart = study.data["tokens_apart"].values
+def _draw_distance_panel(axes: Axes, study: Study, name: str, counts: Counts, detail: str) -> float:
+    """Draw one histogram, and return its largest share."""
+    tokens_apart = study.data["tokens_apart"].values
     if counts.sum() == 0:
         heading(axes, name)
-        note(axes, "no pairs")
+        write_note(axes, "no pairs")
     else:
-        heading(axes, name, words)
-        axes.stairs(shares(counts), np.append(apart, len(apart) + 1) - 0.5, fill=True, color=SKY, label="high pairs")
-        axes.axvline(float(counts @ apart) / counts.sum(), color=BLACK, linewidth=1.0, label="their mean")
-    axes.plot(
-        apart, chance_profile(study), color=VERMILION, linewidth=1.0, linestyle=DASHED, label="all pairs (chance)"
-    )
-    return float(shares(counts).max(initial=0))
+        heading(axes, name, detail)
+        edges = np.append(tokens_apart, len(tokens_apart) + 1) - 0.5
+        axes.stairs(compute_shares(counts), edges, fill=True, color=SKY, label="high pairs")
+        axes.axvline(float(counts @ tokens_apart) / counts.sum(), color=BLACK, linewidth=1.0, label="their mean")
+    chance = compute_chance_profile(study)
+    axes.plot(tokens_apart, chance, color=VERMILION, linewidth=1.0, linestyle=DASHED, label="all pairs (chance)")
+    return float(compute_shares(counts).max(initial=0))
 
 
-def _distance_axes(figure: Figure, panels: list[Axes], study: Study, largest: float) -> None:
+def _set_distance_axes(figure: Figure, panels: list[Axes], study: Study, max_share: float) -> None:
     panels[0].set_xlim(0, len(study.data["tokens_apart"]) + 1)
     panels[0].xaxis.set_major_locator(MaxNLocator(3 if len(panels) > 4 else 6, integer=True))
-    root_scale(panels, max(largest, chance_profile(study).max()))
+    set_root_scale(panels, max(max_share, compute_chance_profile(study).max()))
     figure.supxlabel("distance j − i (tokens)")
     figure.supylabel("share of pairs (%, square-root scale)")
-    legend(figure, panels, ("high pairs", "their mean", "all pairs (chance)"))
+    draw_legend(figure, panels, ("high pairs", "their mean", "all pairs (chance)"))
 
 
-def values(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """How similar the pairs of a layer are, C/max(C), all heads pooled (or those asked for): the paper's gap."""
-    rows = layers_of(study, layers, early_to_late(study))
-    pooled = heads_of(study, heads, study.heads)
-    centres, theta = study.data["value_bin"].values, float(study.data.attrs["theta"])
+def values(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw the distribution of C/max(C) over all pairs by layer, with the paper's gap.
+
+    The heads of a layer are pooled: all, or the requested ones.
+    """
+    rows = select_layers(study, layers, choose_early_to_late(study))
+    pooled = select_heads(study, heads, study.heads)
+    centers, theta = study.data["value_bin"].values, float(study.data.attrs["theta"])
     counts = study.data["value_histogram"].sel(layer=rows, head=pooled).sum("head").values
-    share = np.array([shares(row) for row in counts])
+    share = np.array([compute_shares(row) for row in counts])
     floor = share[share > 0].min(initial=1.0) / 2
     with styled():
-        figure, panels = layer_grid(len(rows))
+        figure, panels = make_layer_grid(len(rows))
         for axes, layer, row in zip(panels, rows, share, strict=True):
-            _value_panel(axes, f"L{layer}", row, centres, theta, floor)
+            _draw_value_panel(axes, f"L{layer}", row, centers, theta, floor)
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(numticks=5))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -118,20 +121,20 @@ def values(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figur
         panels[0].xaxis.set_major_locator(MultipleLocator(0.5))
         figure.supxlabel("normalized similarity C / max(C) of a pair")
         figure.supylabel("share of pairs (%, log scale)")
-        legend(figure, panels, ("pairs", GAP_LABEL, f"θ = {theta:g}"))
+        draw_legend(figure, panels, ("pairs", GAP_LABEL, f"θ = {theta:g}"))
     return figure
 
 
-def _value_panel(axes: Axes, name: str, share: Floats, centres: Floats, theta: float, floor: float) -> None:
+def _draw_value_panel(axes: Axes, name: str, share: Floats, centers: Floats, theta: float, floor: float) -> None:
     low, high = GAP
-    axes.axvspan(low, high, color=GREY, linewidth=0, label=GAP_LABEL)
+    axes.axvspan(low, high, color=GRAY, linewidth=0, label=GAP_LABEL)
     if share.any():
-        below, between = share[centres < low].sum(), share[(centres > low) & (centres < high)].sum()
+        below, between = share[centers < low].sum(), share[(centers > low) & (centers < high)].sum()
         heading(axes, name, f"below {low}: {below:.1f} %     {low} to {high}: {between:.1f} %")
         edges = np.linspace(-1, 1, len(share) + 1)
-        # a log axis has no zero to stand on
+        # a log axis has no zero
         axes.stairs(np.maximum(share, floor), edges, baseline=floor, fill=True, color=SKY, zorder=2, label="pairs")
     else:
         heading(axes, name)
-        note(axes, "no values")
+        write_note(axes, "no values")
     axes.axvline(theta, color=VERMILION, linewidth=1.0, linestyle=DASHED, label=f"θ = {theta:g}")

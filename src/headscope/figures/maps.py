@@ -1,6 +1,6 @@
-"""Maps over positions: mean attention (Fig. 2), attention without its lines (Fig. 3), where high pairs lie (Fig. 10).
+"""Maps over positions: mean attention (Fig. 2), attention without lines (Fig. 3), locations of high pairs (Fig. 10).
 
-Rows of an attention map are the tokens that look (queries), columns the tokens looked at (keys).
+Rows of an attention map are queries (the tokens that attend), columns are keys (the tokens attended to).
 """
 
 from __future__ import annotations
@@ -16,183 +16,208 @@ from matplotlib.colors import LogNorm, Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from headscope.figures.selection import Numbers, early_to_last_two, heads_of, last_layer, layers_of, need, paper_heads
+from headscope.figures.selection import (
+    Selection,
+    choose_early_to_last_two,
+    choose_paper_heads,
+    get_last_layer,
+    require_variables,
+    select_heads,
+    select_layers,
+)
 from headscope.figures.style import (
+    COLORMAP,
     DOUBLE,
-    FONT,
-    GREY,
-    MAP,
+    FONT_SIZE,
+    GRAY,
     SINGLE,
-    cell_table,
-    head_label,
+    format_head_label,
     heading,
-    note,
-    places,
+    list_cells,
+    make_cell_axes,
     plain_ticks,
     styled,
+    write_note,
 )
 from headscope.studies.result import Study
 from headscope.types import Floats, Ints
 
-DECADES = 1e3
-"""span of the colour scale of attention: the diagonal is weak against the columns that draw most attention"""
-FINE = 256
-"""positions up to which a map's cells are drawn as they are; finer maps are averaged down to the pixels there are"""
+DYNAMIC_RANGE = 1e3
+"""largest divided by smallest attention on the colour scale: the diagonal is weak compared to the strongest columns"""
+MAX_EXACT_SIZE = 256
+"""number of positions up to which each cell of a map is drawn; larger maps are resampled to the available pixels"""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One map and its name; maps of one `scale` share their colours and their colour bar."""
+    """One map and its name; maps with the same `scale` share their colours and their colour bar."""
 
     name: str
     values: Floats
     scale: str
-    words: str = ""
-    colours: str = MAP
-    blank: str = GREY
-    """the colour of cells that hold nothing (NaN)"""
-    nothing: str = "no texts"
-    """what to say where no cell holds anything"""
+    detail: str = ""
+    colormap: str = COLORMAP
+    blank_color: str = GRAY
+    """colour of cells without a value (NaN)"""
+    empty_note: str = "no texts"
+    """text to write if no cell has a value"""
 
 
-def attention_maps(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 2: mean attention maps of a head (0 unless others are asked for) and of the sum over the layer's heads."""
+def attention_maps(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw Fig. 2: mean attention maps of single heads (by default head 0) and of the sum over the layer's heads."""
     study.require_maps("Fig. 2")
-    rows = layers_of(study, layers, early_to_last_two(study))
-    single = heads_of(study, heads, study.heads[:1])
+    rows = select_layers(study, layers, choose_early_to_last_two(study))
+    single = select_heads(study, heads, study.heads[:1])
     counts = study.data["position_texts"].values
-    one, all_heads = "mean attention of one head", _summed(study)
+    head_label, sum_label = "mean attention of one head", _format_sum_label(study)
     blocks = []
     for layer in rows:
         sums = study.data["attention"].sel(layer=layer)
-        maps = [Panel(head_label(layer, head), mean(sums.sel(head=head).values, counts), one) for head in single]
-        blocks.append([*maps, Panel(f"L{layer}", mean(sums.sum("head").values, counts), all_heads, "sum of heads")])
-    return draw_maps(blocks, "key position", "query position", attention_norm)
+        maps = [
+            Panel(format_head_label(layer, head), compute_mean(sums.sel(head=head).values, counts), head_label)
+            for head in single
+        ]
+        blocks.append(
+            [*maps, Panel(f"L{layer}", compute_mean(sums.sum("head").values, counts), sum_label, "sum of heads")]
+        )
+    return draw_maps(blocks, "key position", "query position", make_attention_norm)
 
 
-def attention_without_lines(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 3: the mean head-summed attention map; with its line columns zeroed; with its diagonal zeroed as well.
+def attention_without_lines(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw Fig. 3: the mean head-summed attention map; with line columns zeroed; with lines and diagonal zeroed.
 
-    It is summed over all heads of a layer; `heads` is checked and changes nothing.
+    It is summed over all heads of a layer; `heads` is validated but has no effect.
     """
     study.require_maps("Fig. 3")
-    need(study, "Fig. 3", ["attention_without_lines", "attention_without_lines_and_diagonal"])
-    heads_of(study, heads, study.heads)
+    require_variables(study, "Fig. 3", ["attention_without_lines", "attention_without_lines_and_diagonal"])
+    select_heads(study, heads, study.heads)
     texts, sample = (study.data[name].values for name in ("texts", "sample_texts"))
-    scale = _summed(study)
+    sum_label = _format_sum_label(study)
     blocks = []
-    for layer in layers_of(study, layers, last_layer(study)):
-        here = study.data.sel(layer=layer)
+    for layer in select_layers(study, layers, get_last_layer(study)):
+        layer_data = study.data.sel(layer=layer)
         maps = {
-            "mean map": mean(here["attention"].sum("head").values, texts),
-            "lines zeroed": mean(here["attention_without_lines"].values, sample),
-            "diagonal too": mean(here["attention_without_lines_and_diagonal"].values, sample),
+            "mean map": compute_mean(layer_data["attention"].sum("head").values, texts),
+            "lines zeroed": compute_mean(layer_data["attention_without_lines"].values, sample),
+            "diagonal too": compute_mean(layer_data["attention_without_lines_and_diagonal"].values, sample),
         }
-        blocks.append([Panel(f"L{layer}", values, scale, words) for words, values in maps.items()])
-    return draw_maps(blocks, "key position", "query position", attention_norm)
+        blocks.append([Panel(f"L{layer}", values, sum_label, detail) for detail, values in maps.items()])
+    return draw_maps(blocks, "key position", "query position", make_attention_norm)
 
 
-def locations(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 10: where in the window a head's high pairs lie, as the share of the texts that reach both positions."""
+def locations(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw Fig. 10: share of texts in which two positions are a high pair, among the texts that reach both."""
     study.require_maps("Fig. 10")
-    columns = heads_of(study, heads, paper_heads(study))
+    columns = select_heads(study, heads, choose_paper_heads(study))
     counts = study.data["position_texts"].values
     scale = "texts with a high pair at (i, j) (%)"
     blocks = []
-    for layer in layers_of(study, layers, last_layer(study)):
+    for layer in select_layers(study, layers, get_last_layer(study)):
         sums = study.data["location"].sel(layer=layer)
-        shares = [100 * mean(sums.sel(head=head).values, counts) for head in columns]
+        shares = [100 * compute_mean(sums.sel(head=head).values, counts) for head in columns]
         blocks.append(
-            [Panel(head_label(layer, head), share, scale) for head, share in zip(columns, shares, strict=True)]
+            [Panel(format_head_label(layer, head), share, scale) for head, share in zip(columns, shares, strict=True)]
         )
-    return draw_maps(blocks, "position j", "position i", location_norm)
+    return draw_maps(blocks, "position j", "position i", make_location_norm)
 
 
-def _summed(study: Study) -> str:
+def _format_sum_label(study: Study) -> str:
     number = len(study.heads)
     return f"mean attention, sum of {number} head{'s' * (number > 1)}"
 
 
-def mean(sums: Floats, counts: Floats | Ints) -> Floats:
-    """Sums over texts as means; NaN where no text has these positions."""
+def compute_mean(sums: Floats, counts: Floats | Ints) -> Floats:
+    """Return means of sums over texts; NaN where no text has these positions."""
     means: Floats = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=np.asarray(counts > 0))
     return means
 
 
-def attention_norm(maps: Iterable[Floats]) -> Normalize:
-    """A logarithmic scale below the largest value of the maps; what is lower still has the lowest colour."""
-    top = _largest(maps)
-    return LogNorm(top / DECADES, top, clip=True)
+def make_attention_norm(maps: Iterable[Floats]) -> Normalize:
+    """Return a logarithmic scale that ends at the largest value of the maps; values below it get its lowest colour."""
+    maximum = _find_maximum(maps)
+    return LogNorm(maximum / DYNAMIC_RANGE, maximum, clip=True)
 
 
-def location_norm(maps: Iterable[Floats]) -> Normalize:
-    """A square-root scale from 0 to the largest value of the maps."""
-    return PowerNorm(0.5, 0, _largest(maps))
+def make_location_norm(maps: Iterable[Floats]) -> Normalize:
+    """Return a square-root scale from 0 to the largest value of the maps."""
+    return PowerNorm(0.5, 0, _find_maximum(maps))
 
 
-def _largest(maps: Iterable[Floats]) -> float:
+def _find_maximum(maps: Iterable[Floats]) -> float:
     return max(float(np.nanmax(values, initial=0)) for values in maps) or 1.0
 
 
 def draw_maps(
-    blocks: list[list[Panel]], across: str, down: str, norm: Callable[[Iterable[Floats]], Normalize]
+    blocks: list[list[Panel]], x_label: str, y_label: str, make_norm: Callable[[Iterable[Floats]], Normalize]
 ) -> Figure:
-    """Blocks of maps (layers), each beginning on a new row, and a colour bar for each scale."""
-    widest = max(len(block) for block in blocks)
-    columns = min(widest, 6)
-    cells = places([len(block) for block in blocks], columns)
+    """Draw blocks of maps (layers), each starting on a new row, and a colour bar for each scale.
+
+    Args:
+        blocks: The maps of each block.
+        x_label: Label of the columns of all maps.
+        y_label: Label of the rows of all maps.
+        make_norm: Returns the colour scale of maps that share one.
+    """
+    max_panels = max(len(block) for block in blocks)
+    columns = min(max_panels, 6)
+    cells = list_cells([len(block) for block in blocks], columns)
     panels = [panel for block in blocks for panel in block]
-    scales = {panel.scale: [one for one in panels if one.scale == panel.scale] for panel in panels}
-    stacked = len(scales) > 1 and widest > 2  # bars above each other, where their words would not fit side by side
+    scales = {panel.scale: [other for other in panels if other.scale == panel.scale] for panel in panels}
+    are_stacked = len(scales) > 1 and max_panels > 2  # bars below each other, as their labels do not fit side by side
     width = SINGLE if columns <= 3 else DOUBLE
-    height = (cells[-1][0] + 1) * ((width - 0.35) / columns + 0.12) + 0.25 + 0.42 * (len(scales) if stacked else 1)
+    height = (cells[-1][0] + 1) * ((width - 0.35) / columns + 0.12) + 0.25 + 0.42 * (len(scales) if are_stacked else 1)
     with styled():
         figure = Figure(figsize=(width, height), layout="compressed")
-        table = cell_table(figure, cells, columns)
+        axes_by_cell = make_cell_axes(figure, cells, columns)
         for panel, cell in zip(panels, cells, strict=True):
-            map_panel(table[cell], panel, norm(one.values for one in scales[panel.scale]))
+            draw_map_panel(axes_by_cell[cell], panel, make_norm(other.values for other in scales[panel.scale]))
             if cell[1] == 0:
-                table[cell].set_ylabel(down)
+                axes_by_cell[cell].set_ylabel(y_label)
         for column in range(columns):
-            table[max(cell for cell in cells if cell[1] == column)].set_xlabel(across)
-        for scale in reversed(scales):  # the first, drawn last, lies uppermost
-            own = [table[cell] for cell, panel in zip(cells, panels, strict=True) if panel.scale == scale]
-            under = list(table.values()) if stacked else own
-            across_columns = len({axes.get_subplotspec().colspan.start for axes in under})  # type: ignore[union-attr]
-            place = {"ax": under, "location": "bottom", "aspect": 18 * across_columns, "pad": 0.02}
-            colour_bar(figure, own, scale, across_columns, **place)
+            axes_by_cell[max(cell for cell in cells if cell[1] == column)].set_xlabel(x_label)
+        for scale in reversed(scales):  # bars drawn later are placed above earlier ones
+            scale_axes = [axes_by_cell[cell] for cell, panel in zip(cells, panels, strict=True) if panel.scale == scale]
+            bar_axes = list(axes_by_cell.values()) if are_stacked else scale_axes
+            bar_columns = len({axes.get_subplotspec().colspan.start for axes in bar_axes})  # type: ignore[union-attr]
+            placement = {"ax": bar_axes, "location": "bottom", "aspect": 18 * bar_columns, "pad": 0.02}
+            draw_colorbar(figure, scale_axes, scale, bar_columns, **placement)
     return figure
 
 
-def map_panel(axes: Axes, panel: Panel, norm: Normalize) -> None:
-    """One map, its first token at the top left."""
-    colours = matplotlib.colormaps[panel.colours].with_extremes(bad=panel.blank)
-    interpolation = "none" if len(panel.values) <= FINE else "antialiased"
-    axes.imshow(np.ma.masked_invalid(panel.values), cmap=colours, norm=norm, interpolation=interpolation)
+def draw_map_panel(axes: Axes, panel: Panel, norm: Normalize) -> None:
+    """Draw one map, with the first token at the top left."""
+    colormap = matplotlib.colormaps[panel.colormap].with_extremes(bad=panel.blank_color)
+    interpolation = "none" if len(panel.values) <= MAX_EXACT_SIZE else "antialiased"
+    axes.imshow(np.ma.masked_invalid(panel.values), cmap=colormap, norm=norm, interpolation=interpolation)
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
     axes.xaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
-    heading(axes, panel.name, panel.words)
-    if panel.nothing and np.isnan(panel.values).all():
-        note(axes, panel.nothing)
+    heading(axes, panel.name, panel.detail)
+    if panel.empty_note and np.isnan(panel.values).all():
+        write_note(axes, panel.empty_note)
 
 
-def colour_bar(figure: Figure, maps: Sequence[Axes], words: str, columns: int = 1, **place: Any) -> None:
-    """The bar of these maps, which share a scale; `place` is where matplotlib is to put it, so many columns wide."""
+def draw_colorbar(figure: Figure, maps: Sequence[Axes], label: str, columns: int = 1, **placement: Any) -> None:
+    """Draw the colour bar of maps that share a scale.
+
+    Args:
+        columns: Width of the bar, in columns of maps.
+        placement: Arguments of `Figure.colorbar` that place it.
+    """
     image = maps[0].images[0]
     logarithmic = isinstance(image.norm, LogNorm)
-    least = float(np.min(image.get_clim()))
-    shown = [np.asarray(axes.images[0].get_array(), dtype=np.float64) for axes in maps]
-    signed = [least, 0.5 * least, 0.0, -0.5 * least, -least] if least == -1 else [least, 0.0, -least]
+    low = float(np.min(image.get_clim()))
+    arrays = [np.asarray(axes.images[0].get_array(), dtype=np.float64) for axes in maps]
+    signed_ticks = [low, 0.5 * low, 0.0, -0.5 * low, -low] if low == -1 else [low, 0.0, -low]
     bar = figure.colorbar(
         image,
-        extend="min" if logarithmic or any(np.nanmin(values, initial=0) < least for values in shown) else "neither",
+        extend="min" if logarithmic or any(np.nanmin(values, initial=0) < low for values in arrays) else "neither",
         extendfrac=0.05 / columns,
-        ticks=LogLocator() if logarithmic else FixedLocator(signed) if least < 0 else MaxNLocator(3),
+        ticks=LogLocator() if logarithmic else FixedLocator(signed_ticks) if low < 0 else MaxNLocator(3),
         format=FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")),
-        **place,
+        **placement,
     )
-    bar.set_label(words, fontsize=FONT)
+    bar.set_label(label, fontsize=FONT_SIZE)
     bar.ax.xaxis.set_minor_locator(NullLocator())
     plain_ticks(bar.ax)

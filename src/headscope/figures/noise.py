@@ -1,4 +1,4 @@
-"""Signal and noise of heads (ours, docs/noise.md): a map of all heads, how they are spread, and layer by layer."""
+"""Signal-to-noise ratios of heads (not in the paper, see docs/noise.md): by head, their distribution, and by layer."""
 
 from __future__ import annotations
 
@@ -10,56 +10,56 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headscope.figures.distributions import PERCENT
-from headscope.figures.selection import Numbers, heads_of, layers_of
+from headscope.figures.selection import Selection, select_heads, select_layers
 from headscope.figures.style import (
     BLACK,
+    COLORMAP,
     DASHED,
     DOUBLE,
-    FONT,
-    GREY,
-    MAP,
+    FONT_SIZE,
+    GRAY,
     ORANGE,
     SKY,
     VERMILION,
     heading,
-    note,
     plain_ticks,
     styled,
+    write_note,
 )
 from headscope.studies import noise
 from headscope.studies.result import Study
 from headscope.types import Floats
 
-LINE: dict[str, Any] = {"linewidth": 1.0, "marker": ".", "markersize": 2.5}
-"""marked, so that a single layer is seen"""
-SOURCES = {"equal tokens": VERMILION, "one sentence": SKY, "neighbours": ORANGE}
+LINE_STYLE: dict[str, Any] = {"linewidth": 1.0, "marker": ".", "markersize": 2.5}
+"""with markers, so that a single layer is visible"""
+SOURCE_COLORS = {"equal tokens": VERMILION, "one sentence": SKY, "neighbours": ORANGE}
 
 
-def signal_and_noise(study: Study, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Signal-to-noise of every head; over heads; over layers; and where the signal comes from."""
-    chosen = study.select(layers_of(study, layers, study.layers), heads_of(study, heads, study.heads))
-    ratios, shares = chosen.signal_to_noise().values, noise.shares(chosen.data).values
+def signal_and_noise(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw signal-to-noise ratios of heads, their distribution, their course over layers, and the signal's sources."""
+    selected = study.select(select_layers(study, layers, study.layers), select_heads(study, heads, study.heads))
+    ratios, shares = selected.signal_to_noise().values, noise.shares(selected.data).values
     with styled():
-        figure = Figure(figsize=(DOUBLE, 1.5 + min(3.0, 0.15 * len(chosen.layers))), layout="constrained")
+        figure = Figure(figsize=(DOUBLE, 1.5 + min(3.0, 0.15 * len(selected.layers))), layout="constrained")
         widths = [1.5, 0.8, 1, 1]
-        table, spread, course, sources = figure.subplots(1, 4, width_ratios=widths)
-        for axes in (table, spread, course, sources):
+        map_axes, histogram_axes, layer_axes, source_axes = figure.subplots(1, 4, width_ratios=widths)
+        for axes in (map_axes, histogram_axes, layer_axes, source_axes):
             plain_ticks(axes)
         if not np.isfinite(ratios).any():
-            _nothing((table, spread, course, sources))
+            _draw_empty_panels((map_axes, histogram_axes, layer_axes, source_axes))
             return figure
-        _map(figure, table, chosen, ratios)
-        _spread(spread, ratios)
-        _course(course, chosen, ratios)
-        _sources(sources, chosen, shares)
+        _draw_ratio_map(figure, map_axes, selected, ratios)
+        _draw_ratio_histogram(histogram_axes, ratios)
+        _draw_ratios_by_layer(layer_axes, selected, ratios)
+        _draw_signal_sources(source_axes, selected, shares)
     return figure
 
 
-def _nothing(panels: tuple[Axes, ...]) -> None:
-    """No text was in the sample, or all were too short."""
-    for axes, name in zip(panels, ("signal-to-noise", "heads", "by layer", "what it is of"), strict=True):
+def _draw_empty_panels(panels: tuple[Axes, ...]) -> None:
+    """Draw panels without data: no text was in the sample, or all were too short."""
+    for axes, name in zip(panels, ("signal-to-noise", "heads", "by layer", "signal sources"), strict=True):
         heading(axes, name)
-        note(axes, "not measured")
+        write_note(axes, "not measured")
         axes.set_xticks([])
         axes.set_yticks([])
     panels[0].set_xlabel("head")
@@ -67,13 +67,15 @@ def _nothing(panels: tuple[Axes, ...]) -> None:
     panels[1].set_xlabel("heads")
 
 
-def _map(figure: Figure, axes: Axes, study: Study, ratios: Floats) -> None:
+def _draw_ratio_map(figure: Figure, axes: Axes, study: Study, ratios: Floats) -> None:
     heading(axes, "signal-to-noise", "dB")
-    axes.set_facecolor(GREY)
+    axes.set_facecolor(GRAY)
     low = min(0.0, float(np.nanmin(ratios, initial=0)))
-    image = axes.imshow(ratios, cmap=MAP, vmin=low, vmax=max(1.0, float(np.nanmax(ratios, initial=1))), aspect="auto")
-    _numbered(axes, study.layers, "y")
-    _numbered(axes, study.heads, "x")
+    image = axes.imshow(
+        ratios, cmap=COLORMAP, vmin=low, vmax=max(1.0, float(np.nanmax(ratios, initial=1))), aspect="auto"
+    )
+    _set_number_ticks(axes, study.layers, "y")
+    _set_number_ticks(axes, study.heads, "x")
     axes.set_xlabel("head")
     axes.set_ylabel("layer")
     bar = figure.colorbar(image, ax=axes, fraction=0.06, pad=0.02, aspect=20 if len(study.layers) <= 12 else 45)
@@ -81,51 +83,55 @@ def _map(figure: Figure, axes: Axes, study: Study, ratios: Floats) -> None:
     plain_ticks(bar.ax)
 
 
-def _spread(axes: Axes, ratios: Floats) -> None:
-    found = ratios[np.isfinite(ratios)]
-    heading(axes, "heads", f"median {np.median(found):.1f}")
-    edges = np.linspace(min(0.0, found.min()), max(1.0, found.max()), 21)
-    axes.hist(found, bins=edges.tolist(), orientation="horizontal", color=SKY)
+def _draw_ratio_histogram(axes: Axes, ratios: Floats) -> None:
+    finite = ratios[np.isfinite(ratios)]
+    heading(axes, "heads", f"median {np.median(finite):.1f}")
+    edges = np.linspace(min(0.0, finite.min()), max(1.0, finite.max()), 21)
+    axes.hist(finite, bins=edges.tolist(), orientation="horizontal", color=SKY)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.axhline(0, color=VERMILION, linewidth=1.0, linestyle=DASHED)
     axes.set_xlabel("heads")
     axes.set_ylabel("dB")
 
 
-def _course(axes: Axes, study: Study, ratios: Floats) -> None:
-    """The heads of each layer as points, and their median as a line."""
+def _draw_ratios_by_layer(axes: Axes, study: Study, ratios: Floats) -> None:
+    """Draw the heads of each layer as points, and their median as a line."""
     heading(axes, "by layer", "dB")
     for column in ratios.T:
         axes.plot(study.layers, column, ".", color=SKY, markersize=2.5, markeredgewidth=0)
-    alive = np.isfinite(ratios).any(axis=1)
-    places = np.array(study.layers)[alive]
-    axes.plot(places, np.nanmedian(ratios[alive], axis=1), color=BLACK, **LINE)
+    measured = np.isfinite(ratios).any(axis=1)
+    layers = np.array(study.layers)[measured]
+    axes.plot(layers, np.nanmedian(ratios[measured], axis=1), color=BLACK, **LINE_STYLE)
     axes.axhline(0, color=VERMILION, linewidth=1.0, linestyle=DASHED)
-    _layers(axes, study)
+    _set_layer_axis(axes, study)
 
 
-def _sources(axes: Axes, study: Study, shares: Floats) -> None:
-    """By how much outputs are nearer to each other where tokens share something, the median head of each layer."""
-    heading(axes, "what it is of", "% nearer")
-    for k, (name, colour) in enumerate(SOURCES.items()):
-        held = shares[..., k] * PERCENT
-        alive = np.isfinite(held).any(axis=1)
-        places = np.array(study.layers)[alive]
-        axes.plot(places, np.nanmedian(held[alive], axis=1), color=colour, label=name, **LINE)
+def _draw_signal_sources(axes: Axes, study: Study, shares: Floats) -> None:
+    """Draw by how much outputs of related tokens are nearer to each other, in the median head of each layer.
+
+    Args:
+        shares: (layers, heads, sources).
+    """
+    heading(axes, "signal sources", "% nearer")
+    for k, (name, color) in enumerate(SOURCE_COLORS.items()):
+        percentages = shares[..., k] * PERCENT
+        measured = np.isfinite(percentages).any(axis=1)
+        layers = np.array(study.layers)[measured]
+        axes.plot(layers, np.nanmedian(percentages[measured], axis=1), color=color, label=name, **LINE_STYLE)
     axes.axhline(0, color=BLACK, linewidth=0.5)
-    _layers(axes, study)
-    axes.legend(frameon=False, fontsize=FONT, handlelength=1.2, labelspacing=0.2)
+    _set_layer_axis(axes, study)
+    axes.legend(frameon=False, fontsize=FONT_SIZE, handlelength=1.2, labelspacing=0.2)
 
 
-def _layers(axes: Axes, study: Study) -> None:
+def _set_layer_axis(axes: Axes, study: Study) -> None:
     axes.set_xlabel("layer")
     axes.set_xlim(study.layers[0] - 0.5, study.layers[-1] + 0.5)
     axes.set_xticks(study.layers[:: max(1, -(-len(study.layers) // 6))])
 
 
-def _numbered(axes: Axes, names: list[int], side: str) -> None:
-    """Ticks at as many rows or columns as there is room for."""
-    step = max(1, -(-len(names) // 12))
-    places = list(range(0, len(names), step))
-    set_ticks = axes.set_yticks if side == "y" else axes.set_xticks
-    set_ticks(places, [str(names[k]) for k in places])
+def _set_number_ticks(axes: Axes, numbers: list[int], axis: str) -> None:
+    """Set ticks at evenly spaced rows or columns, at most twelve of them."""
+    step = max(1, -(-len(numbers) // 12))
+    positions = list(range(0, len(numbers), step))
+    set_ticks = axes.set_yticks if axis == "y" else axes.set_xticks
+    set_ticks(positions, [str(numbers[k]) for k in positions])

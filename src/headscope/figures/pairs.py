@@ -1,4 +1,4 @@
-"""Pairs of one text (Fig. 9): tables of the high pairs of some heads, and the text with their tokens coloured."""
+"""High pairs of one text (Fig. 9): a table for each of some heads, and the text with the tokens in them coloured."""
 
 from __future__ import annotations
 
@@ -10,125 +10,129 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headscope.figures import text
-from headscope.figures.selection import Numbers, exemplary_heads, heads_of, last_layer, layers_of
-from headscope.figures.style import BLACK, DOUBLE, SINGLE, head_label, styled
+from headscope.figures.selection import Selection, choose_exemplary_heads, get_last_layer, select_heads, select_layers
+from headscope.figures.style import BLACK, DOUBLE, SINGLE, format_head_label, styled
 from headscope.readings.reading import Reading
 
-MOST = 20
-"""rows of a table"""
+MAX_ROWS = 20
+"""rows of a table; of more pairs the strongest are shown"""
 MARGIN = 0.06
 """inches"""
-INDEX, GAP = 26.0, 10.0
-"""points: a column of indices, and between tables"""
-RUNNING, LEADING = 7.5, 12.5
-"""points: the size of running text, and from one line of it to the next"""
+INDEX_WIDTH, TABLE_GAP = 26.0, 10.0
+"""points: the width of a column of indices, and the gap between tables"""
+TEXT_SIZE, LINE_HEIGHT = 7.5, 12.5
+"""points: the font size of the running text, and the distance between its lines"""
 
 
 @dataclass(frozen=True)
-class _Table:
-    """The strongest pairs of a head, ordered by i, then j; and how many it has."""
+class _PairTable:
+    """The strongest pairs of a head, ordered by i, then j, and the number of all its pairs."""
 
     name: str
-    shown: pd.DataFrame
-    number: int
+    strongest: pd.DataFrame
+    total: int
 
     @classmethod
-    def of(cls, reading: Reading, layer: int, head: int) -> _Table:
+    def from_reading(cls, reading: Reading, layer: int, head: int) -> _PairTable:
         pairs = reading.pairs(layer, head)
-        return cls(head_label(layer, head), pairs.nlargest(MOST, "value").sort_index(), len(pairs))
+        return cls(format_head_label(layer, head), pairs.nlargest(MAX_ROWS, "value").sort_index(), len(pairs))
 
     @property
     def positions(self) -> set[int]:
-        return {int(position) for position in self.shown[["index_i", "index_j"]].to_numpy().ravel()}
+        return {int(position) for position in self.strongest[["index_i", "index_j"]].to_numpy().ravel()}
 
     @property
-    def words(self) -> str:
-        if len(self.shown) < self.number:
-            return f"{len(self.shown)} strongest of {self.number:,} pairs"
-        return "no pairs" if self.number == 0 else f"{self.number} pair{'s' * (self.number > 1)}"
+    def caption(self) -> str:
+        if len(self.strongest) < self.total:
+            return f"{len(self.strongest)} strongest of {self.total:,} pairs"
+        return "no pairs" if self.total == 0 else f"{self.total} pair{'s' * (self.total > 1)}"
 
 
 @dataclass(frozen=True)
-class _Text:
-    """The tokens of the text, what tells equal ones, and how those in the tables look."""
+class _TokenText:
+    """The tokens of the text: how to write them, their IDs and words, and which of them stand in the tables."""
 
-    words: list[str]
-    values: list[int]
-    belongs: list[int]
-    positions: set[int]
-    """those in the tables"""
+    texts: list[str]
+    token_ids: list[int]
+    word_ids: list[int]
+    table_positions: set[int]
+    """positions of the tokens in the tables"""
 
     @classmethod
-    def of(cls, reading: Reading, tables: list[_Table]) -> _Text:
-        words = [text.drawable(str(token)) for token in reading.tokens.values]
-        values, belongs = (reading.tokens[name].values.tolist() for name in ("token_id", "word"))
-        return cls(words, values, belongs, {position for table in tables for position in table.positions})
+    def from_reading(cls, reading: Reading, tables: list[_PairTable]) -> _TokenText:
+        texts = [text.make_drawable(str(token)) for token in reading.tokens.values]
+        token_ids, word_ids = (reading.tokens[name].values.tolist() for name in ("token_id", "word"))
+        return cls(texts, token_ids, word_ids, {position for table in tables for position in table.positions})
 
     @property
-    def looks(self) -> dict[int, text.Look]:
-        """A look for each token value in the tables."""
-        coloured = {self.values[position] for position in self.positions}
-        return text.looks(value for value in self.values if value in coloured)
+    def styles(self) -> dict[int, text.TokenStyle]:
+        """Style of each token ID in the tables."""
+        table_ids = {self.token_ids[position] for position in self.table_positions}
+        return text.assign_styles(token_id for token_id in self.token_ids if token_id in table_ids)
 
     @property
-    def extra(self) -> list[float]:
-        """Room after each token, in points, for the index of those in the tables."""
-        return [text.width(str(k)) + 1.0 if k in self.positions else 0.0 for k in range(len(self.words))]
+    def index_widths(self) -> list[float]:
+        """Space for an index after each token, in points; 0 where the token stands in no table."""
+        return [text.measure_width(str(k)) + 1.0 if k in self.table_positions else 0.0 for k in range(len(self.texts))]
 
-    def placed(self, room: float) -> list[text.Placed]:
-        return text.flow(self.words, self.belongs, self.extra, room, RUNNING)
+    def wrap(self, line_width: float) -> list[text.PlacedToken]:
+        return text.wrap_tokens(self.texts, self.word_ids, self.index_widths, line_width, TEXT_SIZE)
 
 
-def pairs_in_text(reading: Reading, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 9: tables of the high pairs of exemplary heads; the text, a colour for each token value in the tables."""
-    rows = layers_of(reading, layers, last_layer(reading))
-    columns = heads_of(reading, heads, exemplary_heads(reading))
-    tables = [_Table.of(reading, layer, head) for layer in rows for head in columns]
-    tokens = _Text.of(reading, tables)
-    across, width = (1, SINGLE) if len(tables) == 1 else (3, DOUBLE)
-    room = (width - 2 * MARGIN) * text.POINTS
-    bands = [tables[k : k + across] for k in range(0, len(tables), across)]
-    tops = np.cumsum([0, *(max(len(table.shown) for table in band) + 5 for band in bands)]) * text.PITCH
-    placed = tokens.placed(room)
-    height = (tops[-1] + (placed[-1].row + 1) * LEADING) / text.POINTS
+def pairs_in_text(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw Fig. 9: tables of the high pairs of exemplary heads; the text, with token IDs of the tables coloured."""
+    shown_layers = select_layers(reading, layers, get_last_layer(reading))
+    shown_heads = select_heads(reading, heads, choose_exemplary_heads(reading))
+    tables = [_PairTable.from_reading(reading, layer, head) for layer in shown_layers for head in shown_heads]
+    tokens = _TokenText.from_reading(reading, tables)
+    columns, width = (1, SINGLE) if len(tables) == 1 else (3, DOUBLE)
+    line_width = (width - 2 * MARGIN) * text.POINTS_PER_INCH
+    step = (line_width + TABLE_GAP) / columns
+    rows = [tables[k : k + columns] for k in range(0, len(tables), columns)]
+    tops = np.cumsum([0, *(max(len(table.strongest) for table in row) + 5 for row in rows)]) * text.ROW_HEIGHT
+    placed = tokens.wrap(line_width)
+    height = (tops[-1] + (placed[-1].row + 1) * LINE_HEIGHT) / text.POINTS_PER_INCH
     with styled():
         figure = Figure(figsize=(width, height + 2 * MARGIN))
-        axes = text.sheet(figure, MARGIN, MARGIN, width - 2 * MARGIN, height)
-        for band, top in zip(bands, tops, strict=False):
-            for k, table in enumerate(band):
-                _pair_table(axes, table, tokens, k * (room + GAP) / across, top, (room + GAP) / across - GAP)
-        _running_text(axes, tokens, placed, tops[-1])
+        axes = text.add_sheet(figure, MARGIN, MARGIN, width - 2 * MARGIN, height)
+        for row, top in zip(rows, tops, strict=False):
+            for k, table in enumerate(row):
+                _draw_pair_table(axes, table, tokens, k * step, top, step - TABLE_GAP)
+        _draw_running_text(axes, tokens, placed, tops[-1])
     return figure
 
 
-def _pair_table(axes: Axes, table: _Table, tokens: _Text, left: float, top: float, wide: float) -> None:
-    """A table of pairs as the paper prints it, its tokens in the colours of the text."""
-    looks, token = tokens.looks, min((wide - 2 * INDEX) / 2, 64.0)
-    right = left + 2 * (token + INDEX)
-    text.write(axes, left, top + text.PITCH, table.name, weight="bold")
-    head = top + 2.2 * text.PITCH
-    axes.plot([left, right], [head + 2.2] * 2, color=BLACK, linewidth=0.5)
-    for side, start, end in (("i", left, right - INDEX), ("j", left + token, right)):
-        text.write(axes, start, head, f"Token_{side}")
-        text.write(axes, end, head, f"Index_{side}", ha="right")
-        names, indices = table.shown[f"token_{side}"].astype(str), table.shown[f"index_{side}"].astype(int)
+def _draw_pair_table(
+    axes: Axes, table: _PairTable, tokens: _TokenText, left: float, top: float, max_width: float
+) -> None:
+    """Draw a table of pairs as the paper prints it, with its tokens coloured as in the text."""
+    styles, token_width = tokens.styles, min((max_width - 2 * INDEX_WIDTH) / 2, 64.0)
+    right = left + 2 * (token_width + INDEX_WIDTH)
+    text.write(axes, left, top + text.ROW_HEIGHT, table.name, weight="bold")
+    header = top + 2.2 * text.ROW_HEIGHT
+    axes.plot([left, right], [header + 2.2] * 2, color=BLACK, linewidth=0.5)
+    for side, start, end in (("i", left, right - INDEX_WIDTH), ("j", left + token_width, right)):
+        text.write(axes, start, header, f"Token_{side}")
+        text.write(axes, end, header, f"Index_{side}", ha="right")
+        names, indices = table.strongest[f"token_{side}"].astype(str), table.strongest[f"index_{side}"].astype(int)
         for k, (name, position) in enumerate(zip(names, indices, strict=True)):
-            base, words = head + (k + 1.3) * text.PITCH, text.clipped(text.drawable(name), token - 3)
-            look = looks[tokens.values[position]]
-            text.mark(axes, start, base, text.width(words), look, f"{table.name} {position}")
-            text.write(axes, start, base, words)
-            text.write(axes, end, base, str(position), ha="right")
-    text.write(axes, left, head + (len(table.shown) + 1.5) * text.PITCH, table.words)
+            baseline = header + (k + 1.3) * text.ROW_HEIGHT
+            word = text.clip_text(text.make_drawable(name), token_width - 3)
+            style = styles[tokens.token_ids[position]]
+            text.mark(axes, start, baseline, text.measure_width(word), style, f"{table.name} {position}")
+            text.write(axes, start, baseline, word)
+            text.write(axes, end, baseline, str(position), ha="right")
+    text.write(axes, left, header + (len(table.strongest) + 1.5) * text.ROW_HEIGHT, table.caption)
 
 
-def _running_text(axes: Axes, tokens: _Text, placed: list[text.Placed], top: float) -> None:
-    """The text; every token value of the tables coloured, the tokens in them with their index."""
-    looks, extra = tokens.looks, tokens.extra
+def _draw_running_text(axes: Axes, tokens: _TokenText, placed: list[text.PlacedToken], top: float) -> None:
+    """Draw the text: every token ID of the tables is coloured, the tokens in them are followed by their index."""
+    styles, index_widths = tokens.styles, tokens.index_widths
     for position, token in enumerate(placed):
-        base = top + token.row * LEADING + RUNNING
-        value = tokens.values[position]
-        if value in looks:
-            text.mark(axes, token.left, base, token.width, looks[value], f"token {position}", RUNNING)
-        text.write(axes, token.left, base, token.words, RUNNING)
-        if position in tokens.positions:
-            text.write(axes, token.left + token.width - extra[position] + 1, base - 2.2, str(position))
+        baseline = top + token.row * LINE_HEIGHT + TEXT_SIZE
+        token_id = tokens.token_ids[position]
+        if token_id in styles:
+            text.mark(axes, token.left, baseline, token.width, styles[token_id], f"token {position}", TEXT_SIZE)
+        text.write(axes, token.left, baseline, token.text, TEXT_SIZE)
+        if position in tokens.table_positions:
+            text.write(axes, token.left + token.width - index_widths[position] + 1, baseline - 2.2, str(position))

@@ -1,6 +1,6 @@
 """Maps of one text: its attention (Fig. 4), a head's lines and regions (Fig. 5), similarities by layer (Fig. 12).
 
-Everything drawn is what the `Reading` says. Similarities are shown as shares of their largest, C / max(C).
+All values are those of the `Reading`. Similarities are shown as shares of the largest, C / max(C).
 """
 
 from __future__ import annotations
@@ -14,248 +14,254 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from headscope.figures import text
-from headscope.figures.maps import Panel, attention_norm, colour_bar, draw_maps, map_panel
+from headscope.figures.maps import Panel, draw_colorbar, draw_map_panel, draw_maps, make_attention_norm
 from headscope.figures.selection import (
-    Numbers,
-    early_to_late,
-    exemplary_head,
-    heads_of,
-    last_layer,
-    layers_of,
+    Selection,
+    choose_early_to_late,
+    choose_exemplary_head,
+    get_last_layer,
+    select_heads,
+    select_layers,
 )
-from headscope.figures.style import DOUBLE, SINGLE, Cell, head_label, places, plain_ticks, styled
+from headscope.figures.style import DOUBLE, SINGLE, Cell, format_head_label, list_cells, plain_ticks, styled
 from headscope.readings.reading import SUM, Head, Reading
 from headscope.types import Floats
 
-SIGNED = "RdBu_r"
-"""similarities have a sign: red above 0, white at 0, blue below"""
-MASK = "#333333"
-"""rows and columns of line tokens"""
-LINE = text.Look("#fdb462")
-"""a line token in the list of tokens"""
+SIGNED_COLORMAP = "RdBu_r"
+"""of similarities: red above 0, white at 0, blue below"""
+MASK_COLOR = "#333333"
+"""for rows and columns of line tokens"""
+LINE_TOKEN_STYLE = text.TokenStyle("#fdb462")
+"""style of line tokens in the list of tokens"""
 
-PAGE = 9.0
-"""inches: as high as a figure may be while it can be helped"""
-LEFT, RIGHT, GAP = 0.36, 0.06, 0.08
-"""inches beside maps, and between them: on the left stand the numbers and name of the axis"""
-INSET = 0.1
-"""inches that a bar with numbers at its ends is narrower than its map on either side"""
-HEAD, FOOT, BAR = 0.15, 0.28, 0.36
-"""inches above a map, for its heading; below it, for its axis; and for a colour bar with its words"""
+MAX_PAGE_HEIGHT = 9.0
+"""inches: figures are not higher if that can be avoided"""
+LEFT_MARGIN, RIGHT_MARGIN, MAP_GAP = 0.36, 0.06, 0.08
+"""inches beside maps, and between them; tick labels and axis label are on the left"""
+BAR_INSET = 0.1
+"""inches by which a colour bar is narrower than its map on either side, as its tick labels extend beyond its ends"""
+HEADING_HEIGHT, AXIS_HEIGHT, BAR_HEIGHT = 0.15, 0.28, 0.36
+"""inches above a map, for its heading; below it, for its axis; and for a colour bar with its label"""
 
 
 # -- attention (Fig. 4)
 
 
 @dataclass(frozen=True)
-class _Maps:
-    """Where the maps of Fig. 4 stand: row and column of each."""
+class _MapGrid:
+    """Positions of the maps of Fig. 4."""
 
     width: float
     columns: int
     cells: list[Cell]
+    """row and column of each map"""
 
     @property
     def side(self) -> float:
-        """The width and height of a map."""
-        return min((self.width - LEFT - RIGHT - GAP * (self.columns - 1)) / self.columns, 1.8)
+        """Width and height of a map, in inches."""
+        return min((self.width - LEFT_MARGIN - RIGHT_MARGIN - MAP_GAP * (self.columns - 1)) / self.columns, 1.8)
 
     @property
     def height(self) -> float:
-        return (self.cells[-1][0] + 1) * (self.side + HEAD) + FOOT + BAR
+        return (self.cells[-1][0] + 1) * (self.side + HEADING_HEIGHT) + AXIS_HEIGHT + BAR_HEIGHT
 
 
 @dataclass(frozen=True)
-class _Page:
-    """How the maps and the tokens of Fig. 4 share a page."""
+class _PageLayout:
+    """Layout of Fig. 4: its maps, and its tokens below them."""
 
-    maps: _Maps
-    tokens: text.Columns
+    maps: _MapGrid
+    tokens: text.TokenColumns
 
     @classmethod
-    def of(cls, maps: _Maps, tokens: list[str]) -> _Page:
-        most_rows = int((PAGE - maps.height) * text.POINTS / text.PITCH) - 2
-        return cls(maps, text.columns(tokens, (maps.width - 2 * RIGHT) * text.POINTS, most_rows))
+    def fit_tokens(cls, maps: _MapGrid, tokens: list[str]) -> _PageLayout:
+        max_rows = int((MAX_PAGE_HEIGHT - maps.height) * text.POINTS_PER_INCH / text.ROW_HEIGHT) - 2
+        return cls(maps, text.fit_columns(tokens, (maps.width - 2 * RIGHT_MARGIN) * text.POINTS_PER_INCH, max_rows))
 
     @property
     def height(self) -> float:
-        return self.maps.height + (self.tokens.rows_used + 2) * text.PITCH / text.POINTS
+        return self.maps.height + (self.tokens.rows_used + 2) * text.ROW_HEIGHT / text.POINTS_PER_INCH
 
     @property
     def fits(self) -> bool:
-        """Whether it is a page that can be read; one column wide only where the tokens stand as the paper has them."""
-        as_printed = self.tokens.rows == 16 and self.tokens.longest == text.LONGEST[0]
-        return self.height <= PAGE and self.maps.side >= 1 and (self.maps.width == DOUBLE or as_printed)
+        """Whether the page is legible; a page of one column also needs the tokens as printed in the paper."""
+        as_printed = self.tokens.rows == 16 and self.tokens.max_token_width == text.MAX_TOKEN_WIDTHS[0]
+        return self.height <= MAX_PAGE_HEIGHT and self.maps.side >= 1 and (self.maps.width == DOUBLE or as_printed)
 
 
-def attention_of_text(reading: Reading, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 4: attention maps of a head and of the sum over the layer's heads; the tokens, lines of the last marked."""
-    rows = layers_of(reading, layers, early_to_late(reading))
-    single = heads_of(reading, heads, exemplary_head(reading))
-    one, all_heads = "attention of one head", f"attention, {_sum_of(reading)}"
+def attention_of_text(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw Fig. 4: attention maps of single heads and of their sum; the tokens, lines of the last layer marked."""
+    shown_layers = select_layers(reading, layers, choose_early_to_late(reading))
+    shown_heads = select_heads(reading, heads, choose_exemplary_head(reading))
+    head_label, sum_label = "attention of one head", f"attention, {_format_sum(reading)}"
     blocks = []
-    for layer in rows:
-        maps = [Panel(head_label(layer, head), reading.attention_map(layer, head).values, one) for head in single]
+    for layer in shown_layers:
+        maps = [
+            Panel(format_head_label(layer, head), reading.attention_map(layer, head).values, head_label)
+            for head in shown_heads
+        ]
         summed = reading.attention_map(layer, SUM).values
-        blocks.append([*maps, Panel(f"L{layer}", summed, all_heads, "sum of heads")])
+        blocks.append([*maps, Panel(f"L{layer}", summed, sum_label, "sum of heads")])
     with styled():
-        page = _page(reading, len(blocks), len(single) + 1)
+        page = _choose_page(reading, len(blocks), len(shown_heads) + 1)
         figure = Figure(figsize=(page.maps.width, page.height))
-        _attention_maps(figure, [panel for block in blocks for panel in block], page.maps)
-        _token_list(figure, reading, rows[-1], page)
+        _draw_attention_maps(figure, [panel for block in blocks for panel in block], page.maps)
+        _draw_token_list(figure, reading, shown_layers[-1], page)
     return figure
 
 
-def _page(reading: Reading, layers: int, maps: int) -> _Page:
-    """The layers under each other, as in the paper, where they and the tokens fit a page; else beside each other."""
+def _choose_page(reading: Reading, layers: int, maps: int) -> _PageLayout:
+    """Return a layout with layers below each other, as in the paper, if it fits a page; else beside each other."""
     tokens = [str(token) for token in reading.tokens.values]
-    grids = [_Maps(width, min(maps, 6), places([maps] * layers, min(maps, 6))) for width in (SINGLE, DOUBLE)]
-    for across in sorted((2, 3), key=lambda k: layers % k > 0):
-        if across * maps <= 6:
-            grids.append(_Maps(DOUBLE, across * maps, places([maps * layers], across * maps)))
-    pages = [_Page.of(grid, tokens) for grid in grids]
+    grids = [_MapGrid(width, min(maps, 6), list_cells([maps] * layers, min(maps, 6))) for width in (SINGLE, DOUBLE)]
+    for layers_per_row in sorted((2, 3), key=lambda k: layers % k > 0):
+        if (columns := layers_per_row * maps) <= 6:
+            grids.append(_MapGrid(DOUBLE, columns, list_cells([maps * layers], columns)))
+    pages = [_PageLayout.fit_tokens(grid, tokens) for grid in grids]
     return next((page for page in pages if page.fits), min(pages[1:], key=lambda page: page.height))
 
 
-def _attention_maps(figure: Figure, panels: list[Panel], maps: _Maps) -> None:
-    step = maps.side + GAP
-    left = (maps.width - LEFT - RIGHT - step * maps.columns + GAP) / 2 + LEFT
+def _draw_attention_maps(figure: Figure, panels: list[Panel], maps: _MapGrid) -> None:
+    step = maps.side + MAP_GAP
+    left = (maps.width - LEFT_MARGIN - RIGHT_MARGIN - step * maps.columns + MAP_GAP) / 2 + LEFT_MARGIN
     lowest = {column: row for row, column in maps.cells}
-    drawn: dict[str, list[Axes]] = {}
+    scale_axes: dict[str, list[Axes]] = {}
     for panel, (row, column) in zip(panels, maps.cells, strict=True):
-        axes = text.axes_at(figure, left + column * step, row * (maps.side + HEAD) + HEAD, maps.side, maps.side)
-        norm = attention_norm(one.values for one in panels if one.scale == panel.scale)
-        _map(axes, panel, norm, "key position" * (lowest[column] == row), "query position" * (column == 0))
-        drawn.setdefault(panel.scale, []).append(axes)
-    half = (step * maps.columns - GAP - 0.12) / 2
-    for k, (scale, own) in enumerate(drawn.items()):
-        bar = text.axes_at(figure, left + k * (half + 0.12), maps.height - BAR + 0.04, half, 0.06)
-        colour_bar(figure, own, scale, cax=bar, orientation="horizontal")
+        top = row * (maps.side + HEADING_HEIGHT) + HEADING_HEIGHT
+        axes = text.add_axes(figure, left + column * step, top, maps.side, maps.side)
+        norm = make_attention_norm(other.values for other in panels if other.scale == panel.scale)
+        _draw_map(axes, panel, norm, "key position" * (lowest[column] == row), "query position" * (column == 0))
+        scale_axes.setdefault(panel.scale, []).append(axes)
+    half = (step * maps.columns - MAP_GAP - 0.12) / 2
+    for k, (scale, axes_list) in enumerate(scale_axes.items()):
+        bar = text.add_axes(figure, left + k * (half + 0.12), maps.height - BAR_HEIGHT + 0.04, half, 0.06)
+        draw_colorbar(figure, axes_list, scale, cax=bar, orientation="horizontal")
 
 
-def _token_list(figure: Figure, reading: Reading, layer: int, page: _Page) -> None:
-    """The tokens in numbered columns; those that the layer's heads together attend most are marked."""
-    wide, high = page.maps.width - 2 * RIGHT, page.height - page.maps.height
-    axes = text.sheet(figure, RIGHT, page.maps.height, wide, high)
+def _draw_token_list(figure: Figure, reading: Reading, layer: int, page: _PageLayout) -> None:
+    """Draw the tokens in numbered columns; lines of the layer's head-summed attention are marked."""
+    width, height = page.maps.width - 2 * RIGHT_MARGIN, page.height - page.maps.height
+    axes = text.add_sheet(figure, RIGHT_MARGIN, page.maps.height, width, height)
     lines = {int(position) for position in reading.lines(layer)["index"]}
     sample = "marked"
-    text.write(axes, 0, text.PITCH, "tokens", weight="bold")
-    text.mark(axes, 30, text.PITCH, text.width(sample), LINE, sample)
-    text.write(axes, 30, text.PITCH, sample)
-    about = f"lines of L{layer}, {_sum_of(reading)} (τ = {reading.tau:g})"
-    text.write(axes, 30 + text.width(sample + " "), text.PITCH, about)
-    for position, words in enumerate(page.tokens.words):
-        left, row = page.tokens.place(position)
-        start, base = left + page.tokens.number, (row + 2.3) * text.PITCH
+    text.write(axes, 0, text.ROW_HEIGHT, "tokens", weight="bold")
+    text.mark(axes, 30, text.ROW_HEIGHT, text.measure_width(sample), LINE_TOKEN_STYLE, sample)
+    text.write(axes, 30, text.ROW_HEIGHT, sample)
+    label = f"lines of L{layer}, {_format_sum(reading)} (τ = {reading.tau:g})"
+    text.write(axes, 30 + text.measure_width(sample + " "), text.ROW_HEIGHT, label)
+    for position, word in enumerate(page.tokens.texts):
+        left, row = page.tokens.get_position(position)
+        start, baseline = left + page.tokens.number_width, (row + 2.3) * text.ROW_HEIGHT
         if position in lines:
-            text.mark(axes, start, base, text.width(words), LINE, f"token {position}")
-        # apart from the token, which may be written from right to left
-        text.write(axes, start - text.width(" "), base, f"{position}:", ha="right")
-        text.write(axes, start, base, words)
+            text.mark(axes, start, baseline, text.measure_width(word), LINE_TOKEN_STYLE, f"token {position}")
+        # not in one string with the token, which may be written from right to left
+        text.write(axes, start - text.measure_width(" "), baseline, f"{position}:", ha="right")
+        text.write(axes, start, baseline, word)
 
 
 # -- lines and regions (Fig. 5)
 
 
-def lines_and_regions(reading: Reading, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 5: a head's attention map, its similarity matrix, the matrix cut by the attention lines, region averages."""
-    cases = [
+def lines_and_regions(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw Fig. 5: a head's attention map and similarity matrix, the matrix with lines masked, and region means."""
+    layer_heads = [
         (layer, head)
-        for layer in layers_of(reading, layers, last_layer(reading))
-        for head in heads_of(reading, heads, exemplary_head(reading))
+        for layer in select_layers(reading, layers, get_last_layer(reading))
+        for head in select_heads(reading, heads, choose_exemplary_head(reading))
     ]
-    columns, width = (2, SINGLE) if len(cases) == 1 else (4, DOUBLE)
-    side = width / columns - LEFT - RIGHT
-    step = HEAD + side + FOOT + BAR
-    panels = [panel for layer, head in cases for panel in _four(reading, layer, head)]
+    columns, width = (2, SINGLE) if len(layer_heads) == 1 else (4, DOUBLE)
+    side = width / columns - LEFT_MARGIN - RIGHT_MARGIN
+    step = HEADING_HEIGHT + side + AXIS_HEIGHT + BAR_HEIGHT
+    panels = [panel for layer, head in layer_heads for panel in _make_region_panels(reading, layer, head)]
     with styled():
         figure = Figure(figsize=(width, step * len(panels) / columns))
         for k, (panel, norm) in enumerate(panels):
             row, column = divmod(k, columns)
-            left, top = column * width / columns + LEFT, row * step + HEAD
-            axes = text.axes_at(figure, left, top, side, side)
-            names = ("key position", "query position") if panel.colours != SIGNED else ("position j", "position i")
-            _map(axes, panel, norm, *names)
-            bar = text.axes_at(figure, left + INSET, top + side + FOOT, side - 2 * INSET, 0.06)
-            colour_bar(figure, [axes], panel.scale, cax=bar, orientation="horizontal")
+            left, top = column * width / columns + LEFT_MARGIN, row * step + HEADING_HEIGHT
+            axes = text.add_axes(figure, left, top, side, side)
+            is_attention = panel.colormap != SIGNED_COLORMAP
+            labels = ("key position", "query position") if is_attention else ("position j", "position i")
+            _draw_map(axes, panel, norm, *labels)
+            bar = text.add_axes(figure, left + BAR_INSET, top + side + AXIS_HEIGHT, side - 2 * BAR_INSET, 0.06)
+            draw_colorbar(figure, [axes], panel.scale, cax=bar, orientation="horizontal")
     return figure
 
 
-def _four(reading: Reading, layer: int, head: Head) -> list[tuple[Panel, Normalize]]:
+def _make_region_panels(reading: Reading, layer: int, head: Head) -> list[tuple[Panel, Normalize]]:
     name = f"L{layer}H{head}"
     attention = reading.attention_map(layer, head).values
     matrix = reading.matrix(layer, head).values
-    values, scale = _normalized(matrix), _scale(matrix)
+    values, scale = _normalize(matrix), _format_scale(matrix)
     masked = values.copy()
     lines = reading.lines(layer, head)["index"].to_numpy()
     masked[lines, :] = masked[:, lines] = np.nan
     blocks = reading.blocks(layer, head)
     sizes = (blocks["stop"] - blocks["start"]).to_numpy()
-    means = reading.regions(layer, head).values / _unit(matrix)
+    means = reading.regions(layer, head).values / _find_unit(matrix)
     spread = np.repeat(np.repeat(means, sizes, axis=0), sizes, axis=1)
     reach = _round_up(float(np.nanmax(np.abs(means), initial=0)))
     return [
-        (Panel(name, attention, "attention", "attention map"), attention_norm([attention])),
-        (Panel(name, values, scale, "similarity", SIGNED), signed_norm([values])),
-        (Panel(name, masked, scale, "lines masked", SIGNED, MASK, ""), signed_norm([values])),
-        (Panel(name, spread, f"mean {scale}", "regions", SIGNED, "white"), Normalize(-reach, reach)),
+        (Panel(name, attention, "attention", "attention map"), make_attention_norm([attention])),
+        (Panel(name, values, scale, "similarity", SIGNED_COLORMAP), make_signed_norm([values])),
+        (Panel(name, masked, scale, "lines masked", SIGNED_COLORMAP, MASK_COLOR, ""), make_signed_norm([values])),
+        (Panel(name, spread, f"mean {scale}", "regions", SIGNED_COLORMAP, "white"), Normalize(-reach, reach)),
     ]
 
 
 # -- similarities summed over heads (Fig. 12)
 
 
-def summed_similarities(reading: Reading, layers: Numbers = None, heads: Numbers = None) -> Figure:
-    """Fig. 12: the similarity matrices of layers, summed over their heads.
+def summed_similarities(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
+    """Draw Fig. 12: the similarity matrices of layers, summed over their heads.
 
-    They are summed over all heads of the reading; `heads` is checked and changes nothing.
+    They are summed over all heads of the reading; `heads` is validated but has no effect.
     """
-    heads_of(reading, heads, reading.heads)
+    select_heads(reading, heads, reading.heads)
     panels = []
-    for layer in layers_of(reading, layers, early_to_late(reading)):
+    for layer in select_layers(reading, layers, choose_early_to_late(reading)):
         matrix = reading.matrix(layer, SUM).values
-        panels.append(Panel(f"L{layer}", _normalized(matrix), _scale(matrix), "sum of heads", SIGNED))
-    return draw_maps([panels], "position j", "position i", signed_norm)
+        panels.append(Panel(f"L{layer}", _normalize(matrix), _format_scale(matrix), "sum of heads", SIGNED_COLORMAP))
+    return draw_maps([panels], "position j", "position i", make_signed_norm)
 
 
-# -- what they share
+# -- shared by all
 
 
-def _map(axes: Axes, panel: Panel, norm: Normalize, across: str, down: str) -> None:
-    """A map with its axes; an axis without a name shows no numbers either, being that of the map beside or below."""
+def _draw_map(axes: Axes, panel: Panel, norm: Normalize, x_label: str, y_label: str) -> None:
+    """Draw a map; an axis without label has no tick labels either, as it is that of the map beside or below."""
     plain_ticks(axes)
-    map_panel(axes, panel, norm)
-    axes.set_xlabel(across)
-    axes.set_ylabel(down)
-    axes.tick_params(labelbottom=bool(across), labelleft=bool(down))
+    draw_map_panel(axes, panel, norm)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.tick_params(labelbottom=bool(x_label), labelleft=bool(y_label))
 
 
-def _sum_of(reading: Reading) -> str:
+def _format_sum(reading: Reading) -> str:
     number = len(reading.heads)
     return f"sum of {number} head{'s' * (number > 1)}"
 
 
-def _unit(matrix: Floats) -> float:
-    """What similarities are shown as shares of: the largest; where none is above 0, the one farthest from it."""
+def _find_unit(matrix: Floats) -> float:
+    """Return the similarity that others are divided by: the largest, or the largest absolute if none is above 0."""
     return float(matrix.max()) if matrix.max() > 0 else float(np.abs(matrix).max()) or 1.0
 
 
-def _normalized(matrix: Floats) -> Floats:
-    return np.asarray(matrix / _unit(matrix))
+def _normalize(matrix: Floats) -> Floats:
+    return np.asarray(matrix / _find_unit(matrix))
 
 
-def _scale(matrix: Floats) -> str:
+def _format_scale(matrix: Floats) -> str:
     return "C / max(C)" if matrix.max() > 0 else "C / max |C|, none above 0"
 
 
 def _round_up(number: float) -> float:
-    """The next number of the row 1, 2, 5, 10, 20, …, as the end of an axis; 1 for 0."""
+    """Return the next number of the series 1, 2, 5, 10, 20, …, as the end of an axis; 1 for 0."""
     if number <= 0:
         return 1.0
-    tens = 10.0 ** np.floor(np.log10(number))
-    return float(next(tens * k for k in (1, 2, 5, 10) if number <= tens * k * (1 + 1e-9)))
+    power = 10.0 ** np.floor(np.log10(number))
+    return float(next(power * k for k in (1, 2, 5, 10) if number <= power * k * (1 + 1e-9)))
 
 
-def signed_norm(maps: Iterable[Floats]) -> Normalize:
-    """The scale of normalized similarities, 0 in its middle; what is lower still has the lowest colour."""
+def make_signed_norm(maps: Iterable[Floats]) -> Normalize:
+    """Return the scale of normalized similarities, centred at 0; values below −1 get its lowest colour."""
     return Normalize(-1, 1)

@@ -1,4 +1,4 @@
-"""Which layers and heads a figure shows: those asked for, else the paper's, else their nearest counterparts."""
+"""Layers and heads that a figure shows: those requested, else the paper's, else their nearest counterparts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol
 from headscope.errors import StudyError
 from headscope.studies.result import Study
 
-Numbers = int | Iterable[int] | None
-"""layers or heads asked for: one, several, or whatever the figure shows by default"""
+Selection = int | Iterable[int] | None
+"""requested layers or heads: one, several, or None for the figure's default"""
 
 
-class Heads(Protocol):
-    """Anything with numbered layers and heads to choose from: a study, or a reading of one text."""
+class LayeredSource(Protocol):
+    """Anything with numbered layers and heads: a study, or a reading of one text."""
 
     @property
     def layers(self) -> list[int]: ...
@@ -21,73 +21,76 @@ class Heads(Protocol):
     @property
     def heads(self) -> list[int]: ...
 
-    def select(self, layers: Numbers = None, heads: Numbers = None) -> Heads:
-        """Only some of them; an error where one asked for is not there."""
+    def select(self, layers: Selection = None, heads: Selection = None) -> LayeredSource:
+        """Return only these layers and heads; raise an error if one does not exist."""
 
 
-def layers_of(source: Heads, wanted: Numbers, default: list[int]) -> list[int]:
-    """The layers asked for, each once, in the order given; the default where none were."""
-    return default if wanted is None else _named("layers", source.select(layers=wanted).layers)
+def select_layers(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:
+    """Return the requested layers without repetitions, in their order, or the default if None."""
+    return default if requested is None else _refuse_empty("layers", source.select(layers=requested).layers)
 
 
-def heads_of(source: Heads, wanted: Numbers, default: list[int]) -> list[int]:
-    """The heads asked for, each once, in the order given; the default where none were."""
-    return default if wanted is None else _named("heads", source.select(heads=wanted).heads)
+def select_heads(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:
+    """Return the requested heads without repetitions, in their order, or the default if None."""
+    return default if requested is None else _refuse_empty("heads", source.select(heads=requested).heads)
 
 
-def last_layer(source: Heads) -> list[int]:
-    """The last layer there is, as a list."""
+def get_last_layer(source: LayeredSource) -> list[int]:
+    """Return the last layer, as a list."""
     return source.layers[-1:]
 
 
-def early_to_late(source: Heads) -> list[int]:
-    """The paper's layers 1, 6, 11 of twelve; of any other number the first, the middle one and the last."""
-    there = source.layers
-    if len(there) == 12:
-        return [there[k] for k in (1, 6, 11)]
-    return _once([there[0], there[len(there) // 2], there[-1]])
+def choose_early_to_late(source: LayeredSource) -> list[int]:
+    """Return the paper's layers 1, 6, 11 of twelve; of any other number the first, the middle one and the last."""
+    layers = source.layers
+    if len(layers) == 12:
+        return [layers[k] for k in (1, 6, 11)]
+    return _remove_duplicates([layers[0], layers[len(layers) // 2], layers[-1]])
 
 
-def early_to_last_two(source: Heads) -> list[int]:
-    """The paper's layers 1, 6, 10, 11 of twelve; of any other number the first, the middle one and the last two."""
-    there = source.layers
-    if len(there) == 12:
-        return [there[k] for k in (1, 6, 10, 11)]
-    return sorted(_once([there[0], there[len(there) // 2], *there[-2:]]), key=there.index)
+def choose_early_to_last_two(source: LayeredSource) -> list[int]:
+    """Return the paper's layers 1, 6, 10, 11 of twelve; of any other number the first, the middle one, the last two."""
+    layers = source.layers
+    if len(layers) == 12:
+        return [layers[k] for k in (1, 6, 10, 11)]
+    return sorted(_remove_duplicates([layers[0], layers[len(layers) // 2], *layers[-2:]]), key=layers.index)
 
 
-def paper_heads(source: Heads) -> list[int]:
-    """The paper's heads 2 and 8; where they are not both there, the first and the last."""
-    there = source.heads
-    return [2, 8] if {2, 8} <= set(there) else _once([there[0], there[-1]])
+def choose_paper_heads(source: LayeredSource) -> list[int]:
+    """Return the paper's heads 2 and 8; if one of them does not exist, the first and the last."""
+    heads = source.heads
+    return [2, 8] if {2, 8} <= set(heads) else _remove_duplicates([heads[0], heads[-1]])
 
 
-def exemplary_head(source: Heads) -> list[int]:
-    """The paper's head 8; where it is not there, the last."""
+def choose_exemplary_head(source: LayeredSource) -> list[int]:
+    """Return the paper's head 8; if it does not exist, the last."""
     return [8] if 8 in source.heads else source.heads[-1:]
 
 
-def exemplary_heads(source: Heads) -> list[int]:
-    """The paper's heads 5, 7 and 8; where they are not all there, the first, the middle one and the last."""
-    there = source.heads
-    return [5, 7, 8] if {5, 7, 8} <= set(there) else _once([there[0], there[len(there) // 2], there[-1]])
+def choose_exemplary_heads(source: LayeredSource) -> list[int]:
+    """Return the paper's heads 5, 7 and 8; if one of them does not exist, the first, the middle one and the last."""
+    heads = source.heads
+    return [5, 7, 8] if {5, 7, 8} <= set(heads) else _remove_duplicates([heads[0], heads[len(heads) // 2], heads[-1]])
 
 
-def need(study: Study, figure: str, variables: Iterable[str]) -> None:
-    """Refuse a study of selected heads for what is counted over all heads of a layer."""
-    absent = [name for name in variables if name not in study.data]
-    if absent:
+def require_variables(study: Study, figure: str, variables: Iterable[str]) -> None:
+    """Raise `StudyError` if a study lacks variables, which are counted over all heads of a layer.
+
+    Studies of selected heads do not contain them.
+    """
+    missing = [name for name in variables if name not in study.data]
+    if missing:
         raise StudyError(
             f"{figure} is counted over all heads of a layer, and a study of selected heads no longer holds "
-            f"{', '.join(absent)}: draw it from the whole study"
+            f"{', '.join(missing)}: draw it from the whole study"
         )
 
 
-def _named(kind: str, numbers: list[int]) -> list[int]:
+def _refuse_empty(kind: str, numbers: list[int]) -> list[int]:
     if not numbers:
         raise StudyError(f"no {kind} to draw: the list given is empty")
-    return _once(numbers)
+    return _remove_duplicates(numbers)
 
 
-def _once(numbers: list[int]) -> list[int]:
+def _remove_duplicates(numbers: list[int]) -> list[int]:
     return list(dict.fromkeys(numbers))
