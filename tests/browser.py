@@ -1,4 +1,4 @@
-"""Opening pages in a real browser that can reach nothing: for tests of what people see and click."""
+"""Open pages in a real browser without network access, to test what people see and click."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+PROGRAM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -23,31 +23,31 @@ ARGUMENTS = (
     "--disable-sync",
     "--no-first-run",
 )
-LOCAL = ("file:", "data:", "blob:")
+LOCAL_SCHEMES = ("file:", "data:", "blob:")
 PATIENCE = 60_000
-"""milliseconds for what a page is to do or to show: so long that a busy machine does not matter"""
+"""milliseconds to wait for what a page does or shows; long enough for a busy machine"""
 
 
 @dataclass
 class Opened:
-    """A page, and what it tried to do."""
+    """An open page, and a record of its requests, errors and dialogs."""
 
     page: Page
     requests: list[str] = field(default_factory=list)
-    """addresses asked for over the network; all of them refused"""
+    """addresses requested over the network; all requests are refused"""
     errors: list[str] = field(default_factory=list)
-    """errors on the console (violations of the content security policy among them) and uncaught ones"""
+    """errors on the console, including violations of the content security policy, and uncaught errors"""
     dialogs: list[str] = field(default_factory=list)
 
-    def settle(self) -> None:
-        """Wait until the page has drawn itself; what it did before that has been told by then."""
+    def wait_until_drawn(self) -> None:
+        """Wait until the page is drawn; by then its earlier requests and errors are recorded."""
         self.page.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
         )
 
     def is_quiet(self) -> bool:
-        """Tell whether nothing was fetched, nothing went wrong, nothing popped up."""
-        self.settle()
+        """Return whether there were no requests, no errors and no dialogs."""
+        self.wait_until_drawn()
         return self.requests == self.errors == self.dialogs == []
 
 
@@ -55,17 +55,17 @@ PageOpener = Callable[..., Opened]
 
 
 def find_chromium() -> str | None:
-    """The browser that HEADSCOPE_CHROMIUM names, or the first on the PATH."""
+    """Return the browser that HEADSCOPE_CHROMIUM names, or the first one on the PATH."""
     named = os.environ.get("HEADSCOPE_CHROMIUM")
-    candidates = (named, *NAMES) if named else NAMES
-    return next((found for found in map(shutil.which, candidates) if found), None)
+    candidates = (named, *PROGRAM_NAMES) if named else PROGRAM_NAMES
+    return next((program for program in map(shutil.which, candidates) if program), None)
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     program = find_chromium()
     if program is None:
-        reason = f"no Chromium found: set HEADSCOPE_CHROMIUM, or put one of {', '.join(NAMES)} on the PATH"
+        reason = f"no Chromium found: set HEADSCOPE_CHROMIUM, or put one of {', '.join(PROGRAM_NAMES)} on the PATH"
         if os.environ.get("HEADSCOPE_REQUIRE_BROWSER") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
@@ -80,10 +80,10 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def page_opener(chromium: Browser, tmp_path: Path) -> Iterator[PageOpener]:
-    """A function that opens HTML in a fresh context; its keywords are Playwright's for `new_context`."""
+    """Return a function that opens HTML in a fresh context, with keyword arguments for Playwright's `new_context`."""
     contexts = []
 
-    def opener(html: str, **options: Any) -> Opened:
+    def open_page(html: str, **options: Any) -> Opened:
         context = chromium.new_context(**options)
         contexts.append(context)
         file = tmp_path / f"page-{len(contexts)}.html"
@@ -91,7 +91,7 @@ def page_opener(chromium: Browser, tmp_path: Path) -> Iterator[PageOpener]:
         opened = Opened(context.new_page())
 
         def refuse(route: Route) -> None:
-            if route.request.url.startswith(LOCAL):
+            if route.request.url.startswith(LOCAL_SCHEMES):
                 route.continue_()
             else:
                 opened.requests.append(route.request.url)
@@ -111,6 +111,6 @@ def page_opener(chromium: Browser, tmp_path: Path) -> Iterator[PageOpener]:
         page.goto(file.as_uri())
         return opened
 
-    yield opener
+    yield open_page
     for context in contexts:
         context.close()

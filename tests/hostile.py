@@ -1,4 +1,4 @@
-"""A study, findings and figures whose texts try to become markup, made without a model."""
+"""A synthetic study, findings and figures whose texts try to become markup."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headscope.tally.tally import Tally
 from tests.synthetic import manifest
 
 LAYERS, HEADS, BLOCKS = 11, 4, 20
-USED = 5
-"""blocks that hold texts; few, as a jackknife goes over all of them"""
+USED_BLOCKS = 5
+"""blocks with texts; few of them, because the jackknife leaves out each one in turn"""
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(1)>'
 CLOSE = "</script></style></title></textarea>--><b>bold</b>"
@@ -25,8 +25,8 @@ TEMPLATE = "{{7*7}} {% raw %}"
 DIRECTION = "\u202eright to left\u2066 \u2028 \u2029 नमस्ते"
 HOSTILE = (SCRIPT, IMAGE, CLOSE, TEMPLATE, DIRECTION)
 ALL = " ".join(HOSTILE)
-NOTHING = (2, 1)
-"""a head without pairs"""
+EMPTY_HEAD = (2, 1)
+"""layer and head without pairs"""
 ENTRIES = {
     "headscope": "0.1.0",
     "model": ALL,
@@ -47,7 +47,7 @@ ENTRIES = {
     "duration_seconds": 75.0,
     "something_new": ALL,
 }
-"""what its manifest says otherwise than that of any synthetic study"""
+"""entries of its manifest that differ from those of other synthetic studies"""
 SVG = (
     '<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg" width="{0}pt" height="100pt" viewBox="0 0 {0} 100">'
     '<rect width="50" height="50" fill="teal"/></svg>'
@@ -55,13 +55,13 @@ SVG = (
 PLATES = [Plate("6a", "Repeats", "A caption.", SVG.format(200)), Plate(ALL, ALL, ALL, SVG.format(900))]
 
 
-def hostile_tally() -> Tally:
+def make_tally() -> Tally:
     random = np.random.default_rng(7)
-    made = Tally.zeros(Shape(LAYERS, HEADS, 16, maps=False))
-    heads = (BLOCKS, LAYERS, HEADS)
-    pairs = random.integers(40, 2000, heads)
-    pairs[:, NOTHING[0], NOTHING[1]] = 0
-    # Heads have characters of their own, so that no two of them look alike in a table.
+    tally = Tally.zeros(Shape(LAYERS, HEADS, 16, maps=False))
+    shape = (BLOCKS, LAYERS, HEADS)
+    pairs = random.integers(40, 2000, shape)
+    pairs[:, EMPTY_HEAD[0], EMPTY_HEAD[1]] = 0
+    # Heads differ, so that no two of them have equal rows in a table.
     character = random.random((LAYERS, HEADS))
     sums = {
         "texts": np.full(BLOCKS, 3),
@@ -74,39 +74,39 @@ def hostile_tally() -> Tally:
         "equal": (pairs * character * 0.4).astype(np.int64),
         "same": (pairs * (1 - character)).astype(np.int64),
         "equal_same": (pairs * (1 - character) * character * 0.3).astype(np.int64),
-        "distance_sum": (pairs * (1 + 12 * character)).astype(np.int64) + random.integers(0, 9, heads) * (pairs > 0),
+        "distance_sum": (pairs * (1 + 12 * character)).astype(np.int64) + random.integers(0, 9, shape) * (pairs > 0),
         "texts_with_pairs": np.where(pairs > 0, 3, 0),
-        "dominant_share_sum": np.where(pairs > 0, 3 * (0.2 + 0.7 * random.random(heads)), 0.0),
+        "dominant_share_sum": np.where(pairs > 0, 3 * (0.2 + 0.7 * random.random(shape)), 0.0),
         "shuffled_share_sum": np.where(pairs > 0, 0.2 + character, 0.0),
         "shuffled_share_texts": np.where(pairs > 0, 3, 0),
         "attention_received": random.random((BLOCKS, LAYERS, 7)),
         "attention_spread": np.tile(np.arange(1.0, 8.0), (BLOCKS, 1)),
     }
     for name, array in sums.items():
-        made[name][...] = array
-    made["window_tokens"][:, 16] = 3
-    for array in made.arrays.values():
-        array[USED:] = 0
-    for token, texts in enumerate((8, 1, 1, 1, 1, 1, 1, 1)):  # more tokens than are listed, 15 texts
+        tally[name][...] = array
+    tally["window_tokens"][:, 16] = 3
+    for array in tally.arrays.values():
+        array[USED_BLOCKS:] = 0
+    for token, texts in enumerate((8, 1, 1, 1, 1, 1, 1, 1)):  # 15 texts, and more tokens than are listed
         counts = np.zeros((BLOCKS, LAYERS), dtype=np.int64)
-        counts[token % USED] = texts
-        made.attend(token, counts)
-    return made
+        counts[token % USED_BLOCKS] = texts
+        tally.attend(token, counts)
+    return tally
 
 
 def make_study(**changes: Any) -> Study:
-    """A study without a model, whose every text is hostile."""
-    made = hostile_tally()
+    """Return a study without a model, with hostile texts everywhere."""
+    tally = make_tally()
 
-    def names(tokens: list[int]) -> list[str]:
+    def name_tokens(tokens: list[int]) -> list[str]:
         return [ALL, " ", "", *HOSTILE][: len(tokens)]
 
-    return Study(labelled(made, names).assign_attrs(manifest(made.shape, **ENTRIES | changes)))
+    return Study(labelled(tally, name_tokens).assign_attrs(manifest(tally.shape, **ENTRIES | changes)))
 
 
 def make_findings() -> list[Finding]:
     verdicts = ("holds", "does not hold", "cannot be measured")
-    plain = [
+    findings = [
         Finding(
             number,
             f"Claim {number}: heads of one layer do something that takes a sentence to say.",
@@ -121,4 +121,4 @@ def make_findings() -> list[Finding]:
         )
         for number in range(1, 12)
     ]
-    return [*plain, Finding(12, ALL, ALL, ALL, "holds", ALL, 1.0, 0.1, ALL, {ALL: ALL, "list": [ALL, {ALL: [ALL]}]})]
+    return [*findings, Finding(12, ALL, ALL, ALL, "holds", ALL, 1.0, 0.1, ALL, {ALL: ALL, "list": [ALL, {ALL: [ALL]}]})]

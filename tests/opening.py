@@ -1,4 +1,4 @@
-"""Opening a netCDF file takes half a second whatever it holds, so the same bytes are opened once in a run."""
+"""Cache opened netCDF files: opening one takes half a second, so files of equal bytes are opened once in a test run."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import xarray as xr
 
 from headscope import writing
 
-MOST = 12
-"""files that are kept"""
+MAX_FILES = 12
+"""files in the cache"""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def opened_once() -> Iterator[None]:
-    """Files of equal bytes hold equal data: after the first, a copy of it is handed out, everybody's own."""
-    kept: dict[bytes, xr.Dataset] = {}
-    read = writing._read
+    """Return a copy of the cached dataset for files of equal bytes."""
+    datasets: dict[bytes, xr.Dataset] = {}
+    read_file = writing._read
 
-    def once(source: Path) -> xr.Dataset:
+    def read_cached(source: Path) -> xr.Dataset:
         key = hashlib.sha256(Path(source).read_bytes()).digest()
-        if key not in kept:
-            kept[key] = read(source)  # what cannot be opened is tried every time
-            if len(kept) > MOST:
-                del kept[next(iter(kept))]
-        return kept[key].copy(deep=True)
+        if key not in datasets:
+            datasets[key] = read_file(source)  # errors are not cached
+            if len(datasets) > MAX_FILES:
+                del datasets[next(iter(datasets))]
+        return datasets[key].copy(deep=True)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "_read", once)
+        patch.setattr(writing, "_read", read_cached)
         yield

@@ -1,4 +1,4 @@
-"""Reports and cards as text: what they say, and that no text in them becomes markup."""
+"""Reports and cards as text: their contents, and that no text in them becomes markup."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from html.parser import HTMLParser
 import pytest
 
 from headscope.page.card import study_card
-from headscope.page.colours import colour, contrast, ink
-from headscope.page.html import embedded
-from headscope.page.layers import most_attended, receivers
+from headscope.page.colours import contrast, ink, pick_color
+from headscope.page.html import embed_json
+from headscope.page.layers import build_receiver_bars, list_most_attended
 from headscope.page.report import Plate, report
-from headscope.page.words import manifest_groups
+from headscope.page.words import group_manifest
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
-from tests.hostile import ALL, ENTRIES, HEADS, LAYERS, NOTHING, PLATES, SVG, make_findings, make_study
+from tests.hostile import ALL, EMPTY_HEAD, ENTRIES, HEADS, LAYERS, PLATES, SVG, make_findings, make_study
 from tests.synthetic import random_study, study_of
 
 
@@ -32,7 +32,7 @@ def html(study: Study) -> str:
 
 
 class Elements(HTMLParser):
-    """All start tags and all text of a piece of HTML."""
+    """Start tags and text of a piece of HTML."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -76,17 +76,17 @@ def test_policy_allows_the_one_script_only(html: str) -> None:
 
 
 def test_data_is_json_that_cannot_end_its_element(html: str, study: Study) -> None:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
-    assert found is not None
-    assert not set("<>&\u2028\u2029") & set(found[1])
-    data = json.loads(found[1], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    empty = NOTHING[0] * HEADS + NOTHING[1]
+    element = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert element is not None
+    assert not set("<>&\u2028\u2029") & set(element[1])
+    data = json.loads(element[1], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    empty = EMPTY_HEAD[0] * HEADS + EMPTY_HEAD[1]
     assert data["rates"][0]["values"][empty] is None
     assert data["rates"][0]["values"][0] == pytest.approx(float(study.rate("repeat_rate")[0, 0]), rel=1e-9)
 
 
 def test_any_text_survives_in_json_without_markup() -> None:
-    text = str(embedded({ALL: [ALL, 1.5, None]}))
+    text = str(embed_json({ALL: [ALL, 1.5, None]}))
     assert not set("<>&\u2028\u2029") & set(text)
     assert json.loads(text) == {ALL: [ALL, 1.5, None]}
 
@@ -128,7 +128,7 @@ def test_every_entry_of_the_manifest_is_shown(html: str, study: Study) -> None:
 def test_tokens_and_receivers(html: str, study: Study) -> None:
     text = Elements(html).text
     assert "53.3 %" in text  # 8 of 15 texts
-    assert "U+0020" in text  # a blank can be seen
+    assert "U+0020" in text  # a blank is visible
     assert "empty token" in text
     assert "3 others 20.0 %" in text
     share = float(study.data["attention_received_share"][0, 2]) * 100
@@ -137,8 +137,8 @@ def test_tokens_and_receivers(html: str, study: Study) -> None:
 
 
 def test_selected_layers_and_absent_sections() -> None:
-    chosen = make_study().select(layers=[1, 3])
-    page = report(Study(chosen.data.drop_vars(["most_attended", "most_attended_blocks"])), [], [])
+    selected = make_study().select(layers=[1, 3])
+    page = report(Study(selected.data.drop_vars(["most_attended", "most_attended_blocks"])), [], [])
     text = Elements(page).text
     assert "L3H2" in text
     assert "L0H0" not in text
@@ -147,11 +147,11 @@ def test_selected_layers_and_absent_sections() -> None:
         assert absent not in page
 
 
-def test_what_a_study_of_selected_heads_does_not_hold_is_left_out() -> None:
-    chosen = make_study().select(heads=[2])
-    assert most_attended(chosen) == []
-    assert receivers(chosen) == []
-    page = report(chosen, [], [])
+def test_parts_missing_for_selected_heads_are_left_out() -> None:
+    selected = make_study().select(heads=[2])
+    assert list_most_attended(selected) == []
+    assert build_receiver_bars(selected) == []
+    page = report(selected, [], [])
     assert 'id="tokens"' not in page
     assert "L10H2" in Elements(page).text
     assert "L10H1" not in Elements(page).text
@@ -165,7 +165,7 @@ def test_nothing_counted_at_all() -> None:
 
 
 def test_ink_is_legible_on_every_colour() -> None:
-    assert min(contrast(colour(k / 500), ink(colour(k / 500))) for k in range(501)) >= 4.5
+    assert min(contrast(pick_color(k / 500), ink(pick_color(k / 500))) for k in range(501)) >= 4.5
 
 
 def test_page_stays_small() -> None:
@@ -183,7 +183,7 @@ def test_card_escapes_and_shows_values(study: Study) -> None:
     assert elements.count("path") == 5
     assert elements.text.count("L2H1: nothing counted") == 5
     value, error = (
-        float(f(name)[3, 2]) for f, name in ((study.rate, "mean_distance"), (study.standard_error, "mean_distance"))
+        float(get(name)[3, 2]) for get, name in ((study.rate, "mean_distance"), (study.standard_error, "mean_distance"))
     )
     shown = re.search(r"L3H2: (\S+) ± (\S+) tokens", elements.text)
     assert shown is not None
@@ -197,21 +197,21 @@ def test_study_shows_its_card(study: Study) -> None:
     assert study._repr_html_() == study_card(study)
 
 
-def test_a_note_is_told_only_where_it_says_something():
-    told = {
-        label for _, rows in manifest_groups({"kernel": "compiled", "kernel_note": "", "tf32": 0}) for label, _ in rows
+def test_empty_notes_are_not_shown():
+    labels = {
+        label for _, rows in group_manifest({"kernel": "compiled", "kernel_note": "", "tf32": 0}) for label, _ in rows
     }
-    assert told == {"Kernel", "Products in TF32"}
-    rows = dict(manifest_groups({"kernel_note": "not compiled: numba is not installed", "tf32": 1})[0][1])
+    assert labels == {"Kernel", "Products in TF32"}
+    rows = dict(group_manifest({"kernel_note": "not compiled: numba is not installed", "tf32": 1})[0][1])
     assert rows == {"Why this kernel": "not compiled: numba is not installed", "Products in TF32": "yes"}
 
 
 def test_signal_to_noise_has_a_map_where_it_was_measured() -> None:
-    made = random_study(texts=60)
-    page = report(made, [], [])
+    study = random_study(texts=60)
+    page = report(study, [], [])
     assert "signal-to-noise" in page
-    value = float(made.signal_to_noise()[2, 1])
-    shown = re.search(r"L2H1[^<]*?: (\S+) ± (\S+) dB", study_card(made))
+    value = float(study.signal_to_noise()[2, 1])
+    shown = re.search(r"L2H1[^<]*?: (\S+) ± (\S+) dB", study_card(study))
     assert shown is not None
     assert float(shown[1].replace("−", "-")) == pytest.approx(value, abs=0.06)
     assert "signal-to-noise" not in report(random_study(modality="image"), [], [])

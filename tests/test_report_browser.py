@@ -35,20 +35,20 @@ def html(study: Study) -> str:
     return report(study, make_findings(), PLATES)
 
 
-def numbers(text: str) -> list[float]:
-    return [float(found.replace("−", "-").replace(",", "")) for found in re.findall(r"[−-]?\d[\d,]*\.?\d*", text)]
+def parse_numbers(text: str) -> list[float]:
+    return [float(number.replace("−", "-").replace(",", "")) for number in re.findall(r"[−-]?\d[\d,]*\.?\d*", text)]
 
 
-def factor(name: str) -> float:
+def get_factor(name: str) -> float:
     return 1.0 if name == "mean_distance" else 100.0
 
 
-def cell(page: Page, name: str) -> Any:
+def find_cell(page: Page, name: str) -> Any:
     layer, head = map(int, re.findall(r"\d+", name))
     return page.locator(f".panel.shown td[data-i='{layer * HEADS + head}']")
 
 
-def column(page: Page, place: int) -> list[str]:
+def read_column(page: Page, place: int) -> list[str]:
     return page.locator(f"#table tbody tr:visible > :nth-child({place})").all_inner_texts()
 
 
@@ -89,18 +89,18 @@ def test_tabs_choose_the_rate_and_pointing_shows_its_numbers(html: str, study: S
         page.locator(f"[data-rate={name}]").click()
         assert page.locator(".panel:visible").count() == 1
         assert page.locator("[role=tab][aria-selected=true]").get_attribute("data-rate") == name
-        seen.add(cell(page, "L4H3").inner_text() + page.locator(".panel:visible h3").inner_text())
-        cell(page, "L4H3").hover()
+        seen.add(find_cell(page, "L4H3").inner_text() + page.locator(".panel:visible h3").inner_text())
+        find_cell(page, "L4H3").hover()
         title, value, chance, pairs = tip.locator("> *").all_inner_texts()
-        shown = numbers(value)
+        shown = parse_numbers(value)
         assert title == "L4H3"
-        assert shown[0] == pytest.approx(float(study.rate(name)[4, 3]) * factor(name), abs=0.051)
-        assert shown[1] == pytest.approx(float(study.standard_error(name)[4, 3]) * factor(name), abs=0.051)
-        expected = np.broadcast_to(study.chance(name).values, (LAYERS, HEADS))[4, 3] * factor(name)
-        assert numbers(chance) == [pytest.approx(expected, abs=0.051)]
-        assert numbers(pairs) == [int(study.data["pairs"][4, 3])]
+        assert shown[0] == pytest.approx(float(study.rate(name)[4, 3]) * get_factor(name), abs=0.051)
+        assert shown[1] == pytest.approx(float(study.standard_error(name)[4, 3]) * get_factor(name), abs=0.051)
+        expected = np.broadcast_to(study.chance(name).values, (LAYERS, HEADS))[4, 3] * get_factor(name)
+        assert parse_numbers(chance) == [pytest.approx(expected, abs=0.051)]
+        assert parse_numbers(pairs) == [int(study.data["pairs"][4, 3])]
     assert len(seen) == len(RATES)
-    cell(page, "L2H1").hover()
+    find_cell(page, "L2H1").hover()
     assert tip.locator("> *").all_inner_texts()[1] == "nothing counted"
     page.locator("h1").hover()
     assert tip.is_hidden()
@@ -111,9 +111,9 @@ def test_chance_is_marked_on_the_scale(html: str, study: Study, page_opener: Pag
     page = page_opener(html).page
     for name in RATES:
         page.locator(f"[data-rate={name}]").click()
-        expected = float(study.chance(name).mean()) * factor(name)
-        assert numbers(page.locator(".chance:visible").inner_text()) == [pytest.approx(expected, abs=0.051)]
-        ticks = [numbers(text)[0] for text in page.locator(".below:visible span").all_inner_texts()]
+        expected = float(study.chance(name).mean()) * get_factor(name)
+        assert parse_numbers(page.locator(".chance:visible").inner_text()) == [pytest.approx(expected, abs=0.051)]
+        ticks = [parse_numbers(text)[0] for text in page.locator(".below:visible span").all_inner_texts()]
         ramp, tick = (page.locator(f"{part}:visible").first.bounding_box() for part in (".ramp", ".ramp .tick"))
         assert ramp is not None
         assert tick is not None
@@ -169,7 +169,7 @@ def test_columns_sort_both_ways_and_nothing_counted_stays_last(
             assert page.locator("#table th[aria-sort]").evaluate_all(
                 "all => all.map((th) => [th.dataset.column, th.ariaSort])"
             ) == [[name, order]]
-            heads = column(page, 1)
+            heads = read_column(page, 1)
             values = [table.loc[head, name] for head in heads]
             expected = table[name].sort_values(ascending=order == "ascending", na_position="last").tolist()
             assert values == pytest.approx(expected, nan_ok=True)
@@ -177,9 +177,9 @@ def test_columns_sort_both_ways_and_nothing_counted_stays_last(
             if name != "pairs":
                 assert heads[-1] == "L2H1"
                 assert math.isnan(values[-1])
-                assert column(page, place)[-1].strip() == "–"
+                assert read_column(page, place)[-1].strip() == "–"
     page.locator("#table th[data-column=head] button").press("Space")
-    assert column(page, 1)[:6] == ["L0H0", "L0H1", "L0H2", "L0H3", "L1H0", "L1H1"]
+    assert read_column(page, 1)[:6] == ["L0H0", "L0H1", "L0H2", "L0H3", "L1H0", "L1H1"]
 
 
 @pytest.mark.browser
@@ -194,8 +194,8 @@ def test_filter_by_layer_and_head(html: str, page_opener: PageOpener) -> None:
         (" ", [f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS)]),
     ):
         field.fill(text)
-        assert column(page, 1) == expected
-        assert numbers(page.locator("#filtered").inner_text())[0] == len(expected)
+        assert read_column(page, 1) == expected
+        assert parse_numbers(page.locator("#filtered").inner_text())[0] == len(expected)
 
 
 @pytest.mark.browser
@@ -203,7 +203,7 @@ def test_map_and_table_point_at_each_other(html: str, page_opener: PageOpener) -
     page = page_opener(html, viewport={"width": 700, "height": 600}).page
     page.locator("#filter").fill("L0")
     row = page.locator("#table tr[data-i='43']")
-    cell(page, "L10H3").click()
+    find_cell(page, "L10H3").click()
     assert page.locator("#table tr.chosen th").all_inner_texts() == ["L10H3"]
     assert row.get_attribute("aria-current") == "true"
     box = row.bounding_box()
@@ -211,11 +211,11 @@ def test_map_and_table_point_at_each_other(html: str, page_opener: PageOpener) -
     assert 0 <= box["y"] <= 600 - box["height"]
     outline = "cell => getComputedStyle(cell).outlineStyle"
     page.mouse.move(1, 1)
-    assert cell(page, "L10H2").evaluate(outline) == "none"
+    assert find_cell(page, "L10H2").evaluate(outline) == "none"
     page.locator("#table tr[data-i='42']").hover()
-    assert cell(page, "L10H2").evaluate(outline) == "solid"
+    assert find_cell(page, "L10H2").evaluate(outline) == "solid"
     page.locator("#table tr[data-i='41']").hover()
-    assert cell(page, "L10H2").evaluate(outline) == "none"
+    assert find_cell(page, "L10H2").evaluate(outline) == "none"
 
 
 @pytest.mark.browser
@@ -251,26 +251,26 @@ def test_light_and_dark(html: str, scheme: str, page_opener: PageOpener) -> None
     page = page_opener(html, color_scheme=scheme).page
     background = "getComputedStyle(document.body).backgroundColor"
 
-    def brightness() -> float:
-        return sum(numbers(page.evaluate(background))[:3]) / 3
+    def measure_brightness() -> float:
+        return sum(parse_numbers(page.evaluate(background))[:3]) / 3
 
-    first = brightness()
-    assert (first > 128) == (scheme == "light")
+    initial = measure_brightness()
+    assert (initial > 128) == (scheme == "light")
     page.locator("#theme").click()
-    switched = brightness()
-    assert (switched > 128) != (first > 128)
+    switched = measure_brightness()
+    assert (switched > 128) != (initial > 128)
     page.locator("[data-rate=mean_distance]").click()
-    assert brightness() == switched
+    assert measure_brightness() == switched
     # Chromium writes storage to disk asynchronously and may lose it between loads of a file: test both halves instead.
     assert page.evaluate(f"localStorage.getItem('{THEME_KEY}')") == ("dark" if scheme == "light" else "light")
     page.add_init_script(f"localStorage.setItem('{THEME_KEY}', '{'dark' if scheme == 'light' else 'light'}')")
     page.reload()
-    assert brightness() == switched
+    assert measure_brightness() == switched
     assert (
         page.locator(".card").first.evaluate("card => getComputedStyle(card).backgroundColor") == "rgb(255, 255, 255)"
     )
     page.locator("#theme").click()
-    assert brightness() == first
+    assert measure_brightness() == initial
 
 
 @pytest.mark.browser

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headscope.page.card import study_card
-from headscope.page.characters import LOOKS, character_map
+from headscope.page.characters import LOOKS, build_character_map
 from headscope.page.colours import contrast, ink
 from headscope.page.report import report
 from headscope.studies.characters import CHARACTERS, NAMES, characters
@@ -42,28 +42,28 @@ def test_every_character_has_a_letter_and_colours_that_can_be_read() -> None:
 
 
 def test_the_map_is_that_of_the_table(study: Study) -> None:
-    drawn = character_map(study)
+    head_map = build_character_map(study)
     table = characters(study)
-    assert [cell.kind.character.name for cell in drawn.cells] == table["character"].tolist()
-    assert [cell.index for cell in drawn.cells] == list(range(12))
-    assert drawn.cells[8].about.endswith("join equal tokens (chance 1.0 %); also within-sentence")
-    assert [kind.heads for kind in drawn.kinds] == [2, 1, 1, 1, 1, 1, 2, 3]
-    assert drawn.summary.startswith("2 repeat-token, 1 local, ")
+    assert [cell.kind.character.name for cell in head_map.cells] == table["character"].tolist()
+    assert [cell.index for cell in head_map.cells] == list(range(12))
+    assert head_map.cells[8].about.endswith("join equal tokens (chance 1.0 %); also within-sentence")
+    assert [kind.heads for kind in head_map.kinds] == [2, 1, 1, 1, 1, 1, 2, 3]
+    assert head_map.summary.startswith("2 repeat-token, 1 local, ")
 
 
 def test_cells_stand_where_the_study_has_them(study: Study) -> None:
-    """Selected heads in an order of their own, and layers with numbers of their own."""
-    chosen = Study(study.data.assign_coords(layer=[3, 7, 9])).select(heads=[3, 0])
-    drawn = character_map(chosen)
-    assert [layer for layer, _ in drawn.rows] == [3, 7, 9]
-    assert [(cell.name, cell.kind.character.name) for cell in drawn.cells[:4]] == [
+    """Heads selected in another order, and layers with other numbers."""
+    selected = Study(study.data.assign_coords(layer=[3, 7, 9])).select(heads=[3, 0])
+    head_map = build_character_map(selected)
+    assert [layer for layer, _ in head_map.rows] == [3, 7, 9]
+    assert [(cell.name, cell.kind.character.name) for cell in head_map.cells[:4]] == [
         ("L3H3", "one-token"), ("L3H0", "repeat-token"), ("L7H3", "undecided"), ("L7H0", "long-range"),
     ]  # fmt: skip
-    assert "L7H0" in report(chosen, [], [])
+    assert "L7H0" in report(selected, [], [])
 
 
 def test_the_card_counts(study: Study) -> None:
-    assert character_map(study).summary in study_card(study)
+    assert build_character_map(study).summary in study_card(study)
 
 
 @pytest.mark.browser
@@ -112,16 +112,16 @@ def test_the_head_table_has_characters_to_sort_and_filter_by(html: str, study: S
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_differ_and_letters_can_be_read(html: str, scheme: str, page_opener: PageOpener) -> None:
     page = page_opener(html, color_scheme=scheme, viewport={"width": 390, "height": 800}).page
-    colours = page.locator("#panel-0 td[data-i]").evaluate_all(
+    cell_colors = page.locator("#panel-0 td[data-i]").evaluate_all(
         "all => all.map((cell) => { const s = getComputedStyle(cell); return [s.backgroundColor, s.color]; })"
     )
-    backgrounds = {background for background, _ in colours[:8]}
+    backgrounds = {background for background, _ in cell_colors[:8]}
     assert len(backgrounds) == len(NAMES)
-    for pair in colours:
-        background, letter = ("#" + "".join(f"{int(k):02x}" for k in re.findall(r"\d+", each)[:3]) for each in pair)
+    for colors in cell_colors:
+        background, letter = ("#" + "".join(f"{int(k):02x}" for k in re.findall(r"\d+", color)[:3]) for color in colors)
         assert contrast(background, letter) >= 4.5
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.locator("#panel-0 td[data-i='11']").focus()  # pointing would scroll, and scrolling hides
+    page.locator("#panel-0 td[data-i='11']").focus()  # pointing would scroll the page, which hides the tip
     box = page.locator("#tip").bounding_box()
     assert box is not None
     assert 0 <= box["x"] <= 390 - box["width"]

@@ -1,4 +1,4 @@
-"""The page of a segmentation: the text stays what it is, nothing in it becomes markup, and what people do with it."""
+"""The page of a segmentation: the text is unchanged, nothing in it becomes markup, and the controls work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from headscope import output
 from headscope.page import frame
 from headscope.page.colours import contrast
-from headscope.page.segments import COLUMNS, HEIGHT, WIDTH, _chart, _columns, first_words
+from headscope.page.segments import HEIGHT, MAX_BARS, WIDTH, _build_chart, _list_bars, get_first_words
 from headscope.segmentation.result import HeadVote, Segmentation
 from tests.hostile import ALL, HOSTILE
 from tests.segmented import long, segmentation
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ARABIC = "هذا نص من اليمين إلى اليسار. "
 ODD = "\ufeff𝒜 line\r\nand  two\tspaces\x0b. \x85\xa0\x1f\n\n"
-"""a mark of byte order, a letter outside the basic plane, a carriage return, and ends that only Python strips"""
+"""a byte order mark, a letter outside the basic plane, a carriage return, and white space that only Python strips"""
 PARTS = [
     ["  The first sentence. ", "A second one, 😀 with a face.\n\n", "Third.\r\n"],
     [ODD, "After it comes more. ", "And more. ", "The end of it.\n\n\n"],
@@ -42,13 +42,13 @@ IN_VIEW = (
 
 
 @pytest.fixture(scope="module")
-def made() -> Segmentation:
+def result() -> Segmentation:
     return segmentation(PARTS)
 
 
 @pytest.fixture(scope="module")
-def html(made: Segmentation) -> str:
-    return made.page()
+def html(result: Segmentation) -> str:
+    return result.page()
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +62,12 @@ def hostile() -> Segmentation:
     return segmentation([pieces[:3], pieces[3:]], model=ALL, something_new=ALL, nested={ALL: ALL})
 
 
-def data_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    assert not set("<>&\u2028\u2029") & set(found[1])
-    read: dict[str, Any] = json.loads(found[1], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    return read
+def parse_data(page: str) -> dict[str, Any]:
+    element = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert element is not None
+    assert not set("<>&\u2028\u2029") & set(element[1])
+    data: dict[str, Any] = json.loads(element[1], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    return data
 
 
 # -- as text ----------------------------------------------------------------------------------------------------------
@@ -81,13 +81,13 @@ def test_no_text_becomes_an_element(hostile: Segmentation) -> None:
     assert elements.count("b") == len(hostile)
     assert not [tag for tag, attributes in elements.tags if any(name.startswith("on") for name in attributes)]
     assert elements.text.count(ALL) >= 4
-    data_of(page)
+    parse_data(page)
     page.encode("utf-8")
 
 
-def test_it_is_a_page_of_ours(made: Segmentation, tmp_path: Path) -> None:
+def test_page_is_recognized_as_ours(result: Segmentation, tmp_path: Path) -> None:
     path = tmp_path / "segments.html"
-    made.page(path)
+    result.page(path)
     output.check_page(path)
     assert output.GENERATOR in path.read_bytes()[: output.PEEK]
     assert "default-src &#39;none&#39;" in path.read_text("utf-8")
@@ -101,12 +101,12 @@ def test_what_the_header_says(html: str) -> None:
     assert "Stopped by" not in text
 
 
-def test_outline_names_every_segment(html: str, made: Segmentation) -> None:
+def test_outline_names_every_segment(html: str, result: Segmentation) -> None:
     rows = re.findall(r'<li><a href="#(segment-\d+)">.*?<bdi>(.*?)</bdi><small>(.*?)</small>', html)
     assert [row[0] for row in rows] == [f"segment-{k + 1}" for k in range(4)]
-    assert [entities.unescape(row[1]) for row in rows] == [first_words(each.text) for each in made]
+    assert [entities.unescape(row[1]) for row in rows] == [get_first_words(segment.text) for segment in result]
     assert rows[0][2] == "3 sentences"
-    assert rows[3][2] == f"1 sentence · strength {made.segments[3].strength:.2f}"
+    assert rows[3][2] == f"1 sentence · strength {result.segments[3].strength:.2f}"
     assert all(f'id="{row[0]}"' in html for row in rows)
 
 
@@ -120,64 +120,64 @@ def test_a_book_has_no_element_for_each_piece(book: Segmentation) -> None:
     assert 'title="Sentence' not in page
 
 
-def test_bars_lie_where_the_strengths_are(made: Segmentation) -> None:
-    chart = _chart(made)
+def test_bars_lie_where_the_strengths_are(result: Segmentation) -> None:
+    chart = _build_chart(result)
     assert chart is not None
     number = r"-?[\d.]+"
     bars = re.findall(rf"M({number}) ({number})V({number})h({number})", chart.bars + chart.chosen)
-    assert len(bars) == np.isfinite(made.strengths).sum()
+    assert len(bars) == np.isfinite(result.strengths).sum()
     places = [float(x) + float(width) / 2 for x, _, _, width in bars]
     gaps = [round(place / WIDTH * 12) - 1 for place in places]
     unit = (chart.zero - chart.cost) / 1
     heights = [(float(zero) - float(top)) / unit for _, zero, top, _ in bars]
-    np.testing.assert_allclose(heights, made.strengths[gaps], atol=0.01)
+    np.testing.assert_allclose(heights, result.strengths[gaps], atol=0.01)
     assert sorted(gaps)[0] >= 0
     assert chart.chosen.count("M") == chart.marks.count("M") == 3
-    assert gaps[-3:] == [cut - 1 for cut in made.boundaries]
+    assert gaps[-3:] == [cut - 1 for cut in result.boundaries]
     assert 0 <= chart.cost < chart.zero <= HEIGHT
 
 
 def test_a_long_chart_shows_the_highest_and_all_boundaries(book: Segmentation) -> None:
-    chart = _chart(book)
+    chart = _build_chart(book)
     assert chart is not None
-    assert len(_columns(book)) <= COLUMNS
+    assert len(_list_bars(book)) <= MAX_BARS
     assert chart.marks.count("M") == 49
     others = np.delete(book.strengths, book.boundaries - 1)
-    assert max(value for _, value in _columns(book)) == np.nanmax(others)
+    assert max(value for _, value in _list_bars(book)) == np.nanmax(others)
 
 
-def test_the_script_gets_the_very_numbers(html: str, made: Segmentation) -> None:
+def test_the_script_gets_the_very_numbers(html: str, result: Segmentation) -> None:
     import base64
 
-    data = data_of(html)
+    data = parse_data(html)
     codes = np.frombuffer(base64.b64decode(data["codes"]), dtype="<i2").reshape(12, 12).astype(float)
     assert (codes == -32768).sum() == 2
     codes[codes == -32768] = np.nan
-    np.testing.assert_allclose(codes * data["step"], made.similarity, atol=data["step"])
-    expected = made.as_dict() | {"segments": []}
+    np.testing.assert_allclose(codes * data["step"], result.similarity, atol=data["step"])
+    expected = result.as_dict() | {"segments": []}
     assert data["saved"] == json.loads(json.dumps(expected))
 
 
-def test_heads_are_listed_by_weight(html: str, made: Segmentation) -> None:
+def test_heads_are_listed_by_weight(html: str, result: Segmentation) -> None:
     rows = re.findall(
         r'<tr><th scope="row">(L\d+H\d+)</th><td>([\d.]+) %</td>.*?width:([\d.]+)%.*?<td>([\d.−]+)</td></tr>', html
     )
-    assert [row[0] for row in rows] == [vote.name for vote in made.heads[:12]]
-    assert float(rows[3][1]) == pytest.approx(made.heads[3].weight * 100, abs=0.06)
-    assert float(rows[3][2]) == pytest.approx(made.heads[3].weight / made.heads[0].weight * 100, abs=0.06)
-    assert float(rows[3][3]) == pytest.approx(made.heads[3].contrast, abs=0.006)
+    assert [row[0] for row in rows] == [vote.name for vote in result.heads[:12]]
+    assert float(rows[3][1]) == pytest.approx(result.heads[3].weight * 100, abs=0.06)
+    assert float(rows[3][2]) == pytest.approx(result.heads[3].weight / result.heads[0].weight * 100, abs=0.06)
+    assert float(rows[3][3]) == pytest.approx(result.heads[3].contrast, abs=0.006)
     assert html.count('fill-opacity="') == 20
 
 
-def test_a_page_of_numbers_that_are_not_there(made: Segmentation) -> None:
+def test_a_page_of_numbers_that_are_not_there(result: Segmentation) -> None:
     blank = Segmentation(
-        made.text,
+        result.text,
         "fine",
-        made.edges,
-        made.boundaries,
+        result.edges,
+        result.boundaries,
         np.full(11, np.nan),
         np.full((12, 12), np.nan),
-        made.cells,
+        result.cells,
         (HeadVote(0, 0, 1.0, float("nan")),),
         {},
     )
@@ -185,19 +185,19 @@ def test_a_page_of_numbers_that_are_not_there(made: Segmentation) -> None:
     assert "12 blocks" in page
     assert "strength –" in page
     assert "unknown model" in page
-    data_of(page)
+    parse_data(page)
 
 
-def test_frame_holds_the_page(made: Segmentation, html: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    elements = Elements(made._repr_html_())
+def test_frame_holds_the_page(result: Segmentation, html: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    elements = Elements(result._repr_html_())
     assert [tag for tag, _ in elements.tags] == ["div", "strong", "iframe"]
     assert elements.tags[-1][1]["srcdoc"] == html
     assert elements.tags[-1][1]["sandbox"] == "allow-scripts allow-downloads"
     assert "4 segments of 12 sentences" in elements.text
-    monkeypatch.setattr(frame, "LARGEST", 1000)
-    told = Elements(made._repr_html_())
-    assert not told.count("iframe")
-    assert 'segmentation.page("segments.html")' in told.text
+    monkeypatch.setattr(frame, "MAX_PAGE_SIZE", 1000)
+    note = Elements(result._repr_html_())
+    assert not note.count("iframe")
+    assert 'segmentation.page("segments.html")' in note.text
 
 
 def test_a_hundred_sentences_make_a_small_page() -> None:
@@ -208,8 +208,8 @@ def test_a_hundred_sentences_make_a_small_page() -> None:
 # -- in a browser -----------------------------------------------------------------------------------------------------
 
 
-def hold_flashes(page: Page) -> None:
-    """Have what flashes stay until `end_flashes`: a machine that is busy may take longer to look at it."""
+def pause_flashes(page: Page) -> None:
+    """Keep flashing elements until `end_flashes`, as a busy machine may take longer to look at them."""
     page.evaluate(
         """() => {
             const usual = window.setTimeout;
@@ -224,11 +224,11 @@ def end_flashes(page: Page) -> None:
     page.evaluate("held.splice(0).forEach((act) => act())")
 
 
-def saved(page: Any, button: str) -> bytes:
-    with page.expect_download() as waiting:
+def download(page: Any, button: str) -> bytes:
+    with page.expect_download() as event:
         page.locator(button).click()
-    assert waiting.value.suggested_filename.endswith("-segments.json" if button == "#json" else "-segments.txt")
-    content: bytes = waiting.value.path().read_bytes()
+    assert event.value.suggested_filename.endswith("-segments.json" if button == "#json" else "-segments.txt")
+    content: bytes = event.value.path().read_bytes()
     return content
 
 
@@ -236,7 +236,7 @@ def saved(page: Any, button: str) -> bytes:
 def test_hostile_text_stays_text(hostile: Segmentation, page_opener: PageOpener) -> None:
     opened = page_opener(hostile.page())
     page = opened.page
-    assert page.evaluate(SHOWN) == [each.text.replace("\ud800", "\ufffd") for each in hostile]
+    assert page.evaluate(SHOWN) == [segment.text.replace("\ud800", "\ufffd") for segment in hostile]
     page.locator("#chart").hover()
     assert "Boundary" in page.locator("#tip").inner_text()
     page.locator("#similarity").hover(position={"x": 2, "y": 2})
@@ -253,24 +253,24 @@ def test_policy_refuses_what_is_injected(html: str, page_opener: PageOpener) -> 
 
 
 @pytest.mark.browser
-def test_text_and_files_are_what_was_given(made: Segmentation, html: str, page_opener: PageOpener) -> None:
+def test_text_and_files_are_what_was_given(result: Segmentation, html: str, page_opener: PageOpener) -> None:
     opened = page_opener(html, accept_downloads=True)
     page = opened.page
-    assert page.evaluate(SHOWN) == [each.text for each in made]
-    assert "".join(page.evaluate(SHOWN)) == made.text
-    assert page.locator(".said").nth(1).evaluate("e => e.innerText").endswith("it.")  # ends take no room
-    assert saved(page, "#plain").decode() == made.plain()
-    assert json.loads(saved(page, "#json")) == json.loads(made.json())
+    assert page.evaluate(SHOWN) == [segment.text for segment in result]
+    assert "".join(page.evaluate(SHOWN)) == result.text
+    assert page.locator(".said").nth(1).evaluate("e => e.innerText").endswith("it.")  # white space at the end is hidden
+    assert download(page, "#plain").decode() == result.plain()
+    assert json.loads(download(page, "#json")) == json.loads(result.json())
     assert opened.is_quiet()
 
 
 @pytest.mark.browser
-def test_the_text_is_copied(made: Segmentation, html: str, page_opener: PageOpener) -> None:
+def test_the_text_is_copied(result: Segmentation, html: str, page_opener: PageOpener) -> None:
     allowed = page_opener(html, permissions=["clipboard-read", "clipboard-write"]).page
-    hold_flashes(allowed)
+    pause_flashes(allowed)
     allowed.locator("#copy").click()
     allowed.locator("#saved", has_text="Copied").wait_for()
-    assert allowed.evaluate("navigator.clipboard.readText()").replace("\r\n", "\n") == made.plain().replace(
+    assert allowed.evaluate("navigator.clipboard.readText()").replace("\r\n", "\n") == result.plain().replace(
         "\r\n", "\n"
     )
     end_flashes(allowed)
@@ -281,7 +281,7 @@ def test_the_text_is_copied(made: Segmentation, html: str, page_opener: PageOpen
 def test_a_book_is_whole_and_its_places_are_found(book: Segmentation, page_opener: PageOpener) -> None:
     opened = page_opener(book.page(), accept_downloads=True)
     page = opened.page
-    hold_flashes(page)
+    pause_flashes(page)
     assert "".join(page.evaluate(SHOWN)) == book.text
     width = page.locator("#chart").bounding_box()["width"]  # type: ignore[index]
     cut = int(book.boundaries[20])
@@ -291,9 +291,9 @@ def test_a_book_is_whole_and_its_places_are_found(book: Segmentation, page_opene
     assert mark.evaluate_all(IN_VIEW) == [True]
     assert page.locator("#where").inner_text() == "22 / 50"
     assert "".join(page.evaluate(SHOWN)) == book.text
-    page.locator("#similarity").click(position={"x": 100, "y": 400})  # two places far from each other
+    page.locator("#similarity").click(position={"x": 100, "y": 400})  # two sentences far from each other
     assert page.locator(".said mark.flash").evaluate_all(IN_VIEW) == [False, True]
-    assert saved(page, "#plain").decode() == book.plain()
+    assert download(page, "#plain").decode() == book.plain()
     end_flashes(page)
     assert page.locator(".said mark").count() == 0
     assert "".join(page.evaluate(SHOWN)) == book.text
@@ -302,53 +302,53 @@ def test_a_book_is_whole_and_its_places_are_found(book: Segmentation, page_opene
 
 
 @pytest.mark.browser
-def test_gaps_tell_their_strength_and_lead_to_the_text(made: Segmentation, html: str, page_opener: PageOpener) -> None:
+def test_gaps_link_to_the_text(result: Segmentation, html: str, page_opener: PageOpener) -> None:
     page = page_opener(html).page
-    hold_flashes(page)
+    pause_flashes(page)
     plot = page.locator("#chart")
     width = plot.bounding_box()["width"]  # type: ignore[index]
 
-    def at(gap: int) -> Any:
+    def locate_gap(gap: int) -> Any:
         return {"x": (gap + 1) / 12 * width, "y": 60}
 
-    plot.hover(position=at(6))
+    plot.hover(position=locate_gap(6))
     lines = page.locator("#tip > *").all_inner_texts()
-    assert lines[:2] == ["Boundary between sentences 7 and 8", f"strength {made.strengths[6]:.2f}"]
+    assert lines[:2] == ["Boundary between sentences 7 and 8", f"strength {result.strengths[6]:.2f}"]
     assert lines[2] == "The end of it."
     assert lines[3] == ARABIC.strip()
-    plot.hover(position=at(5))
+    plot.hover(position=locate_gap(5))
     assert page.locator("#tip > *").all_inner_texts()[:2] == ["Gap between sentences 6 and 7", "not considered"]
-    plot.click(position=at(6))
+    plot.click(position=locate_gap(6))
     assert page.locator(".said .flash").get_attribute("title") == "Sentence 8"
     assert page.locator(".said .flash").evaluate_all(IN_VIEW) == [True]
     assert page.locator("#tip").is_hidden()
 
 
 @pytest.mark.browser
-def test_the_map_tells_and_leads(made: Segmentation, html: str, page_opener: PageOpener) -> None:
+def test_the_map_links_to_the_text(result: Segmentation, html: str, page_opener: PageOpener) -> None:
     page = page_opener(html).page
-    hold_flashes(page)
+    pause_flashes(page)
     box = page.locator("#similarity")
     size = page.locator("canvas").bounding_box()["width"]  # type: ignore[index]
 
-    def at(row: int, column: int) -> Any:
+    def locate_cell(row: int, column: int) -> Any:
         return {"x": (column + 0.5) / 12 * size + 1, "y": (row + 0.5) / 12 * size + 1}
 
-    box.hover(position=at(8, 1))
-    value = f"{made.similarity[8, 1]:.3f}".replace("-", "−")
+    box.hover(position=locate_cell(8, 1))
+    value = f"{result.similarity[8, 1]:.3f}".replace("-", "−")
     assert page.locator("#tip > *").all_inner_texts() == [
         f"similarity {value}",
         "sentence 9: Left to right again.",
         "sentence 2: A second one, 😀 with a face.",
     ]
-    box.hover(position=at(1, 3))
+    box.hover(position=locate_cell(1, 3))
     assert page.locator("#tip strong").inner_text() == "not measured"
     pixel = "([x, y]) => [...document.querySelector('canvas').getContext('2d').getImageData(x, y, 1, 1).data]"
     assert page.evaluate(pixel, [3, 1])[3] == 0
     assert page.evaluate(pixel, [0, 0]) == [178, 24, 43, 255]
     red, _, blue, _ = page.evaluate(pixel, [10, 0])
-    assert (red < blue) == (made.similarity[0, 10] < 0)
-    box.click(position=at(8, 1))
+    assert (red < blue) == (result.similarity[0, 10] < 0)
+    box.click(position=locate_cell(8, 1))
     titles = page.locator(".said .flash").evaluate_all("all => all.map((e) => e.title)")
     assert titles == ["Sentence 2", "Sentence 9"]
     assert page.locator("[title='Sentence 9']").evaluate_all(IN_VIEW) == [True]
@@ -378,21 +378,21 @@ def test_keys_and_outline_go_from_segment_to_segment(html: str, page_opener: Pag
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_is_legible_and_neighbours_differ(made: Segmentation, page_opener: PageOpener, scheme: Any) -> None:
+def test_text_is_legible_and_neighbours_differ(result: Segmentation, page_opener: PageOpener, scheme: Any) -> None:
     parts = [[f"Segment {k}. "] for k in range(7)]
     page = page_opener(segmentation(parts).page(), color_scheme=scheme).page
 
-    def colours(selector: str, name: str) -> list[str]:
-        found = page.locator(selector).evaluate_all(f"all => all.map((e) => getComputedStyle(e).{name})")
-        return ["#" + "".join(f"{int(k):02x}" for k in re.findall(r"\d+", each)[:3]) for each in found]
+    def read_colors(selector: str, name: str) -> list[str]:
+        values = page.locator(selector).evaluate_all(f"all => all.map((e) => getComputedStyle(e).{name})")
+        return ["#" + "".join(f"{int(k):02x}" for k in re.findall(r"\d+", value)[:3]) for value in values]
 
-    grounds = colours(".segment", "backgroundColor")
-    for inks in (colours(".said", "color"), colours(".margin", "color")):
-        assert min(contrast(a, b) for a, b in zip(grounds, inks, strict=True)) >= 7
-    assert all(a != b for a, b in pairwise(grounds))
-    assert (contrast(grounds[0], "#ffffff") < 2) == (scheme == "light")
+    backgrounds = read_colors(".segment", "backgroundColor")
+    for foregrounds in (read_colors(".said", "color"), read_colors(".margin", "color")):
+        assert min(contrast(a, b) for a, b in zip(backgrounds, foregrounds, strict=True)) >= 7
+    assert all(a != b for a, b in pairwise(backgrounds))
+    assert (contrast(backgrounds[0], "#ffffff") < 2) == (scheme == "light")
     page.locator("#theme").click()
-    assert (contrast(colours(".segment", "backgroundColor")[0], "#ffffff") < 2) == (scheme == "dark")
+    assert (contrast(read_colors(".segment", "backgroundColor")[0], "#ffffff") < 2) == (scheme == "dark")
 
 
 @pytest.mark.browser
@@ -407,16 +407,16 @@ def test_nothing_is_wider_than_the_page(html: str, hostile: Segmentation, page_o
 
 @pytest.mark.browser
 def test_one_piece_is_a_page(page_opener: PageOpener) -> None:
-    made = segmentation([["Only one."]], heads=0, level="fine")
-    opened = page_opener(made.page(), accept_downloads=True)
+    result = segmentation([["Only one."]], heads=0, level="fine")
+    opened = page_opener(result.page(), accept_downloads=True)
     page = opened.page
     assert page.locator("h1").inner_text() == "1 segment of 1 block"
     assert page.locator("#chart").count() == 0
     page.locator("#similarity").hover()
     assert page.locator("#tip > *").all_inner_texts() == ["similarity 1.000", "block 1: Only one."]
     page.keyboard.press("n")
-    assert json.loads(saved(page, "#json")) == json.loads(made.json())
-    assert saved(page, "#plain").decode() == "Only one.\n"
+    assert json.loads(download(page, "#json")) == json.loads(result.json())
+    assert download(page, "#plain").decode() == "Only one.\n"
     assert opened.is_quiet()
 
 
@@ -436,12 +436,12 @@ def test_paper_and_no_script(html: str, page_opener: PageOpener) -> None:
 
 
 @pytest.mark.browser
-def test_in_a_notebook_it_works_in_its_frame(made: Segmentation, page_opener: PageOpener) -> None:
-    opened = page_opener(f"<!doctype html><meta charset='utf-8'>{made._repr_html_()}")
+def test_in_a_notebook_it_works_in_its_frame(result: Segmentation, page_opener: PageOpener) -> None:
+    opened = page_opener(f"<!doctype html><meta charset='utf-8'>{result._repr_html_()}")
     inside = opened.page.frames[1]
     inside.locator("#next").click()
     assert inside.locator("#where").inner_text() == "1 / 4"
     inside.locator("#copy").click()
     inside.locator("#saved", has_text="Copied").wait_for()
-    assert "".join(inside.evaluate(SHOWN)) == made.text
+    assert "".join(inside.evaluate(SHOWN)) == result.text
     assert opened.errors == opened.requests == []

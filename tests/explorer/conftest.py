@@ -1,4 +1,4 @@
-"""Readings to explore, and a browser to open them in."""
+"""Fixtures: readings, and a browser to explore them in."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.explorer.explored import (
     TEXT,
     TOKENS,
     Explorer,
-    Open,
-    random_reading,
+    ExplorerOpener,
+    make_random_reading,
 )
 
 if TYPE_CHECKING:
@@ -33,22 +33,22 @@ def html(reading: Reading) -> str:
 
 
 @pytest.fixture(scope="module")
-def plain() -> Reading:
-    """Small and quick to open."""
-    return random_reading(TOKENS)
+def small_reading() -> Reading:
+    """A small reading, quick to open."""
+    return make_random_reading(TOKENS)
 
 
 @pytest.fixture
-def explore(page_opener: PageOpener) -> Iterator[Open]:
-    """Open a page's HTML or a reading's; at the end nothing was fetched and nothing went wrong."""
+def open_explorer(page_opener: PageOpener) -> Iterator[ExplorerOpener]:
+    """Return a function that opens HTML or a reading; at the end, check that there were no requests and no errors."""
     explorers = []
 
-    def opener(shown: str | Reading, **options: Any) -> Explorer:
+    def open_page(shown: str | Reading, **options: Any) -> Explorer:
         page = shown.page() if isinstance(shown, Reading) else shown
         opened = page_opener(page, **{"viewport": {"width": 1100, "height": 850}, **options})
         explorers.append(Explorer(opened, opened.page))
         return explorers[-1].wait()
 
-    yield opener
-    for each in explorers:
-        each.assert_quiet()
+    yield open_page
+    for explorer in explorers:
+        explorer.assert_quiet()

@@ -1,4 +1,4 @@
-"""In a browser that can reach nothing: pairs that the text explains are told from noise, as Python tells them."""
+"""In a browser without network: explained pairs and noise are distinguished as in Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import headscope
 from headscope import Reading
 from headscope.readings.reading import Head
 from tests import tiny
-from tests.explorer.explored import NEUTRAL, Elements, Explorer, Open, save, svg, wanted, written
+from tests.explorer.explored import NEUTRAL, Elements, Explorer, ExplorerOpener, find_pairs, list_texts, read_svg, save
 
 pytestmark = pytest.mark.browser
 
@@ -24,42 +24,42 @@ STATES = {"all": ("explained", "noise"), "explained": ("explained",), "noise": (
 KEYS = ["token_i", "token_j", "index_i", "index_j", "relation"]
 
 
-def kinds(table: pd.DataFrame) -> pd.Series:
+def classify(table: pd.DataFrame) -> pd.Series:
     return table["relation"].map(lambda relation: "explained" if relation else "noise")
 
 
-def assert_related(explorer: Explorer, expected: pd.DataFrame, which: str = "all") -> None:
-    """The page counts all pairs, and lists, tells and draws those of the kinds asked for, each as what it is."""
-    counts = Counter(kinds(expected))
-    title = explorer.texts("#pairs-title")[0]
+def assert_related(explorer: Explorer, expected: pd.DataFrame, state: str = "all") -> None:
+    """Check that the page counts all pairs, and lists, returns and draws those of the selected kinds."""
+    counts = Counter(classify(expected))
+    title = explorer.get_texts("#pairs-title")[0]
     assert re.sub(r" in L\d+(H\d+|sum)", "", title) == (
         f"{len(expected)} pair{'s' * (len(expected) != 1)}, {counts['explained']} explained, {counts['noise']} noise"
     )
-    part = expected[kinds(expected).isin(STATES[which])]
-    told = [[pair[key] for key in KEYS] for pair in explorer.ask("pairs")]
-    assert told == part[KEYS].values.tolist()
-    shown = [[*row[:2], int(row[2]), int(row[3]), row[5]] for row in explorer.rows("pairs")]
-    assert shown == part[KEYS].replace({"relation": {"": "noise"}}).values.tolist()
+    shown_pairs = expected[classify(expected).isin(STATES[state])]
+    answer = [[pair[key] for key in KEYS] for pair in explorer.query("pairs")]
+    assert answer == shown_pairs[KEYS].values.tolist()
+    shown = [[*row[:2], int(row[2]), int(row[3]), row[5]] for row in explorer.read_rows("pairs")]
+    assert shown == shown_pairs[KEYS].replace({"relation": {"": "noise"}}).values.tolist()
     for row in ("tr.noise", "tr:not(.noise)"):
-        words = set(explorer.texts(f"#pairs tbody {row} td:last-child"))
-        assert ("noise" in words) == (row == "tr.noise") or not words
-    noise = Counter(kinds(part))["noise"]
+        relations = set(explorer.get_texts(f"#pairs tbody {row} td:last-child"))
+        assert ("noise" in relations) == (row == "tr.noise") or not relations
+    noise = Counter(classify(shown_pairs))["noise"]
     assert explorer.page.locator("#arcs path.noise").count() == noise
-    assert explorer.page.locator("#arcs path").count() == len(part)
+    assert explorer.page.locator("#arcs path").count() == len(shown_pairs)
 
 
-def test_relations_are_pythons(reading: Reading, html: str, explore: Open) -> None:
-    explorer = explore(html)
+def test_relations_agree(reading: Reading, html: str, open_explorer: ExplorerOpener) -> None:
+    explorer = open_explorer(html)
     seen: set[str] = set()
     heads: tuple[tuple[int, Head], ...] = ((0, 3), (4, 8), (2, "sum"))
     for words in (False, True):
-        explorer.flip("words", words)
-        explorer.flip("hide", words)
+        explorer.set_toggle("words", words)
+        explorer.set_toggle("hide", words)
         for layer, head in heads:
             explorer.choose(layer, head)
             for theta in (0.3,) if words else (0.3, 0.517):
-                explorer.type("theta", theta)
-                expected = wanted(reading, layer, head, theta, words=words, special=not words, explain=True)
+                explorer.type_threshold("theta", theta)
+                expected = find_pairs(reading, layer, head, theta, words=words, special=not words, explain=True)
                 seen |= set(expected["relation"])
                 assert_related(explorer, expected)
     assert {"", "equal", "sentence", "sentence + neighbours"} <= seen
@@ -71,84 +71,84 @@ DOTS = """([box, n]) => { const data = box.getContext('2d').getImageData(0, 0, b
     return places.map(([y, x]) => all.map((r) => all.map((c) => alpha(r + y, c + x)))); }"""
 
 
-def dots(explorer: Explorer, n: int) -> np.ndarray[Any, Any]:
-    """Which cells of the similarity map have a dot in their middle, and nothing at their edges."""
-    box = explorer.page.locator("#similarity canvas.dots")
-    if box.is_hidden():
+def find_dots(explorer: Explorer, n: int) -> np.ndarray[Any, Any]:
+    """Return which cells of the similarity map have a dot; a dot is in the middle and does not reach the edges."""
+    canvas = explorer.page.locator("#similarity canvas.dots")
+    if canvas.is_hidden():
         return np.zeros((n, n), dtype=bool)
-    middle, *edges = np.array(explorer.page.evaluate(DOTS, [box.element_handle(), n]))
+    middle, *edges = np.array(explorer.page.evaluate(DOTS, [canvas.element_handle(), n]))
     assert not np.any(edges)
     return np.asarray(middle > 0)
 
 
-def test_the_switch(plain: Reading, explore: Open) -> None:
-    explorer = explore(plain)
-    n = len(plain)
-    explorer.switch("view", "high")
+def test_the_switch(small_reading: Reading, open_explorer: ExplorerOpener) -> None:
+    explorer = open_explorer(small_reading)
+    n = len(small_reading)
+    explorer.select_option("view", "high")
     for layer, head, theta, step in ((2, 0, 0.3, "n"), (1, "sum", 0.2, "click")):
         explorer.choose(layer, head)
-        explorer.type("theta", theta)
-        expected = wanted(plain, layer, head, theta, explain=True)
-        assert set(kinds(expected)) == {"explained", "noise"}
-        for which in ("explained", "noise", "all"):
+        explorer.type_threshold("theta", theta)
+        expected = find_pairs(small_reading, layer, head, theta, explain=True)
+        assert set(classify(expected)) == {"explained", "noise"}
+        for state in ("explained", "noise", "all"):
             explorer.leave_controls()
             if step == "n":
                 explorer.press("n")
             else:
-                explorer.switch("pairs", which)
-            assert_related(explorer, expected, which)
-            assert (f"pairs={which}" in explorer.page.url) == (which != "all")
-            part = expected[kinds(expected).isin(STATES[which])]
-            assert explorer.marked("in") == sorted({*part["index_i"], *part["index_j"]})
-            coloured = ~(np.abs(explorer.pixels("similarity")[..., :3] - NEUTRAL["light"]) <= 3).all(-1)
-            for kind, found in (("explained", coloured), ("noise", dots(explorer, n))):
-                drawn = part[kinds(part) == kind]
+                explorer.select_option("pairs", state)
+            assert_related(explorer, expected, state)
+            assert (f"pairs={state}" in explorer.page.url) == (state != "all")
+            shown_pairs = expected[classify(expected).isin(STATES[state])]
+            assert explorer.list_marked("in") == sorted({*shown_pairs["index_i"], *shown_pairs["index_j"]})
+            coloured = ~(np.abs(explorer.read_pixels("similarity")[..., :3] - NEUTRAL["light"]) <= 3).all(-1)
+            for kind, is_drawn in (("explained", coloured), ("noise", find_dots(explorer, n))):
+                pairs = shown_pairs[classify(shown_pairs) == kind]
                 cells = np.zeros((n, n), dtype=bool)
-                cells[drawn["index_i"], drawn["index_j"]] = True
-                assert (found == cells | cells.T).all(), (which, kind)
-    explorer.switch("view", "values")
-    assert not dots(explorer, n).any()
+                cells[pairs["index_i"], pairs["index_j"]] = True
+                assert (is_drawn == cells | cells.T).all(), (state, kind)
+    explorer.select_option("view", "values")
+    assert not find_dots(explorer, n).any()
 
 
 LOOKS = """(path) => { path.style.setProperty('--strength', 0.5); const style = getComputedStyle(path);
     return [style.strokeDasharray, parseFloat(style.strokeWidth)]; }"""
 
 
-def assert_told_without_colours(explorer: Explorer) -> None:
+def assert_distinct_without_colors(explorer: Explorer) -> None:
     arcs = explorer.page.locator("#arcs")
     dashed, width = arcs.locator("path.noise").first.evaluate(LOOKS)
-    whole, wider = arcs.locator("path:not(.noise)").first.evaluate(LOOKS)
-    assert dashed != whole == "none"
-    assert width < wider
+    solid, solid_width = arcs.locator("path:not(.noise)").first.evaluate(LOOKS)
+    assert dashed != solid == "none"
+    assert width < solid_width
 
 
-def test_a_chosen_token_and_the_switch_after_a_reload(plain: Reading, explore: Open) -> None:
-    explorer = explore(plain)
+def test_a_chosen_token_and_the_switch_after_a_reload(small_reading: Reading, open_explorer: ExplorerOpener) -> None:
+    explorer = open_explorer(small_reading)
     token = 7
-    assert_told_without_colours(explorer)
-    explorer.pick(token)
-    assert_told_without_colours(explorer)
-    table = wanted(plain, 2, 0, 0.3, explain=True)
+    assert_distinct_without_colors(explorer)
+    explorer.pick_token(token)
+    assert_distinct_without_colors(explorer)
+    table = find_pairs(small_reading, 2, 0, 0.3, explain=True)
     near = table[(table["index_i"] == token) | (table["index_j"] == token)]
-    partners = {kind: sorted(part["index_i"] + part["index_j"] - token) for kind, part in near.groupby(kinds(near))}
+    partners = {kind: sorted(part["index_i"] + part["index_j"] - token) for kind, part in near.groupby(classify(near))}
     assert set(partners) == {"explained", "noise"}
-    for which, shown in (("all", STATES["all"]), ("noise", ("noise",)), ("explained", ("explained",))):
-        explorer.switch("pairs", which)
-        if which == "noise":
+    for state, shown in (("all", STATES["all"]), ("noise", ("noise",)), ("explained", ("explained",))):
+        explorer.select_option("pairs", state)
+        if state == "noise":
             explorer.page.reload()
             explorer.wait()
-            assert explorer.state()["pairs"] == which
-        assert explorer.marked("partner") == sorted(i for kind in shown for i in partners[kind])
-        assert explorer.marked("partner.noise") == (partners["noise"] if "noise" in shown else [])
+            assert explorer.get_state()["pairs"] == state
+        assert explorer.list_marked("partner") == sorted(i for kind in shown for i in partners[kind])
+        assert explorer.list_marked("partner.noise") == (partners["noise"] if "noise" in shown else [])
         chips = explorer.page.locator("#token-card p").first.locator(".chip")
         assert chips.count() == sum(len(partners[kind]) for kind in shown)
         assert chips.and_(explorer.page.locator(".noise")).count() == len(partners["noise"]) * ("noise" in shown)
-        first = explorer.texts("#token-card p")[0]
-        assert (f"{which} partner" in first) == (which != "all")
-        assert (f"{len(partners['noise'])} noise:" in first) == (which == "all")
-        for layer in plain.layers:
-            rows = wanted(plain, layer, 0, 0.3, explain=True)
-            rows = rows[((rows["index_i"] == token) | (rows["index_j"] == token)) & kinds(rows).isin(shown)]
+        first = explorer.get_texts("#token-card p")[0]
+        assert (f"{state} partner" in first) == (state != "all")
+        assert (f"{len(partners['noise'])} noise:" in first) == (state == "all")
+        for layer in small_reading.layers:
+            rows = find_pairs(small_reading, layer, 0, 0.3, explain=True)
+            rows = rows[((rows["index_i"] == token) | (rows["index_j"] == token)) & classify(rows).isin(shown)]
             best = rows.sort_values("value", ascending=False)[:4]
             listed = explorer.page.locator(".strip").nth(layer).locator(".partners bdi")
             assert listed.locator("sub").all_text_contents() == [
@@ -156,58 +156,61 @@ def test_a_chosen_token_and_the_switch_after_a_reload(plain: Reading, explore: O
             ]
     explorer.press("Escape")
     explorer.hover("similarity", *table.loc[table["relation"] == "", ["index_i", "index_j"]].iloc[0])
-    assert explorer.texts("#tip span")[-1].endswith("high pair: noise")
+    assert explorer.get_texts("#tip span")[-1].endswith("high pair: noise")
 
 
-def test_files_hold_what_is_shown(plain: Reading, explore: Open) -> None:
-    explorer = explore(plain)
-    explorer.switch("view", "high")
-    table = wanted(plain, 2, 0, 0.3, explain=True)
-    for which, shown in STATES.items():
-        explorer.switch("pairs", which)
-        part = table[kinds(table).isin(shown)]
+def test_files_hold_what_is_shown(small_reading: Reading, open_explorer: ExplorerOpener) -> None:
+    explorer = open_explorer(small_reading)
+    explorer.select_option("view", "high")
+    table = find_pairs(small_reading, 2, 0, 0.3, explain=True)
+    for state, shown in STATES.items():
+        explorer.select_option("pairs", state)
+        part = table[classify(table).isin(shown)]
         rows = list(csv.DictReader(io.StringIO(save(explorer, "pairs", "csv").read_text(encoding="utf-8"))))
         assert [row["relation"] for row in rows] == part["relation"].tolist()
         assert [int(row["index_j"]) for row in rows] == part["index_j"].tolist()
         noise = int((part["relation"] == "").sum())
-        root = svg(save(explorer, "text", "svg"))
-        paths = [each.attrib for each in root.iter("{http://www.w3.org/2000/svg}path")]
+        root = read_svg(save(explorer, "text", "svg"))
+        paths = [attributes.attrib for attributes in root.iter("{http://www.w3.org/2000/svg}path")]
         assert len(paths) == len(part)
-        assert sum("stroke-dasharray" in each for each in paths) == noise
-        caption = {"all": "noise dashed", "explained": "explained pairs only", "noise": "noise pairs only"}[which]
-        assert written(root)[0].endswith(caption)
-        paths = [each.attrib for each in svg(save(explorer, "maps", "svg")).iter("{http://www.w3.org/2000/svg}path")]
-        drawn = [each["d"].count("M") for each in paths if each.get("fill") == "#6b707a"]
+        assert sum("stroke-dasharray" in attributes for attributes in paths) == noise
+        caption = {"all": "noise dashed", "explained": "explained pairs only", "noise": "noise pairs only"}[state]
+        assert list_texts(root)[0].endswith(caption)
+        paths = [
+            attributes.attrib
+            for attributes in read_svg(save(explorer, "maps", "svg")).iter("{http://www.w3.org/2000/svg}path")
+        ]
+        drawn = [attributes["d"].count("M") for attributes in paths if attributes.get("fill") == "#6b707a"]
         assert drawn == [2 * noise] * (noise > 0)
     with explorer.page.expect_download() as download:
         explorer.page.locator("[data-save=pairs]").click()
     assert download.value.suggested_filename.endswith("L2H0-pairs-noise.csv")
 
 
-def test_of_an_image_nothing_is_told(explore: Open) -> None:
+def test_pairs_of_an_image_have_no_relations(open_explorer: ExplorerOpener) -> None:
     reading = headscope.read(tiny.vision_model(), tiny.pictures(1)[0])
-    explorer = explore(reading)
+    explorer = open_explorer(reading)
     explorer.page.goto(f"{explorer.page.url.partition('#')[0]}#L0H0&pairs=noise")
-    explorer.settle()
+    explorer.wait_until_drawn()
     explorer.press("n")
-    assert explorer.state()["pairs"] == "all"
-    pairs = wanted(reading, 0, 0, 0.3)
-    assert explorer.texts("#pairs-title")[0] == f"{len(pairs)} pairs in L0H0"
+    assert explorer.get_state()["pairs"] == "all"
+    pairs = find_pairs(reading, 0, 0, 0.3)
+    assert explorer.get_texts("#pairs-title")[0] == f"{len(pairs)} pairs in L0H0"
     assert explorer.page.locator("[name=pairs], .noise, .dots, #pairs-note").count() == 0
-    assert {len(row) for row in explorer.rows("pairs")} == {5}
+    assert {len(row) for row in explorer.read_rows("pairs")} == {5}
     assert "relation" not in save(explorer, "pairs", "csv").read_text(encoding="utf-8").partition("\n")[0]
-    explorer.switch("view", "high")
-    coloured = ~(np.abs(explorer.pixels("similarity")[..., :3] - NEUTRAL["light"]) <= 3).all(-1)
+    explorer.select_option("view", "high")
+    coloured = ~(np.abs(explorer.read_pixels("similarity")[..., :3] - NEUTRAL["light"]) <= 3).all(-1)
     assert coloured.sum() == 2 * len(pairs)
 
 
-def test_what_the_page_says_of_noise(plain: Reading, explore: Open) -> None:
-    assert "they are equal, lie in one sentence, or are neighbours" in Elements(plain.page()).text
+def test_what_the_page_says_of_noise(small_reading: Reading, open_explorer: ExplorerOpener) -> None:
+    assert "they are equal, lie in one sentence, or are neighbours" in Elements(small_reading.page()).text
     unknown = Reading.from_arrays(["a", "##b", "c", "d", "##b", "e"], np.ones((1, 6, 1, 1)))
-    explorer = explore(unknown)
-    assert "they are equal or neighbours (sentences are not known here)" in explorer.texts(".meaning p")[1]
+    explorer = open_explorer(unknown)
+    assert "they are equal or neighbours (sentences are not known here)" in explorer.get_texts(".meaning p")[1]
     for words in (False, True):  # a##b and d##b are equal in their second tokens
-        explorer.flip("words", words)
-        assert_related(explorer, wanted(unknown, 0, 0, 0.3, words=words, explain=True))
+        explorer.set_toggle("words", words)
+        assert_related(explorer, find_pairs(unknown, 0, 0, 0.3, words=words, explain=True))
     image = headscope.read(tiny.vision_model(), tiny.pictures(1)[0])
     assert "noise" not in Elements(image.page()).text

@@ -1,4 +1,4 @@
-"""The explorer as text: what it says and carries, and that no token, text or name in it becomes markup."""
+"""The explorer as text: its contents and data, and that no token, text or name in it becomes markup."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ from headscope.errors import ReadingError
 from headscope.model.model import Model
 from headscope.page import frame
 from headscope.page.explorer.pieces import pieces
-from tests.explorer.explored import HOSTILE, TEXT, Elements, names, on_thresholds, random_reading
+from tests.explorer.explored import (
+    HOSTILE,
+    TEXT,
+    Elements,
+    list_shown_tokens,
+    make_random_reading,
+    make_threshold_reading,
+)
 from tests.hostile import ALL
 
-LARGEST = 5_000_000
-"""bytes of the page of 12 × 12 heads and 128 tokens"""
+MAX_PAGE_BYTES = 5_000_000
+"""limit in bytes for the page of 12 × 12 heads and 128 tokens"""
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +39,19 @@ def reading(minilm: Model) -> Reading:
 
 @pytest.fixture(scope="module")
 def hostile() -> str:
-    reading = random_reading(HOSTILE, name=ALL + "\0\ud83d")
+    reading = make_random_reading(HOSTILE, name=ALL + "\0\ud83d")
     return reading.page()
 
 
-def carried(html: str) -> Any:
-    """The data of a page that are no matrices."""
-    (text,) = [data for attributes, data in Elements(html).inside if attributes.get("id") == "data"]
+def parse_data(html: str) -> Any:
+    """Return the JSON data of a page, which are all data but the matrices."""
+    (text,) = [data for attributes, data in Elements(html).scripts if attributes.get("id") == "data"]
     return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
 def test_one_script_that_the_policy_allows(reading: Reading) -> None:
     html = reading.page()
-    scripts = Elements(html).inside
+    scripts = Elements(html).scripts
     running = [data for attributes, data in scripts if attributes.get("type") is None]
     others = [attributes["type"] for attributes, _ in scripts if "type" in attributes]
     assert len(running) == 1
@@ -62,14 +69,16 @@ def test_one_script_that_the_policy_allows(reading: Reading) -> None:
 def test_nothing_is_fetched_and_no_handler_stands_in_the_markup(reading: Reading, hostile: str) -> None:
     for html in (reading.page(), hostile):
         elements = Elements(html)
-        attributes = [(tag, name, value or "") for tag, held in elements.tags for name, value in held.items()]
-        assert not [each for each in attributes if each[1].startswith("on")]
-        assert not [each for each in attributes if each[1] in ("src", "srcset", "srcdoc", "action", "style")]
+        attributes = [(tag, name, value or "") for tag, attrs in elements.tags for name, value in attrs.items()]
+        assert not [attribute for attribute in attributes if attribute[1].startswith("on")]
+        assert not [
+            attribute for attribute in attributes if attribute[1] in ("src", "srcset", "srcdoc", "action", "style")
+        ]
         assert [value for _, name, value in attributes if name == "href"] == ["#main"]
         addresses = set(
             re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`]*", re.sub(r">[A-Za-z0-9+/=]+</script>", "", html))
         )
-        assert addresses == {"http://www.w3.org/2000/svg"}  # a name, not a place
+        assert addresses == {"http://www.w3.org/2000/svg"}  # an XML namespace, which is not fetched
         assert "@import" not in html
         assert "url(" not in html
 
@@ -81,7 +90,7 @@ def test_no_text_becomes_an_element(hostile: str) -> None:
     assert elements.count("style") == elements.count("title") == 1
     assert "{{7*7}}" in elements.text
     name = ALL + "\ufffd\ufffd"
-    assert elements.text.count(name) == 3  # title, bar and manifest
+    assert elements.text.count(name) == 3  # in the title, bar and manifest
     assert "\0" not in hostile
     hostile.encode("utf-8")
 
@@ -89,8 +98,8 @@ def test_no_text_becomes_an_element(hostile: str) -> None:
 def test_tokens_are_carried_as_json_that_cannot_end_its_element(hostile: str) -> None:
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', hostile, re.DOTALL)
     assert not set("<>&\u2028\u2029") & set(text)
-    data = carried(hostile)
-    assert data["tokens"] == names()
+    data = parse_data(hostile)
+    assert data["tokens"] == list_shown_tokens()
     assert data["model"] == ALL + "\ufffd\ufffd"
     assert data["tokens"][5] == "U+202E"
     assert data["tokens"][9] == "U+0000"
@@ -99,16 +108,16 @@ def test_tokens_are_carried_as_json_that_cannot_end_its_element(hostile: str) ->
 
 
 def test_the_text_in_pieces(reading: Reading) -> None:
-    held = pieces(reading)
-    assert "".join(gap + shown for gap, shown in held) == f"[CLS] {TEXT} [SEP]"
-    assert [shown for _, shown in held][11:15] == ["un", "pol", "ice", "able"]
-    assert [gap for gap, _ in held][11:15] == [" ", "", "", ""]
+    shown_pieces = pieces(reading)
+    assert "".join(gap + shown for gap, shown in shown_pieces) == f"[CLS] {TEXT} [SEP]"
+    assert [shown for _, shown in shown_pieces][11:15] == ["un", "pol", "ice", "able"]
+    assert [gap for gap, _ in shown_pieces][11:15] == [" ", "", "", ""]
 
 
 def test_pieces_of_a_hostile_text(minilm: Model) -> None:
     text = "Hi \x1b[2J\0 <b>you</b>\n\n\n\n\u202ethere \u2028 👩\u200d👩 x" + "\n" * 9 + "end"
     reading = headscope.read(minilm, text)
-    data = carried(reading.page())
+    data = parse_data(reading.page())
     joined = "".join(gap + shown for gap, shown in data["pieces"])
     assert "\x1b" not in joined
     assert "\0" not in joined
@@ -131,7 +140,7 @@ def test_size_of_a_page_like_berts(minilm: Model) -> None:
     assert (len(twice.layers), len(twice.heads), len(twice)) == (12, 12, 128)
     html = twice.page()
     assert "(fine)" in Elements(html).text
-    assert len(html.encode()) < LARGEST
+    assert len(html.encode()) < MAX_PAGE_BYTES
     assert len(twice.page(precision="coarse")) < 0.45 * len(html)
 
 
@@ -143,7 +152,7 @@ def test_what_the_page_says_of_its_precision(reading: Reading) -> None:
     assert "in steps of 1/100 of each matrix's largest (coarse)" in coarse
     assert "exactly those of Python, for θ and τ of 2 decimals" in coarse
     assert "15 levels" in coarse
-    assert carried(reading.page(precision="coarse"))["thresholds"] == 100
+    assert parse_data(reading.page(precision="coarse"))["thresholds"] == 100
     for attribute in ('step="0.01"', 'max="0.99"'):
         assert attribute in reading.page(precision="coarse")
     for attribute in ('step="0.001"', 'max="0.999"'):
@@ -160,7 +169,7 @@ def test_what_the_page_says_of_the_reading(reading: Reading, minilm: Model) -> N
 
 
 def test_without_attention() -> None:
-    html = random_reading(["a", "b", "c", "a"], maps=False).page()
+    html = make_random_reading(["a", "b", "c", "a"], maps=False).page()
     elements = Elements(html)
     ids = [attributes.get("id") for _, attributes in elements.tags]
     assert "none: this reading was made from outputs alone" in elements.text
@@ -169,52 +178,52 @@ def test_without_attention() -> None:
     values = [attributes.get("value") for tag, attributes in elements.tags if tag == "input"]
     assert {"values", "high"} <= set(values)
     assert not {"lines", "regions", "attention"} & set(values)
-    assert carried(html)["attention"] is False
+    assert parse_data(html)["attention"] is False
 
 
 def test_one_layer_one_head_two_tokens() -> None:
     outputs = np.array([[1.0, 0.0], [1.0, 1.0]])[None, :, None]
-    data = carried(Reading.from_arrays(["a", "b"], outputs, np.full((1, 1, 2, 2), 0.5)).page())
+    data = parse_data(Reading.from_arrays(["a", "b"], outputs, np.full((1, 1, 2, 2), 0.5)).page())
     assert (data["layers"], data["heads"], data["tokens"]) == ([0], [0], ["a", "b"])
     assert data["scales"] == [[1.0, 1.0]]
     assert data["kind"] == [0, 1]
 
 
 def test_where_it_opens() -> None:
-    reading = random_reading(["a", "b", "c"], layers=3, heads=2)
-    assert carried(reading.page())["start"] is None
-    assert carried(reading.page(start=(1, 1)))["start"] == [1, 1]
-    assert carried(reading.page(start=(0, "sum")))["start"] == [0, 2]
+    reading = make_random_reading(["a", "b", "c"], layers=3, heads=2)
+    assert parse_data(reading.page())["start"] is None
+    assert parse_data(reading.page(start=(1, 1)))["start"] == [1, 1]
+    assert parse_data(reading.page(start=(0, "sum")))["start"] == [0, 2]
     for absent, named in (((3, 0), "L3H0"), ((0, 2), "L0H2"), ((7, "sum"), "L7sum")):
         with pytest.raises(ReadingError, match=f"no head {named}"):
             reading.page(start=absent)
 
 
 def test_selected_heads_keep_their_numbers(reading: Reading) -> None:
-    chosen = reading.select(layers=[4, 1], heads=[7, 9])
-    html = chosen.page(start=(1, 9))
-    data = carried(html)
+    selected = reading.select(layers=[4, 1], heads=[7, 9])
+    html = selected.page(start=(1, 9))
+    data = parse_data(html)
     assert (data["layers"], data["heads"], data["start"]) == ([4, 1], [7, 9], [1, 1])
     labels = re.findall(r"<option value=\"(\d+)\">(\w+)</option>", html)
     assert labels == [("0", "4"), ("1", "1"), ("0", "7"), ("1", "9"), ("2", "sum")]
     with pytest.raises(ReadingError, match="no head L4H0"):
-        chosen.page(start=(4, 0))
-    largest = chosen.matrix(1, "sum").values.max()
+        selected.page(start=(4, 0))
+    largest = selected.matrix(1, "sum").values.max()
     assert data["scales"][1][2] == pytest.approx(largest)
     assert largest < reading.matrix(1, "sum").values.max()
 
 
 def test_thresholds_of_the_reading_are_where_the_page_starts() -> None:
     for precision, theta, tau in (("fine", 0.123, 0.988), ("coarse", 0.12, 0.99)):
-        reading = random_reading(["a", "b", "c"], theta=0.1234, tau=0.9876)
-        data = carried(reading.page(precision=precision))
+        reading = make_random_reading(["a", "b", "c"], theta=0.1234, tau=0.9876)
+        data = parse_data(reading.page(precision=precision))
         assert (data["theta"], data["tau"]) == (theta, tau)
-    almost = carried(random_reading(["a", "b", "c"], theta=0.9999).page())
+    almost = parse_data(make_random_reading(["a", "b", "c"], theta=0.9999).page())
     assert almost["theta"] == 0.999
 
 
 def test_written_to_a_file(tmp_path: Path) -> None:
-    reading = on_thresholds()
+    reading = make_threshold_reading()
     html = reading.page(tmp_path / "reading.html")
     assert (tmp_path / "reading.html").read_text(encoding="utf-8") == html
     assert html.startswith("<!doctype html>")
@@ -224,20 +233,20 @@ def test_written_to_a_file(tmp_path: Path) -> None:
 
 
 def test_frame_holds_the_whole_page_and_nothing_else() -> None:
-    reading = random_reading(HOSTILE, name=ALL)
+    reading = make_random_reading(HOSTILE, name=ALL)
     html = reading._repr_html_()
     elements = Elements(html)
     assert [tag for tag, _ in elements.tags] == ["div", "strong", "bdi", "iframe"]
     assert elements.text.startswith(f"Reading of {ALL}")
-    held = elements.tags[-1][1]
-    assert held["sandbox"] == "allow-scripts allow-downloads"
-    assert held["srcdoc"] == reading.page()
-    assert "src" not in held
+    attributes = elements.tags[-1][1]
+    assert attributes["sandbox"] == "allow-scripts allow-downloads"
+    assert attributes["srcdoc"] == reading.page()
+    assert "src" not in attributes
 
 
 def test_frame_of_a_very_large_reading_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "LARGEST", 1000)
-    html = random_reading(HOSTILE, name=ALL)._repr_html_()
+    monkeypatch.setattr(frame, "MAX_PAGE_SIZE", 1000)
+    html = make_random_reading(HOSTILE, name=ALL)._repr_html_()
     elements = Elements(html)
     assert not elements.count("iframe")
     assert not elements.count("script")

@@ -1,1 +1,1 @@
-"""Pages people open or see in a notebook. They draw what a study holds and compute nothing of their own."""
+"""HTML pages and notebook representations of results. They display results and compute none of their own."""

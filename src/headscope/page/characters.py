@@ -1,4 +1,4 @@
-"""The characters of all heads as a map: which letter and colour stand in each cell, and what a legend says of them."""
+"""Map of the characters of all heads: the letter and colour of each cell, and the legend."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LOOKS = {
     "silent": ("–", "#4b505a", "#c8ccd3"),
     "undecided": ("?", "#b3b8c0", "#5c626d"),
 }
-"""letter, and colour on a light and a dark page: preferences in hues that Okabe and Ito chose for all eyes, the others
-in greys, of which the most common stays nearest to the page"""
+"""letter, and colour on a light and a dark page: preferences in hues of the Okabe–Ito palette, which people with any
+colour vision can tell apart; the others in greys, of which the most common is nearest to the background"""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A character in the legend."""
+class LegendEntry:
+    """A character in the legend, with its letter, its colours and the number of its heads."""
 
     character: Character
     letter: str
@@ -37,21 +37,21 @@ class Kind:
 
 @dataclass(frozen=True)
 class CharacterCell:
-    """One head in the map."""
+    """A head in the map."""
 
     index: int
-    """its place in the head table"""
+    """its row in the head table"""
     name: str
-    kind: Kind
+    kind: LegendEntry
     about: str
-    """its description, and what else fits"""
+    """the description of its character, and which others apply"""
 
 
 @dataclass(frozen=True)
 class CharacterMap:
     """The character of every head over layers and heads."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[LegendEntry, ...]
     rows: tuple[tuple[int, tuple[CharacterCell, ...]], ...]
     """layer by layer"""
 
@@ -61,41 +61,45 @@ class CharacterMap:
 
     @property
     def summary(self) -> str:
-        """How many heads are what, in one line."""
+        """Numbers of heads by character, in one line."""
         return ", ".join(f"{kind.heads:,} {kind.character.name}" for kind in self.kinds if kind.heads)
 
 
-def character_map(study: Study) -> CharacterMap:
-    """The map of a study, in its own order of layers and heads."""
+def build_character_map(study: Study) -> CharacterMap:
+    """Return the map of a study, in the study's order of layers and heads."""
     table = characters(study)
-    number = counts(table)
-    of_words = {p.name for p in PREFERENCES if p.rate in OF_WORDS and study.of_images}
-    kinds = {c.name: Kind(c, *_look(c.name), int(number[c.name])) for c in CHARACTERS if c.name not in of_words}
-    of = table.set_index("name")
+    head_counts = counts(table)
+    inapplicable = {preference.name for preference in PREFERENCES if preference.rate in OF_WORDS and study.of_images}
+    legend = {
+        character.name: LegendEntry(character, *_get_look(character.name), int(head_counts[character.name]))
+        for character in CHARACTERS
+        if character.name not in inapplicable
+    }
+    heads = table.set_index("name")
 
-    def cell(index: int, name: str) -> CharacterCell:
-        head = of.loc[name]
+    def build_cell(index: int, name: str) -> CharacterCell:
+        head = heads.loc[name]
         also = f"; also {', '.join(head['also'])}" if head["also"] else ""
-        return CharacterCell(index, name, kinds[str(head["character"])], f"{head['description']}{also}")
+        return CharacterCell(index, name, legend[str(head["character"])], f"{head['description']}{also}")
 
-    width = len(study.heads)
+    columns = len(study.heads)
     rows = tuple(
-        (layer, tuple(cell(i * width + j, f"L{layer}H{head}") for j, head in enumerate(study.heads)))
+        (layer, tuple(build_cell(i * columns + j, f"L{layer}H{head}") for j, head in enumerate(study.heads)))
         for i, layer in enumerate(study.layers)
     )
-    return CharacterMap(tuple(kinds.values()), rows)
+    return CharacterMap(tuple(legend.values()), rows)
 
 
-def character_data(drawn: CharacterMap) -> dict[str, Any]:
-    """What the report's script needs of them."""
-    names = [kind.character.name for kind in drawn.kinds]
+def collect_character_data(head_map: CharacterMap) -> dict[str, Any]:
+    """Return the data of the map for the report's script."""
+    names = [kind.character.name for kind in head_map.kinds]
     return {
         "characters": names,
-        "character": [names.index(cell.kind.character.name) for cell in drawn.cells],
-        "about": [cell.about for cell in drawn.cells],
+        "character": [names.index(cell.kind.character.name) for cell in head_map.cells],
+        "about": [cell.about for cell in head_map.cells],
     }
 
 
-def _look(name: str) -> tuple[str, str, str]:
+def _get_look(name: str) -> tuple[str, str, str]:
     letter, light, dark = LOOKS[name]
     return letter, f"light-dark({light}, {dark})", f"light-dark({ink(light)}, {ink(dark)})"

@@ -1,7 +1,7 @@
-"""A comparison as one HTML page that needs nothing else, after the report's conventions.
+"""Render a comparison as one self-contained HTML page, with the conventions of the report.
 
-Names of models and corpora are other people's text: the template escapes all of it, the script gets its data as JSON
-that cannot end its element, and a content security policy allows that one script only.
+Names of models and corpora are not trusted: the template escapes all of them, the script gets its data as JSON that
+cannot end its element, and a content security policy allows that one script only.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from markupsafe import Markup
 from headscope.comparison.result import Comparison
 from headscope.comparison.verdicts import SHORT, SIGNS
 from headscope.page import curves
-from headscope.page.differences import difference_maps, gradient, script_data
-from headscope.page.html import asset, embedded, environment, policy, slug, whole
-from headscope.page.words import fixed, plain
+from headscope.page.differences import build_difference_maps, collect_script_data, format_gradient
+from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
+from headscope.page.words import format_fixed, format_scalar
 from headscope.studies.characters import CHARACTERS
 from headscope.studies.findings import Verdict
 
-KINDS: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
-"""each verdict and the name of its colours in the style sheet"""
-COLOURS = 8
-"""models that have a colour and a mark of their own"""
-ROOM = 0.05
-"""a share that has room for its number inside the bar"""
+VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
+"""each verdict and its class in the style sheet"""
+MODEL_STYLES = 8
+"""models that have their own colour and mark; further models repeat them"""
+MIN_LABELED_SHARE = 0.05
+"""smallest share whose number fits into the bar"""
 FACTS = {
     "model": "Model",
     "model_type": "Architecture",
@@ -53,7 +53,7 @@ FACTS = {
 
 @dataclass(frozen=True)
 class Fact:
-    """One line of what the studies are."""
+    """A setting or property of all studies."""
 
     label: str
     values: tuple[str, ...]
@@ -63,95 +63,101 @@ class Fact:
         return len(set(self.values)) > 1
 
 
-def comparison_page(made: Comparison) -> str:
-    """The page: warnings, findings, rates over depth, characters, head by head, and what the studies are."""
-    script = asset("base.js", "comparison.js")
-    drawn = curves.panels(made)
-    page = _template().render(
-        made=made,
-        about={"model": ", ".join(made.names)},
-        claims=_claims(made),
-        groups=_groups(made),
-        panels=drawn,
-        numbers=_depth_numbers(made),
-        bars=_bars(made),
+def comparison_page(comparison: Comparison) -> str:
+    """Return the page: warnings, findings, rates over depth, characters, differences of heads, and settings."""
+    script = read_assets("base.js", "comparison.js")
+    panels = curves.panels(comparison)
+    page = _load_template().render(
+        made=comparison,
+        about={"model": ", ".join(comparison.names)},
+        claims=_collect_claims(comparison),
+        groups=_group_claims(comparison),
+        panels=panels,
+        numbers=_tabulate_depths(comparison),
+        bars=_build_bars(comparison),
         characters=CHARACTERS,
-        maps=difference_maps(made),
-        changes=_changes(made),
-        facts=_facts(made),
+        maps=build_difference_maps(comparison),
+        changes=_count_changes(comparison),
+        facts=_collect_facts(comparison),
         made_by=version("headscope"),
-        policy=policy(script),
+        policy=build_policy(script),
         script=Markup(script),
-        style=Markup(asset("base.css", "report.css", "comparison.css")),
-        data=embedded(
+        style=Markup(read_assets("base.css", "report.css", "comparison.css")),
+        data=embed_json(
             {
-                "file": f"{slug('-'.join(made.names))}-differences.csv",
-                "curves": [_curve_data(panel) for panel in drawn],
-                **script_data(made),
+                "file": f"{make_slug('-'.join(comparison.names))}-differences.csv",
+                "curves": [_list_points(panel) for panel in panels],
+                **collect_script_data(comparison),
             }
         ),
     )
-    return whole(page.lstrip())
+    return replace_surrogates(page.lstrip())
 
 
-def _template() -> Template:
-    made = environment()
-    made.filters.update(fixed=fixed, plain=plain, count=lambda number: fixed(number, 0), place=curves.place)
-    made.globals.update(kinds=KINDS, signs=SIGNS, gradient=gradient(), geometry=curves, colours=COLOURS)
-    return made.from_string(asset("comparison.html"))
+def _load_template() -> Template:
+    environment = make_environment()
+    environment.filters.update(
+        fixed=format_fixed, plain=format_scalar, count=lambda number: format_fixed(number, 0), place=curves.compute_x
+    )
+    environment.globals.update(
+        kinds=VERDICT_STYLES, signs=SIGNS, gradient=format_gradient(), geometry=curves, colours=MODEL_STYLES
+    )
+    return environment.from_string(read_assets("comparison.html"))
 
 
-def _claims(made: Comparison) -> list[dict[str, Any]]:
-    """Claim by claim: what the paper says of it, what holds it together, and every model's finding."""
-    summary = made.summary.to_dict("records")
+def _collect_claims(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return for each claim its summary, its short name, and the finding of every model."""
+    summary = comparison.summary.to_dict("records")
     return [
         {"summary": row, "short": SHORT.get(findings[0].number, findings[0].claim), "findings": findings}
-        for row, findings in zip(summary, zip(*made.found.values(), strict=True), strict=True)
+        for row, findings in zip(summary, zip(*comparison.found.values(), strict=True), strict=True)
     ]
 
 
-def _groups(made: Comparison) -> list[tuple[str, list[int]]]:
-    words = {
+def _group_claims(comparison: Comparison) -> list[tuple[str, list[int]]]:
+    labels = {
         "all": "hold for all",
         "some": "hold for some",
         "none": "hold for none",
         "not measurable": "not measurable",
     }
-    of = {kind: made.summary.loc[made.summary["holds_for"] == kind, "number"].tolist() for kind in words}
-    return [(words[kind], numbers) for kind, numbers in of.items() if numbers]
+    claims = {
+        group: comparison.summary.loc[comparison.summary["holds_for"] == group, "number"].tolist() for group in labels
+    }
+    return [(labels[group], numbers) for group, numbers in claims.items() if numbers]
 
 
-def _curve_data(panel: curves.Panel) -> list[list[Any]]:
+def _list_points(panel: curves.Panel) -> list[list[Any]]:
     return [[point.x, point.y, line.model, point.words] for line in panel.lines for point in line.points]
 
 
-def _depth_numbers(made: Comparison) -> list[dict[str, Any]]:
-    """The numbers behind the drawings: a row for each model and layer."""
+def _tabulate_depths(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the numbers of the drawings: a row for each model and layer."""
     rows = []
-    for (name, layer), part in made.depth.groupby(["model", "layer"], sort=False):
+    for (name, layer), part in comparison.depth.groupby(["model", "layer"], sort=False):
         cells = []
         for rate, column in curves.PANELS:
             row = part[part["rate"] == rate].iloc[0]
-            over = rate == "mean_distance"
-            scale, digits = (1.0, 2) if over else (100.0, 1)
+            in_tokens = rate == "mean_distance"
+            scale, digits = (1.0, 2) if in_tokens else (100.0, 1)
             error = row["error" if column == "value" else "against_chance_error"]
-            cells.append((fixed(float(row[column]) * scale, digits), fixed(float(error) * scale, digits)))
-        depth = fixed(float(part["depth"].iloc[0]), 2)
+            cells.append((format_fixed(float(row[column]) * scale, digits), format_fixed(float(error) * scale, digits)))
+        depth = format_fixed(float(part["depth"].iloc[0]), 2)
         rows.append({"model": name, "layer": int(layer), "depth": depth, "cells": cells})  # type: ignore[call-overload]
     return rows
 
 
-def _bars(made: Comparison) -> list[dict[str, Any]]:
+def _build_bars(comparison: Comparison) -> list[dict[str, Any]]:
     bars = []
-    for name in made.names:
-        rows = made.characters[made.characters["model"] == name].to_dict("records")
+    for name in comparison.names:
+        rows = comparison.characters[comparison.characters["model"] == name].to_dict("records")
         parts = [
             {
                 "kind": k,
                 "name": row["character"],
                 "heads": row["heads"],
                 "share": row["share"],
-                "roomy": row["share"] >= ROOM,
+                "roomy": row["share"] >= MIN_LABELED_SHARE,
             }
             for k, row in enumerate(rows)
         ]
@@ -159,35 +165,37 @@ def _bars(made: Comparison) -> list[dict[str, Any]]:
     return bars
 
 
-def _changes(made: Comparison) -> list[dict[str, Any]]:
-    """Of every pair: how many heads changed character, and from which to which."""
-    found = []
-    for pair in made.pairs:
-        rows = made.changes[made.changes["model"] == pair.other]
+def _count_changes(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return for every pair how many heads changed their character, and from which to which."""
+    changes = []
+    for pair in comparison.pairs:
+        rows = comparison.changes[comparison.changes["model"] == pair.other]
         changed = rows[rows["changed"].astype(bool)]
         steps: dict[tuple[str, str], list[str]] = {}
         for before, after, name in zip(changed["before"], changed["after"], changed["name"], strict=True):
             steps.setdefault((before, after), []).append(name)
-        listed = sorted(
+        sorted_steps = sorted(
             ((before, after, names) for (before, after), names in steps.items()), key=lambda step: -len(step[2])
         )
-        found.append({"pair": pair, "heads": len(rows), "changed": len(changed), "steps": listed})
-    return found
+        changes.append({"pair": pair, "heads": len(rows), "changed": len(changed), "steps": sorted_steps})
+    return changes
 
 
-def _facts(made: Comparison) -> list[Fact]:
-    def of(name: str) -> dict[str, str]:
-        study = made.study(name)
-        about = study.manifest
-        made_of = {key: plain(about[key]) for key in FACTS if key in about}
-        return made_of | {
+def _collect_facts(comparison: Comparison) -> list[Fact]:
+    def describe_study(name: str) -> dict[str, str]:
+        study = comparison.study(name)
+        manifest = study.manifest
+        shown_entries = {key: format_scalar(manifest[key]) for key in FACTS if key in manifest}
+        return shown_entries | {
             "size": f"{len(study.layers)} × {len(study.heads)}",
-            "texts": fixed(study.texts, 0),
-            "causal": "what came before" if about.get("causal") else "the whole window",
-            "complete": "yes" if about.get("complete", 1) else f"no: {about.get('stopped_by') or 'unknown cause'}",
-            "weights": f"{str(about.get('weight_hash', 'unknown'))[:16]}…",
+            "texts": format_fixed(study.texts, 0),
+            "causal": "what came before" if manifest.get("causal") else "the whole window",
+            "complete": "yes"
+            if manifest.get("complete", 1)
+            else f"no: {manifest.get('stopped_by') or 'unknown cause'}",
+            "weights": f"{str(manifest.get('weight_hash', 'unknown'))[:16]}…",
         }
 
-    each = [of(name) for name in made.names]
-    rows = [Fact(label, tuple(facts.get(key, "–") for facts in each)) for key, label in FACTS.items()]
+    studies = [describe_study(name) for name in comparison.names]
+    rows = [Fact(label, tuple(facts.get(key, "–") for facts in studies)) for key, label in FACTS.items()]
     return [row for row in rows if set(row.values) != {"–"}]

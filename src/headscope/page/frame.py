@@ -1,7 +1,7 @@
-"""A result in a notebook: its page in a frame of its own, which stays when the notebook is saved and reopened.
+"""Notebook representations: the page of a result in an iframe, which stays when the notebook is saved and reopened.
 
-The page is inside the frame's attribute, so nothing is fetched; the frame is sandboxed, so a text that is read can
-reach neither the notebook nor another frame, and several results do not disturb each other.
+The page is an attribute of the iframe (`srcdoc`), so nothing is fetched. The iframe is sandboxed, so texts on the page
+can reach neither the notebook nor another frame, and several results do not disturb each other.
 """
 
 from __future__ import annotations
@@ -9,43 +9,43 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from headscope.page.explorer import explorer
-from headscope.page.segments import many, segments_page
+from headscope.page.segments import format_count, segments_page
 from headscope.readings.reading import Reading
 from headscope.segmentation.result import Segmentation
 
 HEIGHT = 900
-"""pixels; the frame scrolls"""
-LARGEST = 24_000_000
-"""bytes; a larger page would make a notebook that is slow to save"""
+"""pixels; the page scrolls inside the frame"""
+MAX_PAGE_SIZE = 24_000_000
+"""characters; a larger page would make the notebook slow to save"""
 
 
 def reading_frame(reading: Reading) -> str:
-    """The explorer as a piece of HTML for a notebook; of a very large reading, the words how to see it."""
+    """Return the explorer as HTML for a notebook; for a very large reading, a note on how to open it."""
     title = Markup("<strong>Reading of <bdi>{}</bdi></strong>: {}").format(reading.manifest["model"], reading.size)
-    instead = Markup(
+    note = Markup(
         'Its explorer is {} MB, too large for a notebook: write it with <code>reading.page("reading.html")</code>, '
         "or choose heads first, <code>reading.select(layers=…, heads=…)</code>."
     )
-    return _framed("reading", title, explorer(reading), instead)
+    return _render_frame("reading", title, explorer(reading), note)
 
 
 def segmentation_frame(segmentation: Segmentation) -> str:
-    """The page of a segmentation as a piece of HTML for a notebook; of a very long text, the words how to see it."""
+    """Return the page of a segmentation as HTML for a notebook; for a very long text, a note on how to open it."""
     title = Markup("<strong>Segmentation, {}</strong>: {} of {}").format(
         segmentation.level,
-        many(len(segmentation), "segment"),
-        many(len(segmentation.edges) - 1, segmentation.piece),
+        format_count(len(segmentation), "segment"),
+        format_count(len(segmentation.edges) - 1, segmentation.piece),
     )
-    instead = Markup(
+    note = Markup(
         'Its page is {} MB, too large for a notebook: write it with <code>segmentation.page("segments.html")</code>.'
     )
-    return _framed("segmentation", title, segments_page(segmentation), instead)
+    return _render_frame("segmentation", title, segments_page(segmentation), note)
 
 
-def _framed(kind: str, title: Markup, page: str, instead: Markup) -> str:
-    """The page in its frame under a title, or what to do instead, which is given its size in MB."""
-    if len(page) > LARGEST:
-        return str(Markup("<div>{}. {}</div>").format(title, instead.format(round(len(page) / 1e6))))
+def _render_frame(kind: str, title: Markup, page: str, note: Markup) -> str:
+    """Return the page in an iframe under a title; if it is too large, the note, formatted with the size in MB."""
+    if len(page) > MAX_PAGE_SIZE:
+        return str(Markup("<div>{}. {}</div>").format(title, note.format(round(len(page) / 1e6))))
     return str(
         Markup(
             '<div style="margin:.2em 0">{}</div>'

@@ -1,4 +1,4 @@
-"""The rates of all heads as heat maps: what is drawn in each cell, on which scale, against which chance level."""
+"""Heat maps of the rates of all heads: the contents of the cells, the colour scale, and the chance level."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from headscope.page.colours import colour, ink
-from headscope.page.words import NOTHING, RATE_WORDS, RateWords, brief, fixed
+from headscope.page.colours import ink, pick_color
+from headscope.page.words import NOTHING, RATE_WORDS, RateWords, format_brief, format_fixed
 from headscope.studies.labels import OF_WORDS
 from headscope.studies.result import Study
 from headscope.studies.speaking import spoken
 from headscope.types import Floats
 
 TICKS = 5
-"""about so many numbers on a colour scale"""
-MOST_DECIMALS = 3
+"""approximate number of ticks on a colour scale"""
+MAX_DECIMALS = 3
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From the lowest to the highest number of a colour scale, in shown units."""
+    """Range and ticks of a colour scale, in displayed units."""
 
     low: float
     high: float
@@ -34,27 +34,27 @@ class Scale:
 
 @dataclass(frozen=True)
 class Cell:
-    """One head in a heat map."""
+    """A head in a heat map."""
 
     index: int
-    """its place in the head table"""
+    """its row in the head table"""
     name: str
     text: str
-    """the number inside the cell, brief; empty where nothing was counted"""
+    """the short number inside the cell; empty where nothing was counted"""
     background: str
     ink: str
     value: str
-    """as exact as its error allows"""
+    """with as many decimals as its error justifies"""
     error: str
     """standard error; empty where unknown"""
 
-    def about(self, unit: str) -> str:
+    def describe(self, unit: str) -> str:
         return f"{self.value}{f' ± {self.error}' if self.error else ''}{f' {unit}' if self.background else ''}"
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """One rate over layers and heads, in shown units (percent, tokens). NaN where nothing was counted."""
+    """One rate over layers and heads, in displayed units (percent, tokens). NaN where nothing was counted."""
 
     name: str
     words: RateWords
@@ -62,22 +62,22 @@ class HeatMap:
     values: Floats
     errors: Floats
     chance: Floats
-    """for each head; the same for all but the dominant share"""
+    """chance level of each head; the same for all heads except for the dominant share"""
     mean_chance: float
     scale: Scale
     rows: tuple[tuple[int, tuple[Cell, ...]], ...]
     """layer by layer"""
 
     def shown(self, number: float) -> str:
-        return f"{fixed(number, self.decimals)} {self.words.unit}"
+        return f"{format_fixed(number, self.decimals)} {self.words.unit}"
 
 
-def heat_maps(study: Study) -> list[HeatMap]:
-    """A heat map for each rate of a study."""
+def build_heat_maps(study: Study) -> list[HeatMap]:
+    """Return a heat map for each rate of a study."""
     table = study.table()
     shape = len(study.layers), len(study.heads)
     return [
-        _heat_map(
+        _build_heat_map(
             study, name, *(table[column].to_numpy(np.float64).reshape(shape) for column in (name, f"{name}_error"))
         )
         for name in RATE_WORDS
@@ -85,85 +85,88 @@ def heat_maps(study: Study) -> list[HeatMap]:
     ]
 
 
-def _heat_map(study: Study, name: str, values: Floats, errors: Floats) -> HeatMap:
+def _build_heat_map(study: Study, name: str, values: Floats, errors: Floats) -> HeatMap:
     words = RATE_WORDS[name]
     words = replace(words, unit=spoken(study, words.unit), about=spoken(study, words.about))
     values, errors = values * words.factor, errors * words.factor
-    chances = 0.0 if name == "signal_to_noise" else study.chance(name).values
-    chance = np.broadcast_to(chances * words.factor, values.shape)
-    known = chance[np.isfinite(chance)]
-    mean_chance = float(known.mean()) if known.size else math.nan
-    scale = _scale(np.append(values, mean_chance))
-    decimals = _decimals(errors)
+    chance_levels = 0.0 if name == "signal_to_noise" else study.chance(name).values
+    chance = np.broadcast_to(chance_levels * words.factor, values.shape)
+    finite_chance = chance[np.isfinite(chance)]
+    mean_chance = float(finite_chance.mean()) if finite_chance.size else math.nan
+    scale = _choose_scale(np.append(values, mean_chance))
+    decimals = _choose_decimals(errors)
     rows = tuple(
-        (layer, tuple(_cell(study, words, scale, decimals, i, j, values, errors) for j in range(len(study.heads))))
+        (
+            layer,
+            tuple(_build_cell(study, words, scale, decimals, i, j, values, errors) for j in range(len(study.heads))),
+        )
         for i, layer in enumerate(study.layers)
     )
     return HeatMap(name, words, decimals, values, errors, chance, mean_chance, scale, rows)
 
 
-def _cell(
+def _build_cell(
     study: Study, words: RateWords, scale: Scale, decimals: int, i: int, j: int, values: Floats, errors: Floats
 ) -> Cell:
     index, name = i * len(study.heads) + j, f"L{study.layers[i]}H{study.heads[j]}"
     value, error = float(values[i, j]), float(errors[i, j])
     if not math.isfinite(value):
         return Cell(index, name, "", "", "", NOTHING, "")
-    background = colour(scale.position(value))
-    digits = _digits(error, decimals)
-    known_error = fixed(error, digits) if math.isfinite(error) else ""
-    return Cell(index, name, brief(value), background, ink(background), fixed(value, digits), known_error)
+    background = pick_color(scale.position(value))
+    digits = _choose_digits(error, decimals)
+    error_text = format_fixed(error, digits) if math.isfinite(error) else ""
+    return Cell(index, name, format_brief(value), background, ink(background), format_fixed(value, digits), error_text)
 
 
-def _digits(error: float, decimals: int) -> int:
-    """More decimals where the error would otherwise be written as 0."""
+def _choose_digits(error: float, decimals: int) -> int:
+    """Return the number of decimals: more where the error would otherwise be written as 0."""
     if not math.isfinite(error) or error <= 0 or round(error, decimals) > 0:
         return decimals
-    return min(math.ceil(-math.log10(error)), MOST_DECIMALS + 1)
+    return min(math.ceil(-math.log10(error)), MAX_DECIMALS + 1)
 
 
-def _decimals(errors: Floats) -> int:
-    """As many as the usual standard error has any say about."""
-    known = errors[np.isfinite(errors) & (errors > 0)]
-    if not known.size:
+def _choose_decimals(errors: Floats) -> int:
+    """Return the number of decimals up to the first significant digit of the median standard error."""
+    known_errors = errors[np.isfinite(errors) & (errors > 0)]
+    if not known_errors.size:
         return 1
-    return int(np.clip(math.ceil(-math.log10(float(np.median(known)))), 1, MOST_DECIMALS))
+    return int(np.clip(math.ceil(-math.log10(float(np.median(known_errors)))), 1, MAX_DECIMALS))
 
 
-def _scale(numbers: Floats) -> Scale:
-    """Round numbers around all that has to be shown; from 0 where that costs little of the colours."""
-    known = numbers[np.isfinite(numbers)]
-    if not known.size:
+def _choose_scale(numbers: Floats) -> Scale:
+    """Return a scale with round ticks around all numbers; it starts at 0 where this takes few of the colours."""
+    finite = numbers[np.isfinite(numbers)]
+    if not finite.size:
         return Scale(0.0, 1.0, (0.0, 1.0))
-    low, high = float(known.min()), float(known.max())
+    low, high = float(finite.min()), float(finite.max())
     if 0 <= low < high / 3 or low == high:
         low = min(low, 0.0)
     if low == high:
         high = low + 1.0
-    step = _round_step((high - low) / TICKS)
+    step = _choose_step((high - low) / TICKS)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple(round(k * step, 10) for k in range(first, last + 1))
     return Scale(ticks[0], ticks[-1], ticks)
 
 
-def _round_step(wanted: float) -> float:
-    power: float = 10.0 ** math.floor(math.log10(wanted))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= wanted * (1 - 1e-9))
+def _choose_step(min_step: float) -> float:
+    power: float = 10.0 ** math.floor(math.log10(min_step))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= min_step * (1 - 1e-9))
 
 
-def script_data(study: Study, maps: list[HeatMap]) -> dict[str, Any]:
-    """What the report's script needs of the heads. NaN is null."""
+def collect_script_data(study: Study, maps: list[HeatMap]) -> dict[str, Any]:
+    """Return the data of the heads for the report's script; NaN becomes null."""
     return {
         "heads": [cell.name for _, row in maps[0].rows for cell in row],
         "layer": [layer for layer in study.layers for _ in study.heads],
         "head_number": study.heads * len(study.layers),
         "columns": len(study.heads),
         "pairs": [int(count) for count in study.data["pairs"].values.ravel()],
-        "rates": [_rate_data(heat_map) for heat_map in maps],
+        "rates": [_collect_rate_data(heat_map) for heat_map in maps],
     }
 
 
-def _rate_data(heat_map: HeatMap) -> dict[str, Any]:
+def _collect_rate_data(heat_map: HeatMap) -> dict[str, Any]:
     words = heat_map.words
     return {
         "name": heat_map.name,
@@ -173,12 +176,12 @@ def _rate_data(heat_map: HeatMap) -> dict[str, Any]:
         "decimals": heat_map.decimals,
         "low": heat_map.scale.low,
         "high": heat_map.scale.high,
-        "values": _numbers(heat_map.values / words.factor),
-        "errors": _numbers(heat_map.errors / words.factor),
-        "chance": _numbers(heat_map.chance / words.factor),
+        "values": _list_numbers(heat_map.values / words.factor),
+        "errors": _list_numbers(heat_map.errors / words.factor),
+        "chance": _list_numbers(heat_map.chance / words.factor),
     }
 
 
-def _numbers(array: Floats) -> list[float | None]:
+def _list_numbers(array: Floats) -> list[float | None]:
     # Twelve digits are more than any rate has, and keep 0.1 × 100 / 100 from showing in the CSV.
     return [float(f"{number:.12g}") if math.isfinite(number) else None for number in array.ravel().tolist()]

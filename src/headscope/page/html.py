@@ -1,7 +1,7 @@
-"""What every page of ours shares: its parts as text, data it can carry, and a policy that lets nothing else run.
+"""Building blocks of all pages: templates, style sheets and scripts, embedded data, and the content security policy.
 
-Model names, tokens and texts are other people's. The templates escape all of it, scripts get their data as JSON that
-cannot end its element, and a content security policy allows the page's one script only.
+Model names, tokens and texts come from outside and are not trusted. The templates escape all of them, scripts get their
+data as JSON that cannot end its element, and a content security policy allows the page's one script only.
 """
 
 from __future__ import annotations
@@ -18,36 +18,40 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 
-def environment() -> Environment:
-    """Templates that escape what they are given, fail where something is missing, and may include each other."""
+def make_environment() -> Environment:
+    """Return an environment for templates that escape all values, fail on undefined ones, and may include others."""
     return Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=FunctionLoader(asset)
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(read_assets),
     )
 
 
-def embedded(data: Mapping[str, Any]) -> Markup:
-    """JSON that no HTML parser takes for anything else.
+def embed_json(data: Mapping[str, Any]) -> Markup:
+    """Return data as JSON that is safe inside a script element.
 
-    >>> print(embedded({"name": "</script>"}))
+    >>> print(embed_json({"name": "</script>"}))
     {"name":"\\u003c/script\\u003e"}
     """
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":  # U+2028 and U+2029 are escaped already, being no ASCII
+    for character in "<>&":  # U+2028 and U+2029 are escaped already, as they are not ASCII
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
 
 
-def slug(text: str) -> str:
-    """A piece of a file name or address made of a name.
+def make_slug(text: str) -> str:
+    """Return a name as part of a file name or address.
 
-    >>> slug("6a"), slug("/models/BERT base"), slug("<>")
+    >>> make_slug("6a"), make_slug("/models/BERT base"), make_slug("<>")
     ('6a', 'models-BERT-base', 'unnamed')
     """
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:80] or "unnamed"
 
 
-def policy(script: str) -> str:
-    """The content security policy of a page with this one script: no network, nothing injected runs."""
+def build_policy(script: str) -> str:
+    """Return the content security policy of a page with this one script: no network, and injected code does not run."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -55,11 +59,11 @@ def policy(script: str) -> str:
     )
 
 
-def asset(*names: str) -> str:
-    """Parts of a page, one after the other."""
+def read_assets(*names: str) -> str:
+    """Return files of this package, one after the other."""
     return "\n".join(files("headscope.page").joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
-def whole(text: str) -> str:
-    """The text with halves of surrogate pairs replaced, which some tokens and documents hold and no file can."""
+def replace_surrogates(text: str) -> str:
+    """Replace unpaired surrogates, which some tokens and documents contain but which cannot be encoded in a file."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,7 +1,8 @@
-"""A study as one HTML page that needs nothing else: no network, no library, one script and one style sheet inside.
+"""Render a study as one self-contained HTML page: no network, no library, one script and one style sheet inside.
 
-Model names, corpus names, tokens, excerpts and findings are other people's text. The template escapes all of it, the
-script gets its data as JSON that cannot end its element, and a content security policy allows that one script only.
+Model names, corpus names, tokens, excerpts and findings come from outside and are not trusted. The template escapes all
+of them, the script gets its data as JSON that cannot end its element, and a content security policy allows that one
+script only.
 """
 
 from __future__ import annotations
@@ -17,95 +18,99 @@ from functools import partial
 from jinja2 import Template
 from markupsafe import Markup
 
-from headscope.page.characters import character_data, character_map
-from headscope.page.colours import gradient
-from headscope.page.heads import heat_maps, script_data
-from headscope.page.html import asset, embedded, environment, policy, slug, whole
-from headscope.page.layers import most_attended, receivers
-from headscope.page.words import fixed, manifest_groups, plain, readable
+from headscope.page.characters import build_character_map, collect_character_data
+from headscope.page.colours import format_gradient
+from headscope.page.heads import build_heat_maps, collect_script_data
+from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
+from headscope.page.layers import build_receiver_bars, list_most_attended
+from headscope.page.words import format_fixed, format_name, format_scalar, group_manifest
 from headscope.studies.findings import Finding, Verdict
 from headscope.studies.result import Study
 from headscope.studies.speaking import RASTER, spoken
 
-VERDICTS: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
-"""each verdict and the name of its colours in the style sheet"""
-WIDE = 540
-"""points; a wider figure gets the whole width of the page"""
+VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
+"""each verdict and its class in the style sheet"""
+WIDE_FIGURE = 540
+"""points; a wider figure takes the whole width of the page"""
 
 
 @dataclass(frozen=True)
 class Plate:
-    """One figure of the report."""
+    """A figure of the report."""
 
     number: str
-    """as the paper counts, 6a; or a word, for one that the paper does not show"""
+    """the number in the paper, such as 6a; or a word, for a figure that the paper does not have"""
     title: str
     caption: str
     svg: str
-    """a whole SVG document"""
+    """a complete SVG document"""
 
     @property
     def source(self) -> str:
-        return "data:image/svg+xml;base64," + base64.b64encode(whole(self.svg).encode()).decode("ascii")
+        return "data:image/svg+xml;base64," + base64.b64encode(replace_surrogates(self.svg).encode()).decode("ascii")
 
     @property
     def label(self) -> str:
-        """What the figure is called; one that the paper does not show has no number there."""
+        """Number and title; only the title of a figure that the paper does not have."""
         return f"Figure {self.number}. {self.title}" if self.number[:1].isdigit() else self.title
 
     @property
     def file(self) -> str:
-        return f"figure-{slug(self.number)}.svg"
+        return f"figure-{make_slug(self.number)}.svg"
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Width and height, where the drawing states them."""
-        found = re.search(r"<svg\b[^>]*\bviewBox=[\"']\s*[-\d.]+[\s,]+[-\d.]+[\s,]+([\d.]+)[\s,]+([\d.]+)", self.svg)
-        width, height = (float(found[1]), float(found[2])) if found else (0.0, 0.0)
+        """Width and height, if the drawing states them."""
+        view_box = re.search(r"<svg\b[^>]*\bviewBox=[\"']\s*[-\d.]+[\s,]+[-\d.]+[\s,]+([\d.]+)[\s,]+([\d.]+)", self.svg)
+        width, height = (float(view_box[1]), float(view_box[2])) if view_box else (0.0, 0.0)
         return (round(width), round(height)) if min(width, height) >= 1 else None
 
     @property
     def wide(self) -> bool:
-        return self.size is None or self.size[0] > WIDE
+        return self.size is None or self.size[0] > WIDE_FIGURE
 
 
 def report(study: Study, findings: Sequence[Finding], figures: Sequence[Plate]) -> str:
-    """The page of a study: findings, heat maps, head table, tokens, figures and how it was made."""
-    maps, drawn = heat_maps(study), character_map(study)
-    script = asset("base.js", "report.js")
-    counts = Counter(finding.verdict for finding in findings)
-    page = _template(study).render(
+    """Return the page of a study: findings, heat maps, head table, tokens, figures and the manifest."""
+    maps, head_map = build_heat_maps(study), build_character_map(study)
+    script = read_assets("base.js", "report.js")
+    verdict_counts = Counter(finding.verdict for finding in findings)
+    page = _load_template(study).render(
         study=study,
         about=study.manifest,
         findings=findings,
-        counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
+        counts=[(verdict, verdict_counts[verdict]) for verdict in VERDICT_STYLES if verdict_counts[verdict]],
         maps=maps,
-        characters=drawn,
+        characters=head_map,
         pairs=study.data["pairs"].values.ravel().tolist(),
-        layers=most_attended(study),
-        receivers=receivers(study),
+        layers=list_most_attended(study),
+        receivers=build_receiver_bars(study),
         figures=figures,
-        groups=manifest_groups(study.manifest),
-        policy=policy(script),
+        groups=group_manifest(study.manifest),
+        policy=build_policy(script),
         script=Markup(script),
-        style=Markup(asset("base.css", "report.css")),
-        data=embedded(
-            {**script_data(study, maps), **character_data(drawn), "file": f"{slug(study.manifest['model'])}-heads.csv"}
+        style=Markup(read_assets("base.css", "report.css")),
+        data=embed_json(
+            {
+                **collect_script_data(study, maps),
+                **collect_character_data(head_map),
+                "file": f"{make_slug(study.manifest['model'])}-heads.csv",
+            }
         ),
     )
-    return whole(page.lstrip())
+    return replace_surrogates(page.lstrip())
 
 
-def _template(study: Study) -> Template:
-    made = environment()
-    made.filters.update(
-        fixed=fixed,
-        plain=plain,
-        readable=readable,
-        slug=slug,
+def _load_template(study: Study) -> Template:
+    environment = make_environment()
+    environment.filters.update(
+        fixed=format_fixed,
+        plain=format_scalar,
+        readable=format_name,
+        slug=make_slug,
         say=partial(spoken, study),
-        count=lambda number: fixed(number, 0),
-        percent=lambda share: f"{fixed(share * 100, 1)} %",
+        count=lambda number: format_fixed(number, 0),
+        percent=lambda share: f"{format_fixed(share * 100, 1)} %",
     )
-    made.globals.update(verdicts=VERDICTS, gradient=gradient(), finite=math.isfinite, raster=RASTER)
-    return made.from_string(asset("report.html"))
+    environment.globals.update(verdicts=VERDICT_STYLES, gradient=format_gradient(), finite=math.isfinite, raster=RASTER)
+    return environment.from_string(read_assets("report.html"))

@@ -1,7 +1,7 @@
-"""A segmentation as one HTML page that needs nothing else: the text in its segments, and what they were decided on.
+"""Render a segmentation as one self-contained HTML page: the text in its segments, and what they are based on.
 
-The text is somebody else's: it is escaped, stands in the page once, and every copy or file that the page offers is made
-of what stands there. Only a null character, which no HTML can hold, is shown and saved as U+FFFD.
+The text is not trusted: it is escaped. It is in the page once, and every copy or file that the page offers is made from
+there. Only a null character, which HTML cannot contain, is shown and saved as U+FFFD.
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from headscope.page.differences import diverging, gradient
-from headscope.page.html import asset, embedded, environment, policy, slug, whole
-from headscope.page.words import fixed, manifest_groups, plain
+from headscope.page.differences import diverging, format_gradient
+from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
+from headscope.page.words import format_fixed, format_scalar, group_manifest
 from headscope.segmentation.result import HeadVote, Segment, Segmentation
 from headscope.types import Floats
 
-HUES = 5
-"""colours of segments, in turn"""
-SPANS = 3_000
-"""up to so many pieces, each is an element with a name of its own; beyond, a segment is one run of text"""
-COLUMNS = 800
-"""bars across the chart; where there are more gaps, each shows the highest of its gaps"""
+COLOR_CLASSES = 5
+"""colours of segments, used in turn"""
+MAX_SPANS = 3_000
+"""pieces up to which each is an element with its own title; beyond, each segment is one run of text"""
+MAX_BARS = 800
+"""bars of the chart; if there are more gaps, each bar shows the highest of several gaps"""
 WIDTH, HEIGHT = 1000.0, 100.0
-"""of the chart's view box, which is stretched to the page"""
-LISTED = 12
+"""of the chart's view box, which is stretched to the width of the page"""
+MAX_LISTED_HEADS = 12
 """heads in the table"""
-SETTINGS = 6
-"""entries of the manifest told beside the title"""
-FIRST_WORDS = 60
-"""characters"""
-CODES = 32_767
-"""steps of similarity on either side of 0; one below the lowest says that there is none"""
-COLOURS = 129
-TYPICAL = 99
-"""the percentile of similarities where colours end: a few large ones leave the others visible"""
-LARGEST_GRID = 300
-"""layers or heads that the map of weights has room for"""
+MAX_SETTINGS = 6
+"""entries of the manifest shown beside the title"""
+MAX_FIRST_WORDS = 60
+"""characters of the beginning of a text"""
+MAX_CODE = 32_767
+"""similarities have codes from −MAX_CODE to MAX_CODE; −MAX_CODE − 1 stands for none"""
+COLOR_STEPS = 129
+REACH_PERCENTILE = 99
+"""percentile of similarities at which the colour scale ends, so that a few large ones leave the others visible"""
+MAX_GRID_SIZE = 300
+"""largest number of layers or heads of the map of weights that is taken from the manifest"""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Strengths of all gaps, in the units of a view box."""
+    """Strengths of all gaps as SVG paths, in the units of the view box."""
 
     bars: str
     chosen: str
     marks: str
-    """a dot on top of each chosen one"""
+    """a dot on top of the bar of each boundary"""
     zero: float
     cost: float
-    """how far down a strength of 1 lies"""
+    """y coordinate of a strength of 1, the cost of a boundary"""
     ticks: tuple[tuple[float, str], ...]
-    """percent down, and the number"""
+    """position from the top in percent, and the number"""
     numbers: tuple[tuple[float, str], ...]
-    """percent across, and the piece"""
+    """position from the left in percent, and the number of the piece"""
 
 
 @dataclass(frozen=True)
@@ -70,148 +70,157 @@ class Grid:
     layers: int
     heads: int
     votes: tuple[tuple[HeadVote, float], ...]
-    """with each weight as a part of the largest"""
+    """each with its weight relative to the largest"""
 
 
 def segments_page(segmentation: Segmentation) -> str:
-    """The page: strengths of boundaries, the text in coloured segments, the map of similarities, and the heads."""
-    made = segmentation
-    script = asset("base.js", "segments.js")
-    told = {name: value for name, value in made.manifest.items() if not _empty(value) and name != "level"}
-    groups = manifest_groups(told)
-    template = environment()
-    template.filters.update(fixed=fixed, plain=plain, count=lambda number: fixed(number, 0), many=many)
-    strongest = max((each.strength or 0.0 for each in made.segments if _positive(each.strength)), default=1.0)
-    heaviest = max((vote.weight for vote in made.heads), default=1.0) or 1.0
-    page = template.from_string(asset("segments.html")).render(
-        made=made,
-        about={"model": str(told.get("model", "unknown model"))},
-        pieces=len(made.edges) - 1,
+    """Return the page: strengths of boundaries, the text in coloured segments, the map of similarities, the heads."""
+    script = read_assets("base.js", "segments.js")
+    manifest = {
+        name: value for name, value in segmentation.manifest.items() if not _is_empty(value) and name != "level"
+    }
+    groups = group_manifest(manifest)
+    template = make_environment()
+    template.filters.update(
+        fixed=format_fixed, plain=format_scalar, count=lambda number: format_fixed(number, 0), many=format_count
+    )
+    strongest = max(
+        (segment.strength or 0.0 for segment in segmentation.segments if _is_positive(segment.strength)), default=1.0
+    )
+    heaviest = max((vote.weight for vote in segmentation.heads), default=1.0) or 1.0
+    page = template.from_string(read_assets("segments.html")).render(
+        made=segmentation,
+        about={"model": str(manifest.get("model", "unknown model"))},
+        pieces=len(segmentation.edges) - 1,
         parts=[
             {
-                "segment": each,
-                "hue": each.number % HUES,
-                "words": first_words(each.text),
-                "bar": _share(each.strength, strongest),
-                "said": _said(made, each),
+                "segment": segment,
+                "hue": segment.number % COLOR_CLASSES,
+                "words": get_first_words(segment.text),
+                "bar": _compute_percentage(segment.strength, strongest),
+                "said": _render_segment(segmentation, segment),
             }
-            for each in made.segments
+            for segment in segmentation.segments
         ],
-        chart=_chart(made),
-        map=_map(made),
-        gradient=gradient(),
-        heads=[(vote, _share(vote.weight, heaviest)) for vote in made.heads[:LISTED]],
-        grid=_grid(made, heaviest),
-        settings=_settings(groups),
+        chart=_build_chart(segmentation),
+        map=_build_map(segmentation),
+        gradient=format_gradient(),
+        heads=[(vote, _compute_percentage(vote.weight, heaviest)) for vote in segmentation.heads[:MAX_LISTED_HEADS]],
+        grid=_build_grid(segmentation, heaviest),
+        settings=_select_settings(groups),
         groups=groups,
-        hues=HUES,
+        hues=COLOR_CLASSES,
         made_by=version("headscope"),
-        policy=policy(script),
+        policy=build_policy(script),
         script=Markup(script),
-        style=Markup(asset("base.css", "report.css", "segments.css")),
-        data=embedded(_data(made)),
+        style=Markup(read_assets("base.css", "report.css", "segments.css")),
+        data=embed_json(_collect_data(segmentation)),
     )
-    return whole(page.lstrip())
+    return replace_surrogates(page.lstrip())
 
 
-def many(number: int, word: str) -> str:
-    """So many of them.
+def format_count(number: int, word: str) -> str:
+    """Return a number and a noun, in the plural unless the number is 1.
 
-    >>> many(1, "sentence"), many(1200, "block")
+    >>> format_count(1, "sentence"), format_count(1200, "block")
     ('1 sentence', '1,200 blocks')
     """
-    return f"{fixed(number, 0)} {word}{'' if number == 1 else 's'}"
+    return f"{format_fixed(number, 0)} {word}{'' if number == 1 else 's'}"
 
 
-def first_words(text: str) -> str:
-    """How a text begins, on one line.
+def get_first_words(text: str) -> str:
+    """Return the beginning of a text on one line.
 
-    >>> first_words("  One\\n two. ")
+    >>> get_first_words("  One\\n two. ")
     'One two.'
     """
-    joined = " ".join(text[: 8 * FIRST_WORDS].split())
-    return joined if len(joined) <= FIRST_WORDS else joined[:FIRST_WORDS].rsplit(" ", 1)[0] + " …"
+    joined = " ".join(text[: 8 * MAX_FIRST_WORDS].split())
+    return joined if len(joined) <= MAX_FIRST_WORDS else joined[:MAX_FIRST_WORDS].rsplit(" ", 1)[0] + " …"
 
 
 # -- the text ----------------------------------------------------------------------------------------------------------
 
 
-def _said(made: Segmentation, segment: Segment) -> Markup:
-    """The text of a segment, exactly. What white space it ends with is there but takes no room."""
-    shown = segment.text.rstrip()
-    tail = segment.text[len(shown) :]
-    hidden = Markup("<span hidden>{}</span>").format(_kept(tail)) if tail else Markup("")
-    pieces = len(made.edges) - 1
-    if pieces > SPANS:
-        return _kept(shown) + hidden
+def _render_segment(segmentation: Segmentation, segment: Segment) -> Markup:
+    """Return the exact text of a segment. White space at its end is included, but hidden."""
+    visible = segment.text.rstrip()
+    tail = segment.text[len(visible) :]
+    hidden_tail = Markup("<span hidden>{}</span>").format(_escape(tail)) if tail else Markup("")
+    pieces = len(segmentation.edges) - 1
+    if pieces > MAX_SPANS:
+        return _escape(visible) + hidden_tail
     spans = []
     for k in range(segment.first, segment.first + segment.pieces):
-        part = made.text[made.edges[k] : min(int(made.edges[k + 1]), segment.start + len(shown))]
-        spans.append(Markup('<span title="{} {}">{}</span>').format(made.piece.capitalize(), k + 1, _kept(part)))
-    return Markup("").join(spans) + hidden
+        part = segmentation.text[
+            segmentation.edges[k] : min(int(segmentation.edges[k + 1]), segment.start + len(visible))
+        ]
+        spans.append(
+            Markup('<span title="{} {}">{}</span>').format(segmentation.piece.capitalize(), k + 1, _escape(part))
+        )
+    return Markup("").join(spans) + hidden_tail
 
 
-def _kept(text: str) -> Markup:
-    """Escaped, such that a browser reads the very same characters: it takes a carriage return for a line feed."""
+def _escape(text: str) -> Markup:
+    """Escape a text such that a browser reads the same characters, even carriage returns, which it would replace."""
     return Markup(str(escape(text)).replace("\r", "&#13;").replace("\0", "\ufffd"))
 
 
 # -- strengths of boundaries -------------------------------------------------------------------------------------------
 
 
-def _chart(made: Segmentation) -> Chart | None:
-    """None where there is no gap."""
-    pieces, strengths = len(made.edges) - 1, made.strengths
+def _build_chart(segmentation: Segmentation) -> Chart | None:
+    """Return the chart of strengths; None if there is no gap."""
+    pieces, strengths = len(segmentation.edges) - 1, segmentation.strengths
     if pieces < 2:
         return None
-    known = strengths[np.isfinite(strengths)]
-    high, low = max(1.25, float(known.max(initial=0))) * 1.06, min(0.0, float(known.min(initial=0))) * 1.06
+    finite = strengths[np.isfinite(strengths)]
+    high, low = max(1.25, float(finite.max(initial=0))) * 1.06, min(0.0, float(finite.min(initial=0))) * 1.06
 
-    def down(value: float) -> float:
+    def compute_y(value: float) -> float:
         return round((high - value) / (high - low) * HEIGHT, 2)
 
-    zero = down(0)
-    width = 0.7 * WIDTH / min(pieces, COLUMNS)
+    zero = compute_y(0)
+    width = 0.7 * WIDTH / min(pieces, MAX_BARS)
 
-    def bar(place: float, value: float) -> str:
-        return f"M{place - width / 2:.2f} {zero}V{down(value)}h{width:.2f}V{zero}z"
+    def draw_bar(x: float, value: float) -> str:
+        return f"M{x - width / 2:.2f} {zero}V{compute_y(value)}h{width:.2f}V{zero}z"
 
-    cuts = [(cut / pieces * WIDTH, float(strengths[cut - 1])) for cut in made.boundaries.tolist()]
-    cuts = [(place, value if math.isfinite(value) else 0.0) for place, value in cuts]
+    boundaries = [(gap / pieces * WIDTH, float(strengths[gap - 1])) for gap in segmentation.boundaries.tolist()]
+    boundaries = [(x, value if math.isfinite(value) else 0.0) for x, value in boundaries]
     return Chart(
-        bars="".join(bar(place, value) for place, value in _columns(made)),
-        chosen="".join(bar(place, value) for place, value in cuts),
-        marks="".join(f"M{place:.2f} {down(value)}h0" for place, value in cuts),
+        bars="".join(draw_bar(x, value) for x, value in _list_bars(segmentation)),
+        chosen="".join(draw_bar(x, value) for x, value in boundaries),
+        marks="".join(f"M{x:.2f} {compute_y(value)}h0" for x, value in boundaries),
         zero=zero,
-        cost=down(1),
-        ticks=tuple((down(tick), plain(tick)) for tick in _ticks(low, high)),
-        numbers=tuple((round((k - 0.5) / pieces * 100, 3), fixed(k, 0)) for k in _numbers(pieces)),
+        cost=compute_y(1),
+        ticks=tuple((compute_y(tick), format_scalar(tick)) for tick in _choose_ticks(low, high)),
+        numbers=tuple((round((k - 0.5) / pieces * 100, 3), format_fixed(k, 0)) for k in _choose_numbers(pieces)),
     )
 
 
-def _columns(made: Segmentation) -> list[tuple[float, float]]:
-    """Places across and strengths of the considered gaps that are no boundary, or of the highest in every column."""
-    pieces = len(made.edges) - 1
-    gaps = np.setdiff1d(np.flatnonzero(np.isfinite(made.strengths)), made.boundaries - 1)
-    places, values = (gaps + 1) / pieces, made.strengths[gaps]
-    if pieces > COLUMNS:
-        column = np.minimum((places * COLUMNS).astype(np.int64), COLUMNS - 1)
-        highest = np.full(COLUMNS, -np.inf)
+def _list_bars(segmentation: Segmentation) -> list[tuple[float, float]]:
+    """Return the x coordinates and strengths of considered gaps that are no boundary, or of the highest per bar."""
+    pieces = len(segmentation.edges) - 1
+    gaps = np.setdiff1d(np.flatnonzero(np.isfinite(segmentation.strengths)), segmentation.boundaries - 1)
+    positions, values = (gaps + 1) / pieces, segmentation.strengths[gaps]
+    if pieces > MAX_BARS:
+        column = np.minimum((positions * MAX_BARS).astype(np.int64), MAX_BARS - 1)
+        highest = np.full(MAX_BARS, -np.inf)
         np.maximum.at(highest, column, values)
-        there = np.flatnonzero(np.isfinite(highest))
-        places, values = (there + 0.5) / COLUMNS, highest[there]
-    return [(float(place) * WIDTH, float(value)) for place, value in zip(places, values, strict=True)]
+        filled = np.flatnonzero(np.isfinite(highest))
+        positions, values = (filled + 0.5) / MAX_BARS, highest[filled]
+    return [(float(position) * WIDTH, float(value)) for position, value in zip(positions, values, strict=True)]
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """At most six round numbers."""
+def _choose_ticks(low: float, high: float) -> list[float]:
+    """Return at most six round numbers."""
     power = 10.0 ** math.floor(math.log10((high - low) / 5))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * 5 >= high - low)
     return [round(k * step, 10) for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _numbers(pieces: int) -> list[int]:
-    """The first piece, the last, and round ones between that do not come near them."""
+def _choose_numbers(pieces: int) -> list[int]:
+    """Return the numbers of the first and last piece, and round numbers between that are not too near to these."""
     step = next(f * 10**p for p in range(12) for f in (1, 2, 5) if f * 10**p * 6 >= pieces)
     between = [k for k in range(step, pieces, step) if k > 0.1 * pieces and k < 0.93 * pieces]
     return sorted({1, *between, pieces})
@@ -220,101 +229,106 @@ def _numbers(pieces: int) -> list[int]:
 # -- similarities ------------------------------------------------------------------------------------------------------
 
 
-def _map(made: Segmentation) -> dict[str, Any]:
-    """The found segments along the diagonal, and where colours end."""
-    size = len(made.cells) - 1
-    ends = [_cell(made, each.first) for each in made.segments] + [float(size)]
+def _build_map(segmentation: Segmentation) -> dict[str, Any]:
+    """Return the outlines of the segments along the diagonal, and the range of the colour scale."""
+    size = len(segmentation.cells) - 1
+    ends = [_locate_piece(segmentation, segment.first) for segment in segmentation.segments] + [float(size)]
     outlines = "".join(f"M{a:.3f} {a:.3f}H{b:.3f}V{b:.3f}H{a:.3f}z" for a, b in pairwise(ends))
-    return {"size": size, "outlines": outlines, "reach": _reach(made), "most": int(np.diff(made.cells).max(initial=1))}
+    return {
+        "size": size,
+        "outlines": outlines,
+        "reach": _choose_reach(segmentation),
+        "most": int(np.diff(segmentation.cells).max(initial=1)),
+    }
 
 
-def _cell(made: Segmentation, piece: int) -> float:
-    """Where a piece starts on the axes of the map, which count cells."""
-    return float(np.interp(piece, made.cells, np.arange(len(made.cells))))
+def _locate_piece(segmentation: Segmentation, piece: int) -> float:
+    """Return where a piece starts on the axes of the map, in cells."""
+    return float(np.interp(piece, segmentation.cells, np.arange(len(segmentation.cells))))
 
 
-def _reach(made: Segmentation) -> float:
-    apart = ~np.eye(len(made.similarity), dtype=bool)
-    for values in (made.similarity[apart], made.similarity):
-        known = np.abs(values[np.isfinite(values)])
-        if known.size and known.max() > 0:
-            return float(np.percentile(known, TYPICAL)) or float(known.max())
+def _choose_reach(segmentation: Segmentation) -> float:
+    off_diagonal = ~np.eye(len(segmentation.similarity), dtype=bool)
+    for values in (segmentation.similarity[off_diagonal], segmentation.similarity):
+        magnitudes = np.abs(values[np.isfinite(values)])
+        if magnitudes.size and magnitudes.max() > 0:
+            return float(np.percentile(magnitudes, REACH_PERCENTILE)) or float(magnitudes.max())
     return 1.0
 
 
-def _codes(similarity: Floats) -> tuple[str, float]:
-    """The map as two bytes a cell, and what a code is multiplied with."""
-    known = np.isfinite(similarity)
-    step = float(np.abs(similarity[known]).max(initial=0)) / CODES or 1.0
-    made = np.where(known, np.rint(np.where(known, similarity, 0) / step), -CODES - 1)
-    return base64.b64encode(made.astype("<i2").tobytes()).decode("ascii"), step
+def _encode_similarity(similarity: Floats) -> tuple[str, float]:
+    """Return the map with two bytes per cell, in base64, and the similarity of one step of these codes."""
+    finite = np.isfinite(similarity)
+    step = float(np.abs(similarity[finite]).max(initial=0)) / MAX_CODE or 1.0
+    codes = np.where(finite, np.rint(np.where(finite, similarity, 0) / step), -MAX_CODE - 1)
+    return base64.b64encode(codes.astype("<i2").tobytes()).decode("ascii"), step
 
 
 # -- heads -------------------------------------------------------------------------------------------------------------
 
 
-def _grid(made: Segmentation, heaviest: float) -> Grid | None:
-    if not made.heads:
+def _build_grid(segmentation: Segmentation, heaviest: float) -> Grid | None:
+    if not segmentation.heads:
         return None
-    layers = max(_whole_number(made.manifest.get("layers")), *(vote.layer + 1 for vote in made.heads))
-    heads = max(_whole_number(made.manifest.get("heads")), *(vote.head + 1 for vote in made.heads))
-    return Grid(layers, heads, tuple((vote, round(max(vote.weight / heaviest, 0.0), 3)) for vote in made.heads))
+    layers = max(_get_size(segmentation.manifest.get("layers")), *(vote.layer + 1 for vote in segmentation.heads))
+    heads = max(_get_size(segmentation.manifest.get("heads")), *(vote.head + 1 for vote in segmentation.heads))
+    return Grid(layers, heads, tuple((vote, round(max(vote.weight / heaviest, 0.0), 3)) for vote in segmentation.heads))
 
 
-def _whole_number(value: Any) -> int:
-    return value if isinstance(value, int) and value <= LARGEST_GRID else 0
+def _get_size(value: Any) -> int:
+    return value if isinstance(value, int) and value <= MAX_GRID_SIZE else 0
 
 
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
 
-def _data(made: Segmentation) -> dict[str, Any]:
-    """What the script needs to show and to save: all of `as_dict()` but the text, which it finds in the page."""
-    codes, step = _codes(made.similarity)
+def _collect_data(segmentation: Segmentation) -> dict[str, Any]:
+    """Return the data that the script shows and saves: all of `as_dict()` but the text, which it finds in the page."""
+    codes, step = _encode_similarity(segmentation.similarity)
     return {
-        "file": slug(first_words(made.text)[:32]).lower(),
-        "piece": made.piece,
-        "spans": len(made.edges) - 1 <= SPANS,
-        "boundaries": made.boundaries.tolist(),
-        "cells": made.cells.tolist(),
+        "file": make_slug(get_first_words(segmentation.text)[:32]).lower(),
+        "piece": segmentation.piece,
+        "spans": len(segmentation.edges) - 1 <= MAX_SPANS,
+        "boundaries": segmentation.boundaries.tolist(),
+        "cells": segmentation.cells.tolist(),
         "codes": codes,
         "step": step,
-        "reach": _reach(made),
-        "colours": [diverging(2 * k / (COLOURS - 1) - 1) for k in range(COLOURS)],
+        "reach": _choose_reach(segmentation),
+        "colours": [diverging(2 * k / (COLOR_STEPS - 1) - 1) for k in range(COLOR_STEPS)],
         "saved": {
-            "level": made.level,
-            "characters": len(made.text),
-            "pieces": len(made.edges) - 1,
+            "level": segmentation.level,
+            "characters": len(segmentation.text),
+            "pieces": len(segmentation.edges) - 1,
             "segments": [],
-            "edges": made.edges.tolist(),
-            "strengths": _numbers_or_null(made.strengths.tolist()),
+            "edges": segmentation.edges.tolist(),
+            "strengths": _replace_nonfinite(segmentation.strengths.tolist()),
             "heads": [
-                {"name": v.name, "layer": v.layer, "head": v.head}
-                | dict(zip(("weight", "contrast"), _numbers_or_null([v.weight, v.contrast]), strict=True))
-                for v in made.heads
+                {"name": vote.name, "layer": vote.layer, "head": vote.head}
+                | dict(zip(("weight", "contrast"), _replace_nonfinite([vote.weight, vote.contrast]), strict=True))
+                for vote in segmentation.heads
             ],
-            "manifest": made.manifest,
+            "manifest": segmentation.manifest,
         },
     }
 
 
-def _numbers_or_null(numbers: Sequence[float]) -> list[float | None]:
+def _replace_nonfinite(numbers: Sequence[float]) -> list[float | None]:
     return [float(number) if math.isfinite(number) else None for number in numbers]
 
 
-def _settings(groups: list[tuple[str, list[tuple[str, str]]]]) -> list[tuple[str, str]]:
-    """What the manifest says that is said of nothing else than segmentations: how this one was made."""
-    return [entry for title, rows in groups if title == "Other" for entry in rows if len(entry[1]) <= 40][:SETTINGS]
+def _select_settings(groups: list[tuple[str, list[tuple[str, str]]]]) -> list[tuple[str, str]]:
+    """Return the short manifest entries that only segmentations have: how this one was made."""
+    return [entry for title, rows in groups if title == "Other" for entry in rows if len(entry[1]) <= 40][:MAX_SETTINGS]
 
 
-def _share(value: float | None, of: float) -> float:
-    """In percent, for a bar."""
-    return round(min(value / of, 1.0) * 100, 1) if value is not None and _positive(value) else 0.0
+def _compute_percentage(value: float | None, largest: float) -> float:
+    """Return a positive value in percent of the largest, for a bar; 0 for other values."""
+    return round(min(value / largest, 1.0) * 100, 1) if value is not None and _is_positive(value) else 0.0
 
 
-def _positive(value: float | None) -> bool:
+def _is_positive(value: float | None) -> bool:
     return value is not None and math.isfinite(value) and value > 0
 
 
-def _empty(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, (str, list, tuple, dict)) and not value)

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them: the same wording in the report, its script and the notebook card."""
+"""Format numbers and names for people: one wording for the report, its script and the notebook card."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NOTHING = "nothing counted"
 
 @dataclass(frozen=True)
 class RateWords:
-    """How a rate is written."""
+    """How a rate is displayed."""
 
     label: str
     unit: str
     factor: float
     """from the stored number to the one shown"""
     about: str
-    """what it says of a head, in one sentence"""
+    """what it means for a head, in one sentence"""
 
 
 RATE_WORDS = {
@@ -57,17 +57,17 @@ MANIFEST = {
         "model": "Model",
         "model_type": "Architecture",
         "stack": "Stack",
-        "stacks": "Stacks that can be watched",
+        "stacks": "Stacks that can be observed",
         "layers": "Layers with attention",
         "depth": "Layers in all",
         "heads": "Heads in a layer",
         "causal": "Tokens see only what came before",
-        "modality": "It reads",
+        "modality": "Input",
         "tokenizer": "Tokenizer",
         "first_special_token": "First special token",
-        "first_token_role": "What it is for",
-        "route": "Heads seen through",
-        "verified": "Held against the output projections",
+        "first_token_role": "Role of this token",
+        "route": "Heads observed through",
+        "verified": "Verified against the output projections",
         "weight_hash": "Hash of the weights",
         "trusted": "Trusted on request",
     },
@@ -99,7 +99,7 @@ MANIFEST = {
         "stopped_by": "Stopped by",
         "date": "Date",
         "duration_seconds": "Duration",
-        "runs": "Runs it took",
+        "runs": "Runs",
         "device": "Device",
         "platform": "Platform",
         "command": "Command",
@@ -108,11 +108,11 @@ MANIFEST = {
         "format": "File format",
     },
 }
-"""What each entry of the manifest is called; one without a name here is still shown, under its own."""
-APART = ("documents_skipped", "excerpts", "timing")
-"""entries of the manifest that are shown as lists of their own, or not at all"""
-OF_TEXTS = ("windows", "min_tokens", "sentences")
-"""settings that say nothing of images"""
+"""Labels of the manifest's entries, in groups. An entry without a label is shown under its own name."""
+SEPARATE_ENTRIES = ("documents_skipped", "excerpts", "timing")
+"""entries of the manifest that are shown in lists of their own, or not at all"""
+TEXT_ENTRIES = ("windows", "min_tokens", "sentences")
+"""settings that do not apply to images"""
 IMAGE_WORDS = {
     "Texts": "Images",
     "Tokenizer": "Image processor",
@@ -122,10 +122,10 @@ IMAGE_WORDS = {
 YES_OR_NO = ("causal", "verified", "maps", "complete", "tf32", "skip_broken")
 
 
-def fixed(number: float | None, decimals: int) -> str:
-    """A number with so many decimals, thousands apart.
+def format_fixed(number: float | None, decimals: int) -> str:
+    """Return a number with this many decimals and separated thousands.
 
-    >>> fixed(-1234.567, 1)
+    >>> format_fixed(-1234.567, 1)
     '−1,234.6'
     """
     if number is None or not math.isfinite(number):
@@ -133,19 +133,19 @@ def fixed(number: float | None, decimals: int) -> str:
     return f"{number:,.{decimals}f}".replace("-", "−")
 
 
-def brief(number: float) -> str:
-    """At most three characters for the inside of a cell, where a number is not larger than 999.
+def format_brief(number: float) -> str:
+    """Return a number of at most 999 in at most three characters, for the inside of a cell.
 
-    >>> brief(0.43), brief(7.0), brief(35.4)
+    >>> format_brief(0.43), format_brief(7.0), format_brief(35.4)
     ('0.4', '7.0', '35')
     """
-    return fixed(number, 1 if abs(number) < 9.95 else 0)
+    return format_fixed(number, 1 if abs(number) < 9.95 else 0)
 
 
-def plain(value: Any) -> str:
-    """Any scalar as text; reals with four significant digits.
+def format_scalar(value: Any) -> str:
+    """Return any scalar as text; floats with four significant digits.
 
-    >>> plain(0.30000000000000004), plain(12345), plain(None), plain(True)
+    >>> format_scalar(0.30000000000000004), format_scalar(12345), format_scalar(None), format_scalar(True)
     ('0.3', '12,345', '–', 'yes')
     """
     if value is None or value == "":
@@ -153,41 +153,41 @@ def plain(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return fixed(value, 0)
+        return format_fixed(value, 0)
     if isinstance(value, float):
         if not math.isfinite(value) or abs(value) >= 1000:
-            return fixed(value, 0)
+            return format_fixed(value, 0)
         return f"{value:.4g}".replace("-", "−")
     return str(value)
 
 
-def readable(name: str) -> str:
-    """A name of the code as words; anything else as it is.
+def format_name(name: str) -> str:
+    """Return an identifier as words; anything else unchanged.
 
-    >>> readable("by_layer"), readable("_"), readable("L0H1")
+    >>> format_name("by_layer"), format_name("_"), format_name("L0H1")
     ('by layer', '_', 'L0H1')
     """
     return name.replace("_", " ") if re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+", name) else name
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people say them.
+def format_duration(seconds: float) -> str:
+    """Return seconds in hours, minutes and seconds.
 
-    >>> duration(9.2), duration(75), duration(7260)
+    >>> format_duration(9.2), format_duration(75), format_duration(7260)
     ('9.2 s', '1 min 15 s', '2 h 1 min')
     """
     if seconds < 60:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60} min"
+    rounded = round(seconds)
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60} s"
+    return f"{rounded // 3600:,} h {rounded % 3600 // 60} min"
 
 
-def visible(token: str) -> str:
-    """A token so that it can be seen: one of blanks and controls only is named by its code points.
+def make_visible(token: str) -> str:
+    """Return a token as visible text: one of blanks and control characters only is named by its code points.
 
-    >>> visible("the"), visible(" "), visible("")
+    >>> make_visible("the"), make_visible(" "), make_visible("")
     ('the', 'U+0020', 'empty token')
     """
     if not token:
@@ -197,35 +197,42 @@ def visible(token: str) -> str:
     return token
 
 
-def manifest_groups(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """All of a manifest in groups of (label, text), in the order people ask."""
-    known = {name for names in MANIFEST.values() for name in names}
+def group_manifest(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return all entries of a manifest in groups of (label, text), the most important first."""
+    labeled = {name for names in MANIFEST.values() for name in names}
     if of_images(manifest):
-        manifest = {name: value for name, value in manifest.items() if name not in OF_TEXTS}
-    others = {name: readable(name) for name in manifest if name not in known and name not in APART}
-    groups = [*MANIFEST.items(), ("Other", others)]
+        manifest = {name: value for name, value in manifest.items() if name not in TEXT_ENTRIES}
+    unlabeled = {name: format_name(name) for name in manifest if name not in labeled and name not in SEPARATE_ENTRIES}
+    groups = [*MANIFEST.items(), ("Other", unlabeled)]
     entries = [
-        (title, [(label, _entry(name, manifest[name])) for name, label in names.items() if _told(name, manifest)])
+        (
+            title,
+            [
+                (label, _format_entry(name, manifest[name]))
+                for name, label in names.items()
+                if _is_shown(name, manifest)
+            ],
+        )
         for title, names in groups
     ]
-    said = IMAGE_WORDS if of_images(manifest) else {}
+    image_labels = IMAGE_WORDS if of_images(manifest) else {}
     return [
-        (said.get(title, title), [(said.get(label, label), text) for label, text in rows])
+        (image_labels.get(title, title), [(image_labels.get(label, label), text) for label, text in rows])
         for title, rows in entries
         if rows
     ]
 
 
-def _told(name: str, manifest: Mapping[str, Any]) -> bool:
-    """A note that says nothing need not be told."""
+def _is_shown(name: str, manifest: Mapping[str, Any]) -> bool:
+    """Return whether the manifest has this entry; an empty note is not shown."""
     return name in manifest and (bool(manifest[name]) or not name.endswith("_note"))
 
 
-def _entry(name: str, value: Any) -> str:
+def _format_entry(name: str, value: Any) -> str:
     if name in YES_OR_NO:
-        return plain(bool(value))
+        return format_scalar(bool(value))
     if name == "duration_seconds":
-        return duration(float(value))
+        return format_duration(float(value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {plain(inner)}" for key, inner in value.items()) or "–"
-    return plain(value)
+        return ", ".join(f"{key} {format_scalar(inner)}" for key, inner in value.items()) or "–"
+    return format_scalar(value)

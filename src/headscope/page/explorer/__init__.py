@@ -1,7 +1,7 @@
-"""A reading as one HTML page that needs nothing else: every head's maps, the text with its pairs, layer by layer.
+"""Render a reading as one self-contained HTML page: every head's maps, the text with its pairs, layer by layer.
 
-The template, the style and the parts of the script lie beside this file; `base.css` and `base.js` are shared with the
-report. All a page computes from a reading is in `data.js`, and gives what Python gives.
+The template, the style sheet and the parts of the script are beside this file; `base.css` and `base.js` are shared with
+the report. All that the page computes from a reading is in `data.js`, with the same results as in Python.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 from markupsafe import Markup
 
 from headscope.errors import ReadingError
-from headscope.page.codes import Precision, choose, layer_bytes
+from headscope.page.codes import Precision, choose, pack_layer
 from headscope.page.explorer.pieces import pieces
-from headscope.page.html import asset, embedded, environment, policy, slug, whole
-from headscope.page.words import IMAGE_WORDS, MANIFEST, OF_TEXTS, plain, visible
+from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
+from headscope.page.words import IMAGE_WORDS, MANIFEST, TEXT_ENTRIES, format_scalar, make_visible
 from headscope.readings.reading import SUM, Head, Reading
 from headscope.segmentation.fine import token_segments
 from headscope.studies.labels import of_images, shape_in_words
@@ -37,128 +37,140 @@ SHORTCUTS = (
     (("T",), "light or dark"),
     (("Esc",), "no token chosen, whole map"),
 )
-ENTRIES = (
+MANIFEST_ENTRIES = (
     "model", "model_type", "weight_hash", "tokenizer", "causal", "sentences", "theta", "tau", "dtype", "device", "date",
     "headscope", "versions", "command",
 )  # fmt: skip
-"""of the manifest, what the page tells"""
+"""entries of the manifest that the page shows"""
 
 
 def explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Head] | None = None) -> str:
-    """The page of a reading, opened at the head `start` (by default the first of the last layer)."""
-    kept = choose(reading, precision)
-    packed, scales = zip(*(layer_bytes(reading, layer, kept) for layer in reading.layers), strict=True)
-    script = asset("base.js", *(f"explorer/{name}.js" for name in SCRIPTS))
-    about = reading.manifest
-    segments = [] if of_images(about) else token_segments(reading)
-    size = sum(len(each) for each in packed)
-    template = environment().from_string(asset("explorer/page.html"))
+    """Return the page of a reading.
+
+    Args:
+        precision: How precisely the page stores numbers: 'fine', 'coarse' or 'auto'.
+        start: Layer and head shown first, by default the first head of the last layer.
+
+    Raises:
+        ReadingError: There is no such precision, or no such head.
+    """
+    chosen_precision = choose(reading, precision)
+    packed, scales = zip(*(pack_layer(reading, layer, chosen_precision) for layer in reading.layers), strict=True)
+    script = read_assets("base.js", *(f"explorer/{name}.js" for name in SCRIPTS))
+    manifest = reading.manifest
+    segments = [] if of_images(manifest) else token_segments(reading)
+    shape = shape_in_words(reading.data.attrs, len(reading.layers), len(reading.heads))
+    size = sum(len(layer) for layer in packed)
+    template = make_environment().from_string(read_assets("explorer/page.html"))
     page = template.render(
-        about=about,
-        facts=f"{shape_in_words(reading.data.attrs, len(reading.layers), len(reading.heads))} · {_tokens(reading)}",
+        about=manifest,
+        facts=f"{shape} · {_describe_length(reading)}",
         layers=reading.layers,
         heads=reading.heads,
         attention=reading.has_attention,
-        thresholds=kept.thresholds,
-        shortcuts=[each for each in SHORTCUTS if reading.relations or each[0] != ("N",)],
-        held=[*_held(reading, kept, size), *_manifest(about)],
-        policy=policy(script),
+        thresholds=chosen_precision.thresholds,
+        shortcuts=[(keys, action) for keys, action in SHORTCUTS if reading.relations or keys != ("N",)],
+        held=[*_describe_contents(reading, chosen_precision, size), *_list_manifest(manifest)],
+        policy=build_policy(script),
         script=Markup(script),
-        style=Markup(asset("base.css", "explorer/style.css")),
-        data=embedded(_data(reading, kept, list(scales), start, segments)),
+        style=Markup(read_assets("base.css", "explorer/style.css")),
+        data=embed_json(_collect_data(reading, chosen_precision, list(scales), start, segments)),
         relations=reading.relations,
         segments=max(segments, default=-1) > 0,
-        packed_layers=[Markup(base64.b64encode(each).decode("ascii")) for each in packed],
+        packed_layers=[Markup(base64.b64encode(layer).decode("ascii")) for layer in packed],
     )
-    return whole(page.lstrip())
+    return replace_surrogates(page.lstrip())
 
 
-def _data(
+def _collect_data(
     reading: Reading,
-    kept: Precision,
+    precision: Precision,
     scales: list[list[float]],
     start: tuple[int, Head] | None,
     segments: list[int],
 ) -> dict[str, Any]:
     data = reading.data
-    kinds = {int(value): k for k, value in enumerate(dict.fromkeys(data["token_id"].values.tolist()))}
-    labels = [visible(whole(str(label))) for label in data["token"].values]
+    kind_numbers = {int(token_id): k for k, token_id in enumerate(dict.fromkeys(data["token_id"].values.tolist()))}
+    token_labels = [make_visible(replace_surrogates(str(label))) for label in data["token"].values]
     return {
         "model": str(reading.manifest["model"]),
-        "file": slug(str(reading.manifest["model"])),
+        "file": make_slug(str(reading.manifest["model"])),
         "layers": reading.layers,
         "heads": reading.heads,
-        "tokens": labels,
-        "word_labels": [visible(whole(str(label))) for label in reading.word_labels()],
-        "pieces": [[gap, whole(shown)] for gap, shown in pieces(reading)],
-        "kind": [kinds[int(value)] for value in data["token_id"].values],
-        "kinds": len(kinds),
+        "tokens": token_labels,
+        "word_labels": [make_visible(replace_surrogates(str(label))) for label in reading.word_labels()],
+        "pieces": [[gap, replace_surrogates(shown)] for gap, shown in pieces(reading)],
+        "kind": [kind_numbers[int(token_id)] for token_id in data["token_id"].values],
+        "kinds": len(kind_numbers),
         "special": data["special"].values.astype(bool).tolist(),
         "sentence": data["sentence"].values.tolist(),
         "relations": list(reading.relations),
         "word": data["word"].values.tolist(),
         "attention": reading.has_attention,
         "segment": segments,
-        "theta": _snapped(reading.theta, kept),
-        "tau": _snapped(reading.tau, kept),
-        "steps": kept.steps,
-        "thresholds": kept.thresholds,
-        "levels": kept.levels,
-        "bytes": kept.bytes,
-        "digits": 3 if kept.thresholds >= 1000 else 2,
+        "theta": _snap_threshold(reading.theta, precision),
+        "tau": _snap_threshold(reading.tau, precision),
+        "steps": precision.steps,
+        "thresholds": precision.thresholds,
+        "levels": precision.levels,
+        "bytes": precision.bytes,
+        "digits": 3 if precision.thresholds >= 1000 else 2,
         "scales": scales,
-        "start": None if start is None else _start(reading, start),
+        "start": None if start is None else _find_start(reading, start),
     }
 
 
-def _start(reading: Reading, start: tuple[int, Head]) -> list[int]:
+def _find_start(reading: Reading, start: tuple[int, Head]) -> list[int]:
     layer, head = start
     if layer not in reading.layers or (head != SUM and head not in reading.heads):
         raise ReadingError(f"no head L{layer}{'sum' if head == SUM else f'H{head}'} in this reading to start with")
     return [reading.layers.index(layer), len(reading.heads) if head == SUM else reading.heads.index(int(head))]
 
 
-def _snapped(share: float, kept: Precision) -> float:
-    return min(round(share * kept.thresholds), kept.thresholds - 1) / kept.thresholds
+def _snap_threshold(threshold: float, precision: Precision) -> float:
+    return min(round(threshold * precision.thresholds), precision.thresholds - 1) / precision.thresholds
 
 
-def _tokens(reading: Reading) -> str:
-    there, whole_text = len(reading), int(reading.manifest.get("tokens_in_text", len(reading)))
-    return f"{there:,} tokens" if there >= whole_text else f"the first {there:,} of {whole_text:,} tokens"
+def _describe_length(reading: Reading) -> str:
+    count, total = len(reading), int(reading.manifest.get("tokens_in_text", len(reading)))
+    return f"{count:,} tokens" if count >= total else f"the first {count:,} of {total:,} tokens"
 
 
-def _held(reading: Reading, kept: Precision, size: int) -> list[tuple[str, str]]:
-    """What the page carries, and how exactly."""
-    exact = len(str(kept.thresholds)) - 1
+def _describe_contents(reading: Reading, precision: Precision, size: int) -> list[tuple[str, str]]:
+    """Return what the page contains and how exact it is, as (label, text)."""
+    decimals = len(str(precision.thresholds)) - 1
     rows = [
         (
             "Similarity",
             f"every element of {len(reading.layers) * len(reading.heads):,} heads and {len(reading.layers):,} sums, in "
-            f"steps of 1/{kept.steps:,} of each matrix's largest ({kept.name})",
+            f"steps of 1/{precision.steps:,} of each matrix's largest ({precision.name})",
         ),
-        ("Pairs and lines", f"exactly those of Python, for θ and τ of {exact} decimals"),
+        ("Pairs and lines", f"exactly those of Python, for θ and τ of {decimals} decimals"),
     ]
     if reading.has_attention:
         rows.append(
-            ("Attention", f"every element, in {kept.levels} levels of its square root: within {1 / kept.levels:.1g}")
+            (
+                "Attention",
+                f"every element, in {precision.levels} levels of its square root: within {1 / precision.levels:.1g}",
+            )
         )
     else:
         rows.append(("Attention", "none: this reading was made from outputs alone"))
-    return [*rows, ("Size of the data", f"{size * 4 / 3 / 1e6:.1f} MB"), ("Text", _tokens(reading))]
+    return [*rows, ("Size of the data", f"{size * 4 / 3 / 1e6:.1f} MB"), ("Text", _describe_length(reading))]
 
 
-def _manifest(about: dict[str, Any]) -> list[tuple[str, str]]:
-    names = {name: label for group in MANIFEST.values() for name, label in group.items()}
-    said = IMAGE_WORDS if of_images(about) else {}
+def _list_manifest(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    labels = {name: label for group in MANIFEST.values() for name, label in group.items()}
+    image_labels = IMAGE_WORDS if of_images(manifest) else {}
     rows = []
-    for name in ENTRIES:
-        value = about.get(name)
-        if value is None or value == "" or (said and name in OF_TEXTS):
+    for name in MANIFEST_ENTRIES:
+        value = manifest.get(name)
+        if value is None or value == "" or (image_labels and name in TEXT_ENTRIES):
             continue
         if name == "causal":
             value = bool(value)
         if isinstance(value, dict):
             value = ", ".join(f"{key} {inner}" for key, inner in value.items())
-        label = names.get(name, name)
-        rows.append((said.get(label, label), plain(value)))
+        label = labels.get(name, name)
+        rows.append((image_labels.get(label, label), format_scalar(value)))
     return rows

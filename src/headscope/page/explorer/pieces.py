@@ -1,59 +1,61 @@
-"""The text of a reading in pieces: what stands before each token, and the token as the text writes it."""
+"""Split the text of a reading into its tokens as they are written there, and the gaps between them."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-from headscope.page.words import visible
+from headscope.page.words import make_visible
 from headscope.readings.reading import Reading
 from headscope.studies.labels import of_images
 
-KEPT = "\n\t"
+LINE_CONTROLS = "\n\t"
 
 
 def pieces(reading: Reading) -> list[tuple[str, str]]:
-    """For each token the text between it and the one before, and the token's own."""
+    """Return for each token the text between it and the one before, and its own text."""
     data, text = reading.data, reading.text
-    made: list[tuple[str, str]] = []
+    shown_pieces: list[tuple[str, str]] = []
     end = 0
     for k, (label, start, stop) in enumerate(
         zip(data["token"].values, data["start"].values, data["end"].values, strict=True)
     ):
-        if start < 0:  # special, or made without a text
-            gap = _between(reading, k)
+        if start < 0:  # a special token, or a reading without a text
+            gap = _get_gap(reading, k)
             shown = str(label) if gap or k == 0 else str(label).removeprefix("##")
-            made.append((gap, visible(printable(shown))))
+            shown_pieces.append((gap, make_visible(replace_controls(shown))))
             continue
-        gap = _calm(text[end:start]) or (" " if k and data["special"].values[k - 1] else "")
-        shown = printable(text[start:stop]) if start >= end else ""
-        # Pieces of one character share its place: the first shows it, the others a dot.
-        made.append((gap, _seen(shown) if shown else "·"))
+        gap = _shorten_gap(text[end:start]) or (" " if k and data["special"].values[k - 1] else "")
+        shown = replace_controls(text[start:stop]) if start >= end else ""
+        # Tokens that are parts of one character have the same position: the first shows it, the others a dot.
+        shown_pieces.append((gap, _mark_blanks(shown) if shown else "·"))
         end = max(end, int(stop))
-    return made
+    return shown_pieces
 
 
-def printable(text: str) -> str:
-    """Control characters as one that can be seen; line ends stay.
+def replace_controls(text: str) -> str:
+    """Replace control characters by U+FFFD, except line ends and tabs.
 
-    >>> printable("a\\x1b[2J\\nb")
+    >>> replace_controls("a\\x1b[2J\\nb")
     'a�[2J\\nb'
     """
-    return "".join(c if c in KEPT or unicodedata.category(c) != "Cc" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(
+        c if c in LINE_CONTROLS or unicodedata.category(c) != "Cc" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
 
 
-def _seen(shown: str) -> str:
-    """A token of blank space as signs of it, since it can be clicked like any other.
+def _mark_blanks(shown: str) -> str:
+    """Return a token of blanks as visible signs, since it can be clicked like any other token.
 
-    >>> _seen(" "), _seen("\\n"), _seen("a b")
+    >>> _mark_blanks(" "), _mark_blanks("\\n"), _mark_blanks("a b")
     ('␣', '⏎', 'a b')
     """
     if shown.strip(" \n\t"):
-        return visible(shown)
+        return make_visible(shown)
     return shown.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
 
 
-def _between(reading: Reading, k: int) -> str:
+def _get_gap(reading: Reading, k: int) -> str:
     if k == 0:
         return ""
     if of_images(reading.data.attrs) and re.fullmatch(r"r\d+c0", str(reading.data["token"].values[k])):
@@ -62,6 +64,6 @@ def _between(reading: Reading, k: int) -> str:
     return "" if word[k] == word[k - 1] else " "
 
 
-def _calm(gap: str) -> str:
-    """Blank space as wide as the text has it, but not pages of it."""
-    return re.sub(r"\n\s*\n\s*", "\n\n", printable(gap))[:200]
+def _shorten_gap(gap: str) -> str:
+    """Return the gap as the text has it, but with at most one empty line and 200 characters."""
+    return re.sub(r"\n\s*\n\s*", "\n\n", replace_controls(gap))[:200]
