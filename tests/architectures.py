@@ -1,7 +1,7 @@
-"""The invariant that proves a capture, for any architecture, and the table of what it was shown for.
+"""Verification of the capture for any architecture, and the table of the verified ones.
 
-What the heads were seen to write, joined and put through the module's own output projection, is what that projection
-returned while the model ran; and the model's result is, bit for bit, what it is when nobody watches.
+The captured outputs of the heads, concatenated and put through the module's output projection, equal what that
+projection returned while the model ran; and the model's result is the same, bit for bit, when nothing is captured.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
-class Leftward(Batch):
-    """A batch padded on the left, which headscope itself never makes, but models must be watched right on it too."""
+class LeftPadded(Batch):
+    """A batch padded on the left. headscope never makes one, but must capture models correctly on it too."""
 
     sources: Ints | None = None
 
@@ -43,58 +43,63 @@ class Leftward(Batch):
 
 
 @cache
-def built(name: str) -> PreTrainedModel:
+def build_network(name: str) -> PreTrainedModel:
     return tiny.network(name)
 
 
 def watched(name: str) -> Model:
     images = FAMILIES[name].padding == "none"
-    return load(built(name), tiny.image_processor() if images else tiny.tokenizer())
+    return load(build_network(name), tiny.image_processor() if images else tiny.tokenizer())
 
 
 def batch(model: Model, family: Family, side: str) -> Batch:
-    """Windows of several lengths as the model's stack reads them, padded on one side; or images, which need none."""
+    """Return windows of several lengths as the model's stack reads them, padded on one side.
+
+    For a model that reads images, return images, which need no padding.
+    """
     if isinstance(model.tokens, Patches):
         pictures = as_corpus(tiny.pictures(len(LENGTHS), seed=3))
-        return Batch.of(window for held in pictures for window in model.tokens.windows(held))
+        return Batch.of(window for picture in pictures for window in model.tokens.windows(picture))
     windows = [model.reads(window) for window in tiny.batch(*LENGTHS, seed=3).windows]
     right = Batch.of(windows, family.pad_id)
     if side == "right":
         return right
-    turned = [_turned(rows, right.real) for rows in (right.ids, *(right.source or ())[:1])]
-    return Leftward(windows, turned[0], right.real[:, ::-1].copy(), family.pad_id, *turned[1:])
+    flipped = [_pad_left(rows, right.real) for rows in (right.ids, *(right.source or ())[:1])]
+    return LeftPadded(windows, flipped[0], right.real[:, ::-1].copy(), family.pad_id, *flipped[1:])
 
 
-def _turned(rows: Ints, real: Bools) -> Ints:
-    """The same rows with their padding in front."""
-    return np.stack([np.roll(row, len(row) - int(held.sum())) for row, held in zip(rows, real, strict=True)])
+def _pad_left(rows: Ints, real: Bools) -> Ints:
+    """Return the same rows with their padding in front."""
+    return np.stack([np.roll(row, len(row) - int(is_real.sum())) for row, is_real in zip(rows, real, strict=True)])
 
 
-def inputs(model: Model, made: Batch) -> dict[str, torch.Tensor]:
+def inputs(model: Model, batch: Batch) -> dict[str, torch.Tensor]:
     if isinstance(model.tokens, Patches):
-        return model.tokens.inputs(np.stack([window.pixels for window in made.windows]))
-    ids, mask = torch.from_numpy(made.ids), torch.from_numpy(made.real.astype(np.int64))
-    if made.source is None:
+        return model.tokens.inputs(np.stack([window.pixels for window in batch.windows]))
+    ids, mask = torch.from_numpy(batch.ids), torch.from_numpy(batch.real.astype(np.int64))
+    if batch.source is None:
         return {"input_ids": ids, "attention_mask": mask}
-    source = torch.from_numpy(made.source[0])
+    source = torch.from_numpy(batch.source[0])
     return {"input_ids": source, "attention_mask": mask, "decoder_input_ids": ids, "decoder_attention_mask": mask}
 
 
-def result(model: Model, made: Batch) -> torch.Tensor:
-    """The last hidden state of a run over a batch."""
+def result(model: Model, batch: Batch) -> torch.Tensor:
+    """Return the last hidden state of a run over a batch."""
     network = model.network
-    if model.two_stacks and made.source is None:
+    if model.two_stacks and batch.source is None:
         network = network.get_encoder()
     with torch.inference_mode(), unmasked(network):
-        return network(**inputs(model, made), **({"use_cache": False} if _caches(network) else {})).last_hidden_state
+        return network(
+            **inputs(model, batch), **({"use_cache": False} if _has_cache(network) else {})
+        ).last_hidden_state
 
 
-def _caches(network: Any) -> bool:
+def _has_cache(network: Any) -> bool:
     return "use_cache" in inspect.signature(network.forward).parameters
 
 
 @dataclass(frozen=True)
-class Through:
+class ProjectionCall:
     """One call of an output projection."""
 
     module: torch.nn.Module
@@ -102,101 +107,103 @@ class Through:
     returned: torch.Tensor
 
 
-def _first(returned: Any) -> torch.Tensor:
+def _get_first(returned: Any) -> torch.Tensor:
     return returned[0] if isinstance(returned, tuple) else returned
 
 
 @contextmanager
-def returning(model: Model) -> Iterator[list[Through]]:
-    """What enters each output projection of the watched stack, and what it returns, call by call."""
+def returning(model: Model) -> Iterator[list[ProjectionCall]]:
+    """Record inputs and results of each call of an output projection of the observed stack, within this context."""
     calls = model._plan.of([model.anatomy.stack])
     modules = {id(call.projection.module): call.projection.module for call in calls if call.projection is not None}
-    held: list[Through] = []
+    recorded: list[ProjectionCall] = []
     handles = [
-        each.register_forward_hook(lambda module, args, returned: held.append(Through(module, args, _first(returned))))
-        for each in modules.values()
+        projection.register_forward_hook(
+            lambda module, args, returned: recorded.append(ProjectionCall(module, args, _get_first(returned)))
+        )
+        for projection in modules.values()
     ]
     try:
-        yield held
+        yield recorded
     finally:
         for handle in handles:
             handle.remove()
 
 
-def broken_by(model: Model, made: Batch) -> float:
-    """How far, relative to the largest value, what was captured and projected is from what the projection returned."""
-    see = tiny.Seen()
-    with returning(model) as held:
-        model.observe(made, see)
-    assert len(see.outputs) == len(held) == model.anatomy.layers
-    worst = 0.0
-    for output, through in zip(see.outputs, held, strict=True):
-        largest = through.returned.abs().max()
+def measure_error(model: Model, batch: Batch) -> float:
+    """Return the largest relative difference between projected captures and what the projections returned."""
+    seen = tiny.Seen()
+    with returning(model) as projections:
+        model.observe(batch, seen)
+    assert len(seen.outputs) == len(projections) == model.anatomy.layers
+    largest_error = 0.0
+    for output, call in zip(seen.outputs, projections, strict=True):
+        largest = call.returned.abs().max()
         assert largest > 1e-3, "nothing to compare"
         with torch.inference_mode():
-            again = _first(through.module(_in_form(output.flatten(2), through.given[0]), *through.given[1:]))
-        worst = max(worst, float((again - through.returned).abs().max() / largest))
-    return worst
+            projected = _get_first(call.module(_match_layout(output.flatten(2), call.given[0]), *call.given[1:]))
+        largest_error = max(largest_error, float((projected - call.returned).abs().max() / largest))
+    return largest_error
 
 
-def _in_form(joined: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-    """The joined heads in the form in which this projection is given them."""
-    if given.shape == joined.transpose(1, 2).shape and given.shape != joined.shape:
-        return joined.transpose(1, 2)  # channels first
-    if given.shape == joined.transpose(0, 1).shape and given.shape != joined.shape:
-        return joined.transpose(0, 1)  # one text beside the other
-    if given.numel() > joined.numel():
-        return torch.cat([joined, given[..., joined.shape[2] :]], dim=-1)  # beside what are no heads
-    return joined.reshape(given.shape)
+def _match_layout(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return the concatenated heads in the layout in which this projection gets them."""
+    if target.shape == outputs.transpose(1, 2).shape and target.shape != outputs.shape:
+        return outputs.transpose(1, 2)  # channels first
+    if target.shape == outputs.transpose(0, 1).shape and target.shape != outputs.shape:
+        return outputs.transpose(0, 1)  # one text beside the other
+    if target.numel() > outputs.numel():
+        return torch.cat([outputs, target[..., outputs.shape[2] :]], dim=-1)  # followed by features that are no heads
+    return outputs.reshape(target.shape)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What the table says of an architecture."""
+    """A row of the table: what is known of an architecture."""
 
     name: str
     stacks: str
     heads: str
     route: str
     verified: str
-    about: str
+    note: str
 
 
 @cache
-def row(name: str) -> Row:
-    """Examine an architecture and prove its capture, on every stack, with padding on each side that it takes."""
+def verify(name: str) -> Row:
+    """Examine an architecture and verify its capture on every stack, with padding on each side that it supports."""
     family, model = FAMILIES[name], watched(name)
     sides = ("left", "right") if family.padding == "both" else (family.padding,)
     errors = [
-        broken_by(on, batch(on, family, side)) if family.verified else float("nan")
-        for on in map(model.on, model.stacks)
+        measure_error(stack_model, batch(stack_model, family, side)) if family.verified else float("nan")
+        for stack_model in map(model.on, model.stacks)
         for side in sides
     ]
     verified = all(error <= TOLERANCE for error in errors)
     anatomies = [model.on(stack).anatomy for stack in model.stacks]
     heads = sorted({anatomy.heads for anatomy in anatomies})
-    keys = _key_heads(model)
+    keys = _get_key_heads(model)
     return Row(
         name,
         ", ".join(model.stacks),
         f"{heads[0]}" + (f" on {keys} key–value heads" if keys not in (None, heads[0]) else ""),
         " + ".join(sorted({route for anatomy in anatomies for route in anatomy.routes})),
         "yes" if verified else "by hand" if not family.verified else "NO",
-        family.about,
+        family.note,
     )
 
 
-def _key_heads(model: Model) -> int | None:
+def _get_key_heads(model: Model) -> int | None:
     config = model.network.config
     if getattr(config, "multi_query", False):
         return 1
-    found = getattr(config, "num_key_value_heads", None)
-    return found if isinstance(found, int) else None
+    count = getattr(config, "num_key_value_heads", None)
+    return count if isinstance(count, int) else None
 
 
-def table() -> str:
-    """The table of docs/architectures.md."""
-    rows = [row(name) for name in FAMILIES]
+def make_table() -> str:
+    """Return the table of docs/architectures.md."""
+    rows = [verify(name) for name in FAMILIES]
     lines = ["| architecture | stacks | heads | route | verified | |", "|---|---|---|---|---|---|"]
-    lines += [f"| `{r.name}` | {r.stacks} | {r.heads} | {r.route} | {r.verified} | {r.about} |" for r in rows]
+    lines += [f"| `{r.name}` | {r.stacks} | {r.heads} | {r.route} | {r.verified} | {r.note} |" for r in rows]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
-"""Tiny random models of many architectures, built from their configurations: what each has, and how it is seen.
+"""Tiny random models of many architectures, built from their configurations, with the expected results of capture.
 
-Options are those beside `COMMON`. Where a configuration wants other names (T5's `d_model`), `COMMON` is left out.
+Options are added to `COMMON`. A configuration with other names (T5's `d_model`) replaces `COMMON`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Layers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture: its options, its stacks with their layers' numbers, and what is particular about it."""
+    """One architecture: its options, its stacks with their layer numbers, and its particularities."""
 
     kind: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class Family:
     verified: bool = True
     pad_id: int = 0
     padding: str = "both"
-    """the sides on which it takes padding; of images there is none"""
-    about: str = ""
+    """the sides on which it supports padding; images have none"""
+    note: str = ""
 
 
 ENCODER: dict[str, Layers] = {"encoder": (0, 1)}
@@ -63,22 +63,22 @@ DECODER: dict[str, Layers] = {"decoder": (0, 1)}
 BOTH: dict[str, Layers] = {"encoder": (0, 1), "decoder": (0, 1), "cross": (0, 1)}
 
 
-def encoder(kind: str, **more: Any) -> Family:
-    return _family(kind, ENCODER, more)
+def encoder(kind: str, **options: Any) -> Family:
+    return _make_family(kind, ENCODER, options)
 
 
-def decoder(kind: str, **more: Any) -> Family:
-    return _family(kind, DECODER, more)
+def decoder(kind: str, **options: Any) -> Family:
+    return _make_family(kind, DECODER, options)
 
 
-def _family(kind: str, stacks: Mapping[str, Layers], more: dict[str, Any]) -> Family:
-    named = {name: more.pop(name) for name in tuple(more) if name in Family.__dataclass_fields__}
-    return Family(kind, **{"stacks": stacks, **named, "options": {**more, **named.get("options", {})}})
+def _make_family(kind: str, stacks: Mapping[str, Layers], options: dict[str, Any]) -> Family:
+    fields = {name: options.pop(name) for name in tuple(options) if name in Family.__dataclass_fields__}
+    return Family(kind, **{"stacks": stacks, **fields, "options": {**options, **fields.get("options", {})}})
 
 
-def vision(kind: str, **more: Any) -> Family:
-    """Of an image of 3 × 3 patches."""
-    return _family(kind, ENCODER, {"common": VISION, "padding": "none", **more})
+def vision(kind: str, **options: Any) -> Family:
+    """Return an architecture for images of 3 × 3 patches."""
+    return _make_family(kind, ENCODER, {"common": VISION, "padding": "none", **options})
 
 
 GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
@@ -94,12 +94,12 @@ MLA = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head
        "num_key_value_heads": HEADS, "first_k_dense_replace": 2}  # fmt: skip
 
 
-def bart(kind: str, **more: Any) -> Family:
-    return _family(kind, BOTH, {"common": BART, **more})
+def bart(kind: str, **options: Any) -> Family:
+    return _make_family(kind, BOTH, {"common": BART, **options})
 
 
-def t5(kind: str, **more: Any) -> Family:
-    return _family(kind, BOTH, {"common": T5, **more})
+def t5(kind: str, **options: Any) -> Family:
+    return _make_family(kind, BOTH, {"common": T5, **options})
 
 
 FAMILIES: dict[str, Family] = {
@@ -110,7 +110,7 @@ FAMILIES: dict[str, Family] = {
     "camembert": encoder("camembert", pad_id=1, options={"pad_token_id": 1}),
     "distilbert": encoder("distilbert", dim=WIDTH, hidden_dim=40, n_layers=2, n_heads=HEADS),
     "albert": encoder(
-        "albert", num_hidden_layers=3, embedding_size=16, stacks={"encoder": (0, 1, 2)}, about="one module, all layers"
+        "albert", num_hidden_layers=3, embedding_size=16, stacks={"encoder": (0, 1, 2)}, note="one module, all layers"
     ),
     "electra": encoder("electra", embedding_size=16),
     "ernie": encoder("ernie"),
@@ -120,7 +120,7 @@ FAMILIES: dict[str, Family] = {
         global_attn_every_n_layers=2,
         num_hidden_layers=3,
         stacks={"encoder": (0, 1, 2)},
-        about="sliding window in one layer",
+        note="sliding window in one layer",
     ),
     "nomic_bert": encoder("nomic_bert"),
     "eurobert": encoder("eurobert"),
@@ -139,7 +139,7 @@ FAMILIES: dict[str, Family] = {
         n_head=HEADS,
         d_inner=40,
         verified=False,
-        about="its projection is no module: checked by hand",
+        note="its projection is no module: checked by hand",
     ),
     "xlm": encoder("xlm", route="products"),
     "flaubert": encoder("flaubert", route="products"),
@@ -157,26 +157,26 @@ FAMILIES: dict[str, Family] = {
         post_attention_groups=1,
         intermediate_groups=1,
         output_groups=1,
-        about="channels first",
+        note="channels first",
     ),
     "luke": encoder("luke", route="products", pad_id=1, options={"pad_token_id": 1, "entity_vocab_size": 4}),
     "big_bird": encoder("big_bird", route="products", attention_type="original_full"),
-    "convbert": encoder("convbert", route="products", heads=2, about="half of its heads are convolutions"),
+    "convbert": encoder("convbert", route="products", heads=2, note="half of its heads are convolutions"),
     # decoders
     "gpt2": decoder("gpt2"),
-    "llama": decoder("llama", **GROUPED, about="grouped heads"),
-    "mistral": decoder("mistral", **GROUPED, sliding_window=4, about="sliding window"),
+    "llama": decoder("llama", **GROUPED, note="grouped heads"),
+    "mistral": decoder("mistral", **GROUPED, sliding_window=4, note="sliding window"),
     "mixtral": decoder("mixtral", **GROUPED, **EXPERTS),
     "qwen2": decoder("qwen2", **GROUPED),
     "qwen3": decoder("qwen3", **GROUPED),
-    "gemma2": decoder("gemma2", **GROUPED, sliding_window=4, attn_logit_softcapping=5.0, about="soft caps"),
+    "gemma2": decoder("gemma2", **GROUPED, sliding_window=4, attn_logit_softcapping=5.0, note="soft caps"),
     "gemma3": decoder("gemma3_text", **GROUPED, sliding_window=4, num_hidden_layers=3, stacks={"decoder": (0, 1, 2)}),
-    "gpt_neox": decoder("gpt_neox", about="parallel blocks"),
-    "gpt_bigcode": decoder("gpt_bigcode", multi_query=True, about="multi-query"),
-    "gpt_oss": decoder("gpt_oss", **GROUPED, **EXPERTS, sliding_window=4, about="attention sinks"),
-    "phi": decoder("phi", num_key_value_heads=HEADS, about="parallel blocks"),
+    "gpt_neox": decoder("gpt_neox", note="parallel blocks"),
+    "gpt_bigcode": decoder("gpt_bigcode", multi_query=True, note="multi-query"),
+    "gpt_oss": decoder("gpt_oss", **GROUPED, **EXPERTS, sliding_window=4, note="attention sinks"),
+    "phi": decoder("phi", num_key_value_heads=HEADS, note="parallel blocks"),
     "phi3": decoder("phi3", num_key_value_heads=2),
-    "cohere": decoder("cohere", num_key_value_heads=2, about="parallel blocks"),
+    "cohere": decoder("cohere", num_key_value_heads=2, note="parallel blocks"),
     "olmo2": decoder("olmo2", num_key_value_heads=2),
     "granite": decoder("granite", num_key_value_heads=2),
     "stablelm": decoder("stablelm", num_key_value_heads=2),
@@ -184,19 +184,19 @@ FAMILIES: dict[str, Family] = {
     "opt": decoder("opt", ffn_dim=40, word_embed_proj_dim=WIDTH),
     "biogpt": decoder("biogpt"),
     "ctrl": decoder("ctrl", dff=40),
-    "deepseek_v3": decoder("deepseek_v3", **MLA, about="MLA: values of another width than keys"),
-    "bitnet": decoder("bitnet", num_key_value_heads=2, gated=True, about="a norm before the projection"),
-    "afmoe": decoder("afmoe", **GROUPED, **EXPERTS, gated=True, about="gated heads"),
+    "deepseek_v3": decoder("deepseek_v3", **MLA, note="MLA: values of another width than keys"),
+    "bitnet": decoder("bitnet", num_key_value_heads=2, gated=True, note="a norm before the projection"),
+    "afmoe": decoder("afmoe", **GROUPED, **EXPERTS, gated=True, note="gated heads"),
     "bloom": decoder("bloom", route="products"),
     "gptj": decoder("gptj", route="products", rotary_dim=4),
     "codegen": decoder("codegen", route="products", rotary_dim=4),
     "gpt_neo": decoder(
         "gpt_neo", route="products", num_layers=2, attention_types=[[["global", "local"], 1]], window_size=4
     ),
-    "falcon": decoder("falcon", route="products", about="multi-query"),
+    "falcon": decoder("falcon", route="products", note="multi-query"),
     "mpt": decoder("mpt", route="products", d_model=WIDTH, n_heads=HEADS, n_layers=2),
     "xglm": decoder("xglm", route="products", d_model=WIDTH, ffn_dim=40, num_layers=2, attention_heads=HEADS),
-    "openai-gpt": decoder("openai-gpt", route="products", padding="right", about="knows no padding mask on the left"),
+    "openai-gpt": decoder("openai-gpt", route="products", padding="right", note="knows no padding mask on the left"),
     "gpt_neox_japanese": decoder("gpt_neox_japanese", route="products"),
     # hybrids: layers without attention between those that have it
     "jamba": decoder(
@@ -210,7 +210,7 @@ FAMILIES: dict[str, Family] = {
         mamba_d_state=4,
         mamba_dt_rank=4,
         stacks={"decoder": (1, 3)},
-        about="hybrid",
+        note="hybrid",
     ),
     "bamba": decoder(
         "bamba",
@@ -219,7 +219,7 @@ FAMILIES: dict[str, Family] = {
         num_hidden_layers=3,
         attn_layer_indices=[1],
         stacks={"decoder": (1,)},
-        about="hybrid",
+        note="hybrid",
     ),
     "lfm2": decoder(
         "lfm2",
@@ -227,7 +227,7 @@ FAMILIES: dict[str, Family] = {
         num_hidden_layers=4,
         layer_types=["conv", "full_attention", "conv", "full_attention"],
         stacks={"decoder": (1, 3)},
-        about="hybrid",
+        note="hybrid",
     ),
     "qwen3_next": decoder(
         "qwen3_next",
@@ -242,7 +242,7 @@ FAMILIES: dict[str, Family] = {
         layer_types=["linear_attention", "full_attention", "linear_attention", "full_attention"],
         stacks={"decoder": (1, 3)},
         gated=True,
-        about="hybrid, gated heads",
+        note="hybrid, gated heads",
     ),
     "recurrent_gemma": decoder(
         "recurrent_gemma",
@@ -252,10 +252,10 @@ FAMILIES: dict[str, Family] = {
         attention_window_size=8,
         block_types=["recurrent", "recurrent", "attention"],
         stacks={"decoder": (2,)},
-        about="hybrid",
+        note="hybrid",
     ),
     "falcon_h1": decoder(
-        "falcon_h1", **GROUPED, **MAMBA, mamba_d_ssm=64, about="attention and state space side by side"
+        "falcon_h1", **GROUPED, **MAMBA, mamba_d_ssm=64, note="attention and state space side by side"
     ),
     # encoder–decoders
     "t5": t5("t5"),
@@ -273,26 +273,26 @@ FAMILIES: dict[str, Family] = {
     "mvp": bart("mvp", route="products"),
     "fsmt": bart("fsmt", route="products", src_vocab_size=VOCABULARY, tgt_vocab_size=VOCABULARY, langs=["en", "de"]),
     # vision transformers: patches of images are their tokens
-    "vit": vision("vit", about="images"),
-    "deit": vision("deit", about="images; a token of distillation"),
-    "beit": vision("beit", use_relative_position_bias=True, about="images; relative positions"),
-    "dinov2": vision("dinov2", about="images"),
-    "dinov2_with_registers": vision("dinov2_with_registers", about="images; four register tokens"),
-    "dinov3_vit": vision("dinov3_vit", num_register_tokens=4, about="images; four register tokens"),
-    "vit_mae": vision("vit_mae", about="images; its masking is turned off"),
-    "vit_msn": vision("vit_msn", about="images"),
-    "data2vec-vision": vision("data2vec-vision", route="products", about="images"),
-    "ijepa": vision("ijepa", about="images; no special token"),
-    "clip_vision_model": vision("clip_vision_model", about="images"),
-    "chinese_clip_vision_model": vision("chinese_clip_vision_model", about="images"),
-    "siglip_vision_model": vision("siglip_vision_model", about="images; no special token"),
-    "aimv2_vision_model": vision("aimv2_vision_model", about="images; no special token"),
-    "mlcd": vision("mlcd", about="images"),
-    "internvl_vision": vision("internvl_vision", about="images"),
-    "dpt": vision("dpt", about="images; what its head does is not watched"),
-    "yolos": vision("yolos", image_size=[IMAGE, IMAGE], num_detection_tokens=3, about="images; detection tokens last"),
+    "vit": vision("vit", note="images"),
+    "deit": vision("deit", note="images; a token of distillation"),
+    "beit": vision("beit", use_relative_position_bias=True, note="images; relative positions"),
+    "dinov2": vision("dinov2", note="images"),
+    "dinov2_with_registers": vision("dinov2_with_registers", note="images; four register tokens"),
+    "dinov3_vit": vision("dinov3_vit", num_register_tokens=4, note="images; four register tokens"),
+    "vit_mae": vision("vit_mae", note="images; its masking is turned off"),
+    "vit_msn": vision("vit_msn", note="images"),
+    "data2vec-vision": vision("data2vec-vision", route="products", note="images"),
+    "ijepa": vision("ijepa", note="images; no special token"),
+    "clip_vision_model": vision("clip_vision_model", note="images"),
+    "chinese_clip_vision_model": vision("chinese_clip_vision_model", note="images"),
+    "siglip_vision_model": vision("siglip_vision_model", note="images; no special token"),
+    "aimv2_vision_model": vision("aimv2_vision_model", note="images; no special token"),
+    "mlcd": vision("mlcd", note="images"),
+    "internvl_vision": vision("internvl_vision", note="images"),
+    "dpt": vision("dpt", note="images; what its head does is not watched"),
+    "yolos": vision("yolos", image_size=[IMAGE, IMAGE], num_detection_tokens=3, note="images; detection tokens last"),
 }
-"""Architectures whose heads can be seen."""
+"""Architectures whose heads can be captured."""
 
 UNSEEN: dict[str, tuple[dict[str, Any], str]] = {
     "mamba": ({**COMMON, "state_size": 4, "expand": 2, "time_step_rank": 4}, "no attention layers"),
@@ -301,7 +301,7 @@ UNSEEN: dict[str, tuple[dict[str, Any], str]] = {
     "longformer": ({**COMMON, "attention_window": 4}, "nothing was captured"),
     "mra": (COMMON, "nothing was captured"),
 }
-"""Architectures that are refused, and the words of the refusal."""
+"""Architectures that are refused, and a part of the error message."""
 
 SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}
 UNSEEN_VISION: dict[str, tuple[dict[str, Any], str]] = {
@@ -316,4 +316,4 @@ UNSEEN_VISION: dict[str, tuple[dict[str, Any], str]] = {
     "resnet": ({"image_size": 64}, "no attention layers"),
     "vivit": (VISION, "does not run on an image"),
 }
-"""The same of those that read images."""
+"""The same for models that read images."""

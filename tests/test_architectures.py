@@ -1,5 +1,7 @@
-"""Every architecture proves its own capture: the invariant, with padding on both sides, on all stacks; and the table of
-docs/architectures.md is what these runs found. `HEADSCOPE_WRITE_TABLES=1` writes it anew."""
+"""Capture is verified for every architecture, with padding on both sides, on all stacks.
+
+The table of docs/architectures.md is the result of these runs; `HEADSCOPE_WRITE_TABLES=1` writes it again.
+"""
 
 from __future__ import annotations
 
@@ -18,43 +20,43 @@ from headscope.model.capture.observation import Sighting
 from headscope.model.loading import load
 from headscope.model.model import Model
 from tests import architectures, tiny
-from tests.architectures import TOLERANCE, batch, broken_by, result, row, watched
+from tests.architectures import TOLERANCE, batch, measure_error, result, verify, watched
 from tests.families import FAMILIES, UNSEEN, UNSEEN_VISION
 
 PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
 BEGIN, END = "<!-- the table, written by tests/test_architectures.py -->\n", "<!-- end of the table -->\n"
 SINKS = {"gpt_oss"}
-"""part of each row goes to no token"""
+"""part of each row of attention goes to no token"""
 
 SEES_PADDING = {"convbert"}
 
 families = pytest.mark.parametrize("name", FAMILIES)
 
 
-def stacks(name: str) -> list[Model]:
+def list_stacks(name: str) -> list[Model]:
     model = watched(name)
     return [model.on(stack) for stack in model.stacks]
 
 
-def sides(name: str) -> tuple[str, ...]:
+def list_sides(name: str) -> tuple[str, ...]:
     padding = FAMILIES[name].padding
     return ("left", "right") if padding == "both" else (padding,)
 
 
-def hooks(network: torch.nn.Module) -> int:
+def count_hooks(network: torch.nn.Module) -> int:
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in network.modules())
 
 
 @families
 def test_the_anatomy_is_the_declared_one(name: str) -> None:
     family, model = FAMILIES[name], watched(name)
-    found = {on.anatomy.stack: on.anatomy for on in stacks(name)}
-    assert {stack: anatomy.numbers for stack, anatomy in found.items()} == dict(family.stacks)
-    assert {anatomy.heads for anatomy in found.values()} == {family.heads}
-    assert {anatomy.routes for anatomy in found.values()} == {(family.route,)}
-    assert any(anatomy.gated for anatomy in found.values()) is family.gated
-    assert all(anatomy.verified for anatomy in found.values()) is family.verified
-    assert {stack: anatomy.causal for stack, anatomy in found.items()} == {
+    anatomies = {stack_model.anatomy.stack: stack_model.anatomy for stack_model in list_stacks(name)}
+    assert {stack: anatomy.numbers for stack, anatomy in anatomies.items()} == dict(family.stacks)
+    assert {anatomy.heads for anatomy in anatomies.values()} == {family.heads}
+    assert {anatomy.routes for anatomy in anatomies.values()} == {(family.route,)}
+    assert any(anatomy.gated for anatomy in anatomies.values()) is family.gated
+    assert all(anatomy.verified for anatomy in anatomies.values()) is family.verified
+    assert {stack: anatomy.causal for stack, anatomy in anatomies.items()} == {
         stack: stack == "decoder" for stack in family.stacks
     }
     assert model.anatomy.stack == next(iter(family.stacks))
@@ -62,35 +64,39 @@ def test_the_anatomy_is_the_declared_one(name: str) -> None:
 
 @families
 def test_projected_outputs_are_what_the_module_returned(name: str) -> None:
-    for model in stacks(name) if FAMILIES[name].verified else ():
-        for side in sides(name):
-            assert broken_by(model, batch(model, FAMILIES[name], side)) <= TOLERANCE, (model.anatomy.stack, side)
+    for model in list_stacks(name) if FAMILIES[name].verified else ():
+        for side in list_sides(name):
+            assert measure_error(model, batch(model, FAMILIES[name], side)) <= TOLERANCE, (model.anatomy.stack, side)
 
 
 @families
 def test_watching_changes_no_bit_and_leaves_nothing_behind(name: str) -> None:
-    for model in stacks(name):
-        for side in sides(name):
-            made = batch(model, FAMILIES[name], side)
-            network = model.network.get_encoder() if model.two_stacks and made.source is None else model.network
-            unwatched, hooked, interface = result(model, made), hooks(model.network), AttentionInterface.get_interface
+    for model in list_stacks(name):
+        for side in list_sides(name):
+            inputs = batch(model, FAMILIES[name], side)
+            network = model.network.get_encoder() if model.two_stacks and inputs.source is None else model.network
+            unwatched, hooked, interface = (
+                result(model, inputs),
+                count_hooks(model.network),
+                AttentionInterface.get_interface,
+            )
             results: list[torch.Tensor] = []
-            handle = network.register_forward_hook(lambda _, args, given, held=results: held.append(given[0]))
-            model.observe(made, tiny.Seen())
+            handle = network.register_forward_hook(lambda _, args, output, results=results: results.append(output[0]))
+            model.observe(inputs, tiny.Seen())
             handle.remove()
             assert torch.equal(results[-1], unwatched), (model.anatomy.stack, side)
-            assert hooks(model.network) == hooked
+            assert count_hooks(model.network) == hooked
             assert AttentionInterface.get_interface is interface
 
 
 @families
 def test_rows_sum_to_one_and_padding_gets_nothing(name: str) -> None:
-    for model in stacks(name):
-        for side in sides(name):
-            made, see = batch(model, FAMILIES[name], side), tiny.Seen()
-            model.observe(made, see)
-            real = torch.from_numpy(made.real)
-            for attention in see.maps:
+    for model in list_stacks(name):
+        for side in list_sides(name):
+            inputs, seen = batch(model, FAMILIES[name], side), tiny.Seen()
+            model.observe(inputs, seen)
+            real = torch.from_numpy(inputs.real)
+            for attention in seen.maps:
                 rows = attention.transpose(1, 2)[real]
                 keys = real[:, None, None].expand_as(attention).transpose(1, 2)[real]
                 sums = rows.sum(-1)
@@ -102,14 +108,14 @@ def test_rows_sum_to_one_and_padding_gets_nothing(name: str) -> None:
 
 @families
 def test_padding_changes_nothing_of_a_text(name: str) -> None:
-    """A model in which it does (ConvBERT) is never given any."""
+    """ConvBERT, where padding does change a text, never gets any."""
     assert watched(name).ignores_padding is (name not in SEES_PADDING)
-    for model in stacks(name) if name not in SEES_PADDING else ():
-        made, together = batch(model, FAMILIES[name], "right"), tiny.Seen()
-        model.observe(made, together)
-        for k, window in enumerate(made.windows):
+    for model in list_stacks(name) if name not in SEES_PADDING else ():
+        inputs, together = batch(model, FAMILIES[name], "right"), tiny.Seen()
+        model.observe(inputs, together)
+        for k, window in enumerate(inputs.windows):
             alone, n = tiny.Seen(), len(window)
-            model.observe(made.of([window], made.pad_id), alone)
+            model.observe(inputs.of([window], inputs.pad_id), alone)
             for layer, output in enumerate(alone.outputs):
                 atol = 3e-5 * float(output.abs().max())
                 torch.testing.assert_close(together.outputs[layer][k, :n], output[0], rtol=0, atol=atol)
@@ -119,70 +125,72 @@ def test_padding_changes_nothing_of_a_text(name: str) -> None:
 @families
 def test_all_is_as_before_after_an_exception(name: str) -> None:
     model = watched(name)
-    made, interface, before = batch(model, FAMILIES[name], "right"), AttentionInterface.get_interface, None
-    model.observe(made, tiny.Seen())
-    before = hooks(model.network)
+    inputs, interface, before = batch(model, FAMILIES[name], "right"), AttentionInterface.get_interface, None
+    model.observe(inputs, tiny.Seen())
+    before = count_hooks(model.network)
 
-    def see(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+    def fail(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         raise KeyError(layer)
 
     with pytest.raises(KeyError):
-        model.observe(made, see)
+        model.observe(inputs, fail)
     assert AttentionInterface.get_interface is interface
-    assert hooks(model.network) == before
+    assert count_hooks(model.network) == before
     assert not torch.overrides._get_current_function_mode_stack()
-    model.observe(made, tiny.Seen())
+    model.observe(inputs, tiny.Seen())
 
 
-# The test of the test: a capture that is wrong breaks the invariant
+# Test of the test: a wrong capture is detected
 
 
-def permuted(sighting: Sighting) -> Sighting:
-    return Sighting(sighting.module, sighting.output.flip(2), sighting.attention, sighting.route)
+def permute_heads(captured: Sighting) -> Sighting:
+    return Sighting(captured.module, captured.output.flip(2), captured.attention, captured.route)
 
 
-def turned(sighting: Sighting) -> Sighting:
-    return Sighting(sighting.module, sighting.output.flip(1), sighting.attention, sighting.route)
+def reverse_tokens(captured: Sighting) -> Sighting:
+    return Sighting(captured.module, captured.output.flip(1), captured.attention, captured.route)
 
 
-def scaled(sighting: Sighting) -> Sighting:
-    return Sighting(sighting.module, sighting.output * 1.0001, sighting.attention, sighting.route)
+def scale(captured: Sighting) -> Sighting:
+    return Sighting(captured.module, captured.output * 1.0001, captured.attention, captured.route)
 
 
-def mixed(sighting: Sighting) -> Sighting:
-    """The layout that is right for one head or one token, and wrong for more."""
-    output = sighting.output
-    return Sighting(sighting.module, output.transpose(1, 2).reshape(output.shape), sighting.attention, sighting.route)
+def mix_layout(captured: Sighting) -> Sighting:
+    """Return a layout that is right for one head or one token, and wrong for more."""
+    output = captured.output
+    return Sighting(captured.module, output.transpose(1, 2).reshape(output.shape), captured.attention, captured.route)
 
 
-def another_text(sighting: Sighting) -> Sighting:
-    return Sighting(sighting.module, sighting.output.roll(1, 0), sighting.attention, sighting.route)
+def shift_texts(captured: Sighting) -> Sighting:
+    return Sighting(captured.module, captured.output.roll(1, 0), captured.attention, captured.route)
 
 
-@pytest.mark.parametrize("wrong", [permuted, turned, scaled, mixed, another_text], ids=lambda wrong: wrong.__name__)
+@pytest.mark.parametrize(
+    "wrong", [permute_heads, reverse_tokens, scale, mix_layout, shift_texts], ids=lambda wrong: wrong.__name__
+)
 @pytest.mark.parametrize("name", ["bert", "llama", "t5", "mpnet", "bloom", "xglm", "vit", "data2vec-vision"])
 def test_a_broken_capture_breaks_the_invariant(
     name: str, wrong: Callable[[Sighting], Sighting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, family = watched(name), FAMILIES[name]
-    made = batch(model, family, "right")
-    assert broken_by(model, made) <= TOLERANCE
+    inputs = batch(model, family, "right")
+    assert measure_error(model, inputs) <= TOLERANCE
     route = watching if family.route == "registry" else products
     right = route.Sighting
-    monkeypatch.setattr(route, "Sighting", lambda *given: wrong(right(*given)))
-    assert broken_by(model, made) > TOLERANCE
+    monkeypatch.setattr(route, "Sighting", lambda *args: wrong(right(*args)))
+    assert measure_error(model, inputs) > TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["bert", "mpnet"])
 def test_a_capture_that_is_wrong_from_the_start_is_taken_where_it_is_right(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that does something to its heads' outputs before the projection looks just so: what enters counts."""
+    """A wrong capture looks like a model that changes its heads' outputs: the projection's input is used instead."""
     route = watching if FAMILIES[name].route == "registry" else products
     right = route.Sighting
-    monkeypatch.setattr(route, "Sighting", lambda *given: permuted(right(*given)))
+    monkeypatch.setattr(route, "Sighting", lambda *args: permute_heads(right(*args)))
     anatomy = watched(name).anatomy
-    # bert's projection stands outside the module that attends, and is then not found; mpnet's is, and gives its input.
+    # bert's projection is outside the attention module, and is then not found; mpnet's is inside: its input is used.
     assert (anatomy.verified, anatomy.gated) == ((False, False) if name == "bert" else (True, True))
 
 
@@ -192,21 +200,27 @@ def test_the_projection_that_is_no_module() -> None:
     returned: list[torch.Tensor] = []
     layers = [layer.rel_attn for layer in model.network.layer]
     for layer in layers:
-        # post_attention(hidden, attn_vec, residual): what it makes of the heads, before it adds the rest
-        own = layer.post_attention
+        # post_attention(hidden, attn_vec, residual) projects the heads' outputs, then adds the residual
+        post_attention = layer.post_attention
 
-        def spy(hidden: Any, written: torch.Tensor, residual: bool = True, own: Any = own, layer: Any = layer) -> Any:
+        def record(
+            hidden: Any,
+            written: torch.Tensor,
+            residual: bool = True,
+            post_attention: Any = post_attention,
+            layer: Any = layer,
+        ) -> Any:
             returned.append(torch.einsum("ibnd,hnd->ibh", written, layer.o))
-            return own(hidden, written, residual)
+            return post_attention(hidden, written, residual)
 
-        layer.post_attention = spy
+        layer.post_attention = record
     try:
         for side in ("left", "right"):
-            see, made = tiny.Seen(), batch(model, FAMILIES["xlnet"], side)
+            seen, inputs = tiny.Seen(), batch(model, FAMILIES["xlnet"], side)
             _ = model.anatomy
             returned.clear()
-            model.observe(made, see)
-            for output, layer, expected in zip(see.outputs, layers, returned, strict=True):
+            model.observe(inputs, seen)
+            for output, layer, expected in zip(seen.outputs, layers, returned, strict=True):
                 projected = torch.einsum("bind,hnd->ibh", output, layer.o)
                 assert (projected - expected).abs().max() <= TOLERANCE * expected.abs().max()
     finally:
@@ -218,19 +232,19 @@ def test_the_projection_that_is_no_module() -> None:
 def test_both_routes_see_the_same(name: str) -> None:
     from headscope.model.capture.watching import watching
 
-    for model in stacks(name):
-        made = batch(model, FAMILIES[name], "right")
+    for model in list_stacks(name):
+        inputs = batch(model, FAMILIES[name], "right")
         seen: dict[str, list[Sighting]] = {"registry": [], "products": []}
-        for route, held in seen.items():
-            with watching(model.network, held.append, batch=len(made), routes=[route]), torch.inference_mode():  # type: ignore[list-item]
-                model.network(**architectures.inputs(model, made)) if made.source or not model.two_stacks else (
-                    model.network.get_encoder()(**architectures.inputs(model, made))
+        for route, captures in seen.items():
+            with watching(model.network, captures.append, batch=len(inputs), routes=[route]), torch.inference_mode():  # type: ignore[list-item]
+                model.network(**architectures.inputs(model, inputs)) if inputs.source or not model.two_stacks else (
+                    model.network.get_encoder()(**architectures.inputs(model, inputs))
                 )
         assert len(seen["registry"]) == len(seen["products"]) > 0
-        for one, other in zip(*seen.values(), strict=True):
-            assert one.module is other.module
-            assert torch.equal(one.output, other.output)
-            assert torch.equal(one.attention, other.attention)
+        for from_registry, from_products in zip(*seen.values(), strict=True):
+            assert from_registry.module is from_products.module
+            assert torch.equal(from_registry.output, from_products.output)
+            assert torch.equal(from_registry.attention, from_products.attention)
 
 
 # What is refused
@@ -238,12 +252,12 @@ def test_both_routes_see_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNSEEN)
 def test_a_model_that_cannot_be_watched_is_named(name: str) -> None:
-    model, see = tiny.model(name), tiny.Seen()
+    model, seen = tiny.model(name), tiny.Seen()
     with pytest.raises(ModelError, match=rf"{UNSEEN[name][1]}.*|.*'{name}'") as refused:
-        model.observe(tiny.batch(5), see)
+        model.observe(tiny.batch(5), seen)
     assert name in str(refused.value)
     assert UNSEEN[name][1] in str(refused.value)
-    assert see.layers == []
+    assert seen.layers == []
 
 
 @pytest.mark.parametrize("name", UNSEEN_VISION)
@@ -260,7 +274,7 @@ def test_a_table_of_the_docs_is_what_was_found() -> None:
     page = PAGE.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
-    written = before + BEGIN + architectures.table() + END + after
+    written = before + BEGIN + architectures.make_table() + END + after
     if os.environ.get("HEADSCOPE_WRITE_TABLES") == "1":
         PAGE.write_text(written, encoding="utf-8")
         return
@@ -268,7 +282,7 @@ def test_a_table_of_the_docs_is_what_was_found() -> None:
 
 
 def test_the_table_speaks_of_at_least_forty_and_all_are_verified() -> None:
-    rows = [row(name) for name in FAMILIES]
+    rows = [verify(name) for name in FAMILIES]
     assert len(rows) >= 40
-    assert {each.verified for each in rows} == {"yes", "by hand"}
-    assert [each.name for each in rows if each.verified == "by hand"] == ["xlnet"]
+    assert {entry.verified for entry in rows} == {"yes", "by hand"}
+    assert [entry.name for entry in rows if entry.verified == "by hand"] == ["xlnet"]

@@ -1,4 +1,4 @@
-"""What is seen of a model's heads is what the model computes, in every family, and watching changes nothing."""
+"""Captured outputs and maps are what the model computes, in every architecture, and capturing changes nothing."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from tests.families import T5
 BATCH = tiny.batch(11, 7, 2)
 
 
-def padded(kind: str, *lengths: int) -> Any:
-    """A batch whose padding is what the family takes for it."""
+def make_padded_batch(kind: str, *lengths: int) -> Any:
+    """Return a batch that is padded with the padding token of the architecture."""
     return tiny.batch(*lengths, pad_id=tiny.FAMILIES[kind].pad_id)
 
 
-def seen(network: PreTrainedModel, batch: Any = BATCH) -> tiny.Seen:
-    see = tiny.Seen()
-    with watching(network, see.sighting, batch=len(batch)):
+def capture(network: PreTrainedModel, batch: Any = BATCH) -> tiny.Seen:
+    recorder = tiny.Seen()
+    with watching(network, recorder.record, batch=len(batch)):
         tiny.run(network, batch)
-    return see
+    return recorder
 
 
-def captured_inputs(network: PreTrainedModel, suffix: str) -> list[torch.Tensor]:
-    """A list that fills with what goes into the modules of that name, call by call."""
-    into: list[torch.Tensor] = []
+def record_inputs(network: PreTrainedModel, suffix: str) -> list[torch.Tensor]:
+    """Return a list that fills with the inputs of the modules of that name, call by call."""
+    inputs: list[torch.Tensor] = []
     for name, module in network.named_modules():
         if name.endswith(suffix):
-            module.register_forward_pre_hook(lambda _, args: into.append(args[0]))
-    return into
+            module.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    return inputs
 
 
 class TestProjections:
-    """The same as tests/test_architectures.py proves, with the projections named by hand."""
+    """The same as in tests/test_architectures.py, with the projections named by hand."""
 
     @pytest.mark.parametrize(
         ("kind", "suffix"),
@@ -66,10 +66,10 @@ class TestProjections:
     )
     def test_joined_heads_are_what_the_output_projection_gets(self, kind: str, suffix: str) -> None:
         network = tiny.network(kind)
-        into = captured_inputs(network, suffix)
-        see = seen(network, padded(kind, 11, 7, 2))
-        assert len(into) == len(see.outputs) == network.config.num_hidden_layers
-        for output, expected in zip(see.outputs, into, strict=True):
+        inputs = record_inputs(network, suffix)
+        captured = capture(network, make_padded_batch(kind, 11, 7, 2))
+        assert len(inputs) == len(captured.outputs) == network.config.num_hidden_layers
+        for output, expected in zip(captured.outputs, inputs, strict=True):
             assert expected.abs().max() > 0.01
             torch.testing.assert_close(output.flatten(2), expected.reshape(3, 11, tiny.WIDTH), rtol=1e-5, atol=0)
 
@@ -84,26 +84,26 @@ class TestMeaning:
         for path, module in network.named_modules():
             if path.endswith(name):
                 module.register_forward_hook(lambda _, args, out: values.append(out))
-        see = seen(network)
-        for output, attention, value in zip(see.outputs, see.maps, values, strict=True):
+        captured = capture(network)
+        for output, attention, value in zip(captured.outputs, captured.maps, values, strict=True):
             by_head = value.reshape(3, 11, -1, tiny.WIDTH // tiny.HEADS)
-            # Grouped heads: neighbours share one set of values.
+            # Grouped heads share one set of values.
             by_head = by_head.repeat_interleave(tiny.HEADS // by_head.shape[2], dim=2)
             torch.testing.assert_close(output, torch.einsum("bhij,bjhd->bihd", attention, by_head), rtol=0, atol=1e-5)
 
     @pytest.mark.parametrize(("kind", "layer", "back"), [("mistral", 0, 3), ("gemma3", 0, 3), ("modernbert", 1, 2)])
     def test_a_window_of_attention_is_the_models_own(self, kind: str, layer: int, back: int) -> None:
-        attention = seen(tiny.network(kind), tiny.batch(12)).maps[layer][0]
+        attention = capture(tiny.network(kind), tiny.batch(12)).maps[layer][0]
         assert attention.diagonal(-back, dim1=-2, dim2=-1).all()
         assert not attention.tril(-back - 1).any()
 
     def test_grouped_heads_are_seen_apart(self) -> None:
-        output = seen(tiny.network("llama")).outputs[0]
+        output = capture(tiny.network("llama")).outputs[0]
         assert all(not torch.equal(output[:, :, a], output[:, :, b]) for a in range(4) for b in range(a))
 
     def test_the_part_of_a_larger_model_that_reads_text(self) -> None:
         text = {**tiny.COMMON, **tiny.GROUPED, "num_hidden_layers": 3}
-        seeing = {
+        vision = {
             "hidden_size": 16,
             "intermediate_size": 16,
             "num_hidden_layers": 1,
@@ -112,7 +112,7 @@ class TestMeaning:
             "patch_size": 4,
         }
         config = AutoConfig.for_model(
-            "gemma3", text_config=text, vision_config=seeing, mm_tokens_per_image=4, image_token_id=4
+            "gemma3", text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_id=4
         )
         model = headscope.load(AutoModel.from_config(config), tiny.tokenizer())
         assert (model.anatomy.layers, model.anatomy.heads, model.max_length) == (3, tiny.HEADS, tiny.POSITIONS)
@@ -121,46 +121,46 @@ class TestMeaning:
 class TestObserving:
     def test_registry_is_as_before_on_leaving(self) -> None:
         before = AttentionInterface.get_interface
-        with watching(tiny.network("bert"), tiny.Seen().sighting, batch=3):
+        with watching(tiny.network("bert"), tiny.Seen().record, batch=3):
             assert AttentionInterface.get_interface is not before
         assert AttentionInterface.get_interface is before
 
     def test_registry_is_as_before_after_an_exception(self) -> None:
         before, network = AttentionInterface.get_interface, tiny.network("bert", attention="sdpa").train()
 
-        def report(sighting: Sighting) -> None:
-            raise KeyError(sighting.route)
+        def report(captured: Sighting) -> None:
+            raise KeyError(captured.route)
 
         with pytest.raises(KeyError), watching(network, report, batch=3):
             tiny.run(network, BATCH)
         assert AttentionInterface.get_interface is before
         assert network.config._attn_implementation == "sdpa"
         assert all(module.training for module in network.modules())
-        assert seen(network).layers == [0, 1]
+        assert capture(network).layers == [0, 1]
 
     def test_a_registry_that_others_have_changed_is_left_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         original = AttentionInterface.get_interface
-        asked: list[str] = []
+        requested: list[str] = []
 
-        def theirs(self: Any, name: str, default: Callable[..., Any]) -> Any:
-            asked.append(name)
+        def get_other_interface(self: Any, name: str, default: Callable[..., Any]) -> Any:
+            requested.append(name)
             return original(self, name, default)
 
-        monkeypatch.setattr(AttentionInterface, "get_interface", theirs)
-        assert seen(tiny.network("bert")).layers == [0, 1]
-        assert asked == ["eager", "eager"]
-        assert AttentionInterface.get_interface is theirs
+        monkeypatch.setattr(AttentionInterface, "get_interface", get_other_interface)
+        assert capture(tiny.network("bert")).layers == [0, 1]
+        assert requested == ["eager", "eager"]
+        assert AttentionInterface.get_interface is get_other_interface
 
     @pytest.mark.parametrize("kind", ["bert", "mpnet"], ids=["registry", "products"])
     @pytest.mark.parametrize("first_out", [0, 1], ids=["overlapping", "nested"])
     def test_two_models_at_once_see_their_own_layers(self, first_out: int, kind: str) -> None:
         before = AttentionInterface.get_interface
         networks = [tiny.network(kind), tiny.network(kind, seed=1, num_hidden_layers=3)]
-        alone = [seen(network) for network in networks]
-        both = [tiny.Seen(), tiny.Seen()]
+        alone = [capture(network) for network in networks]
+        recorders = [tiny.Seen(), tiny.Seen()]
         contexts = [ExitStack(), ExitStack()]
-        for context, network, see in zip(contexts, networks, both, strict=True):
-            context.enter_context(watching(network, see.sighting, batch=len(BATCH)))
+        for context, network, recorder in zip(contexts, networks, recorders, strict=True):
+            context.enter_context(watching(network, recorder.record, batch=len(BATCH)))
         for network in networks:
             tiny.run(network, BATCH)
         contexts[first_out].close()
@@ -172,15 +172,15 @@ class TestObserving:
         assert not torch.overrides._get_current_function_mode_stack()
         for k, depth in enumerate((2, 3)):
             runs = 1 if k == first_out else 2
-            assert both[k].layers == list(range(depth * runs))
-            assert all(torch.equal(a, b) for a, b in zip(both[k].outputs, alone[k].outputs * runs, strict=True))
+            assert recorders[k].layers == list(range(depth * runs))
+            assert all(torch.equal(a, b) for a, b in zip(recorders[k].outputs, alone[k].outputs * runs, strict=True))
 
     @pytest.mark.parametrize("kind", ["gpt2", "bloom"], ids=["registry", "products"])
     def test_one_model_watched_twice(self, kind: str) -> None:
         network, outer, inner = tiny.network(kind), tiny.Seen(), tiny.Seen()
         if kind == "gpt2":
             network.set_attn_implementation("sdpa")
-        with watching(network, outer.sighting, batch=3), watching(network, inner.sighting, batch=3):
+        with watching(network, outer.record, batch=3), watching(network, inner.record, batch=3):
             tiny.run(network, BATCH)
         assert outer.layers == inner.layers == [0, 1]
         assert network.config._attn_implementation == ("sdpa" if kind == "gpt2" else "eager")
@@ -189,22 +189,22 @@ class TestObserving:
     def test_a_fast_attention_gives_way_to_eager_and_comes_back(self, kind: str) -> None:
         network, same = tiny.network(kind, attention="sdpa"), tiny.network(kind)
         before = tiny.run(network, BATCH)
-        see = tiny.Seen()
-        with watching(network, see.sighting, batch=len(BATCH)):
+        recorder = tiny.Seen()
+        with watching(network, recorder.record, batch=len(BATCH)):
             assert network.config._attn_implementation == "eager"
             tiny.run(network, BATCH)
         assert network.config._attn_implementation == "sdpa"
-        assert all(torch.equal(a, b) for a, b in zip(see.outputs, seen(same).outputs, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(recorder.outputs, capture(same).outputs, strict=True))
         assert torch.equal(tiny.run(network, BATCH), before)
 
     def test_dropout_is_off_within_and_training_as_before_after(self) -> None:
         network = tiny.network("bert", hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
-        quiet = seen(network)
+        quiet = capture(network)
         network.train()
         network.encoder.layer[0].eval()
         before = {name: module.training for name, module in network.named_modules()}
         assert set(before.values()) == {True, False}
-        watched = seen(network)
+        watched = capture(network)
         assert all(torch.equal(a, b) for a, b in zip(watched.outputs, quiet.outputs, strict=True))
         assert {name: module.training for name, module in network.named_modules()} == before
 
@@ -215,21 +215,21 @@ class TestObserving:
         if shared:
             networks[1] = networks[0]
         inputs = [tiny.batch(9, seed=1), tiny.batch(9, seed=2)]
-        alone = [seen(*pair) for pair in zip(networks, inputs, strict=True)]
+        alone = [capture(*pair) for pair in zip(networks, inputs, strict=True)]
         together = [tiny.Seen(), tiny.Seen()]
-        # Both threads wait for each other at every layer, so that neither run is over before the other has begun.
+        # Both threads wait for each other at every layer, so that the runs overlap.
         barrier = threading.Barrier(2, timeout=300)
 
-        def work(k: int) -> None:
-            def report(sighting: Sighting) -> None:
-                together[k].sighting(sighting)
+        def run(k: int) -> None:
+            def report(captured: Sighting) -> None:
+                together[k].record(captured)
                 barrier.wait()
 
             with watching(networks[k], report, batch=1):
                 barrier.wait()
                 tiny.run(networks[k], inputs[k])
 
-        threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
+        threads = [threading.Thread(target=run, args=(k,)) for k in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:

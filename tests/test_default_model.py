@@ -26,7 +26,7 @@ REVISION = "a" * 40
 
 
 class Package:
-    """Stands in for an installed distribution."""
+    """Stand-in for an installed distribution."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -65,7 +65,7 @@ def fill_cache(cache: Path, names: tuple[str, ...] = FILES) -> Path:
     return snapshot
 
 
-def damage(path: Path) -> None:
+def corrupt_file(path: Path) -> None:
     """Change the last bit of a file."""
     with open(path, "r+b") as stream:
         stream.seek(-1, os.SEEK_END)
@@ -87,7 +87,7 @@ def test_a_damaged_package_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     shutil.copytree(PACKAGED, copy)
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Package(tmp_path))
     assert find_default_model() == str(copy)
-    damage(copy / "model.safetensors")
+    corrupt_file(copy / "model.safetensors")
     with pytest.raises(ModelError, match=r"not the published ones .*pip install 'headscope\[demo\]'"):
         find_default_model()
     (copy / "model.safetensors").unlink()
@@ -99,7 +99,7 @@ def test_a_damaged_package_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_then_the_cache(cache: Path) -> None:
     snapshot = fill_cache(cache)
     assert find_default_model() == str(snapshot)
-    damage(snapshot / "model.safetensors")
+    corrupt_file(snapshot / "model.safetensors")
     with pytest.raises(ModelError, match="not the published ones"):
         find_default_model()
 
@@ -171,7 +171,7 @@ def test_then_a_download_which_is_kept(hub: ThreadingHTTPServer, tmp_path: Path)
         "HF_HUB_CACHE": str(tmp_path / "hub"),
         "HF_HUB_DISABLE_XET": "1",
     }
-    for sent in (True, False):
+    for is_first in (True, False):
         hub.sent.clear()  # type: ignore[attr-defined]
         ran = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False
@@ -179,5 +179,5 @@ def test_then_a_download_which_is_kept(hub: ThreadingHTTPServer, tmp_path: Path)
         assert ran.returncode == 0, ran.stderr
         folder = Path(ran.stdout.strip())
         assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-        assert ("model.safetensors" in hub.sent) == sent  # type: ignore[attr-defined]
+        assert ("model.safetensors" in hub.sent) == is_first  # type: ignore[attr-defined]
         assert "pytorch_model.bin" not in hub.sent  # type: ignore[attr-defined]

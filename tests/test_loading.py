@@ -1,4 +1,4 @@
-"""Loading: what is opened, what is refused and in which words, and what can be opened without a download."""
+"""Loading: what is opened, what is refused with which message, and what can be opened without a download."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUE = "encoder.layer.1.attention.self.value.weight"
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT and its tokenizer, as save_pretrained writes them. Not to be changed."""
+    """A tiny BERT and its tokenizer, as save_pretrained writes them. Tests must not change it."""
     folder = tmp_path_factory.mktemp("saved")
     tiny.network("bert").save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
@@ -38,7 +38,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(saved: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be spoilt."""
+    """A copy of it that tests may damage."""
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
@@ -53,7 +53,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return cache
 
 
-def sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -68,7 +68,7 @@ def change_weights(folder: Path, change: Any) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def pickled(folder: Path) -> None:
+def convert_to_pickle(folder: Path) -> None:
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
 
@@ -84,25 +84,25 @@ class TestFolder:
         assert torch.equal(tiny.run(model.network.cpu(), tiny.batch(5)), tiny.run(tiny.network("bert"), tiny.batch(5)))
 
     def test_the_hash_is_that_of_the_file(self, saved: Path) -> None:
-        assert load(str(saved)).weight_hash == sha256(saved / "model.safetensors")
+        assert load(str(saved)).weight_hash == hash_file(saved / "model.safetensors")
 
     def test_files_beside_the_weights_are_not_hashed(self, folder: Path) -> None:
         save_file({"other": torch.zeros(1)}, folder / "adapter_model.safetensors")
-        assert load(folder).weight_hash == sha256(folder / "model.safetensors")
+        assert load(folder).weight_hash == hash_file(folder / "model.safetensors")
 
     def test_weights_in_a_file_that_the_configuration_names(self, folder: Path) -> None:
         (folder / "model.safetensors").rename(folder / "own.safetensors")
         configure(folder, transformers_weights="own.safetensors")
-        assert load(folder).weight_hash == sha256(folder / "own.safetensors")
+        assert load(folder).weight_hash == hash_file(folder / "own.safetensors")
 
     def test_from_several_files(self, saved: Path, tmp_path: Path) -> None:
         tiny.network("bert").save_pretrained(tmp_path, max_shard_size="20KB")
         tiny.tokenizer().save_pretrained(tmp_path)
         parts = sorted(tmp_path.glob("model-*.safetensors"))
         assert len(parts) > 1
-        split, whole = load(tmp_path), load(saved)
-        assert split.weight_hash == hashlib.sha256("".join(map(sha256, parts)).encode()).hexdigest()
-        assert loading._state_hash(split.network) == loading._state_hash(whole.network)
+        split, unsplit = load(tmp_path), load(saved)
+        assert split.weight_hash == hashlib.sha256("".join(map(hash_file, parts)).encode()).hexdigest()
+        assert loading._hash_state(split.network) == loading._hash_state(unsplit.network)
         parts[1].unlink()
         with pytest.raises(ModelError, match=parts[1].name):
             load(tmp_path)
@@ -122,11 +122,11 @@ class TestFolder:
 
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
     def test_half_precision(self, saved: Path, dtype: str) -> None:
-        model, see = load(saved, device="cpu", dtype=dtype), tiny.Seen()
+        model, seen = load(saved, device="cpu", dtype=dtype), tiny.Seen()
         assert model.dtype == dtype
-        model.observe(tiny.batch(5, 3), see)
-        assert {str(output.dtype) for output in see.outputs} == {f"torch.{dtype}"}
-        assert model.weight_hash == sha256(saved / "model.safetensors")
+        model.observe(tiny.batch(5, 3), seen)
+        assert {str(output.dtype) for output in seen.outputs} == {f"torch.{dtype}"}
+        assert model.weight_hash == hash_file(saved / "model.safetensors")
 
     def test_a_tokenizer_given_takes_the_place_of_the_folders_own(self, folder: Path) -> None:
         for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -177,11 +177,11 @@ class TestFolderRefused:
         with pytest.raises(ModelError, match="has no stack 'cross'; there are: encoder"):
             load(folder, stack="cross")
 
-    @pytest.mark.parametrize("kept", [0, 4, 0.5, 0.99])
-    def test_truncated_weights(self, folder: Path, kept: float) -> None:
+    @pytest.mark.parametrize("length", [0, 4, 0.5, 0.99])
+    def test_truncated_weights(self, folder: Path, length: float) -> None:
         path = folder / "model.safetensors"
-        whole = path.read_bytes()
-        path.write_bytes(whole[: int(kept * len(whole)) if isinstance(kept, float) else kept])
+        content = path.read_bytes()
+        path.write_bytes(content[: int(length * len(content)) if isinstance(length, float) else length])
         with pytest.raises(ModelError, match=r"cannot be loaded: .*header"):
             load(folder)
 
@@ -220,15 +220,15 @@ class TestFolderRefused:
 
 class TestTrust:
     def test_pickles_are_refused(self, folder: Path) -> None:
-        pickled(folder)
+        convert_to_pickle(folder)
         with pytest.raises(ModelError, match=r"pytorch_model\.bin.*--allow-pickle"):
             load(folder)
 
     def test_pickles_are_read_when_asked_for(self, folder: Path, saved: Path) -> None:
-        pickled(folder)
+        convert_to_pickle(folder)
         model = load(folder, allow_pickle=True)
-        assert loading._state_hash(model.network) == loading._state_hash(load(saved).network)
-        assert model.weight_hash == loading._state_hash(model.network)
+        assert loading._hash_state(model.network) == loading._hash_state(load(saved).network)
+        assert model.weight_hash == loading._hash_state(model.network)
 
     def test_a_pickle_that_the_configuration_names_is_refused(self, folder: Path) -> None:
         torch.save(load_file(folder / "model.safetensors"), folder / "own.bin")
@@ -294,7 +294,7 @@ class TestObjects:
 class TestQuiet:
     @pytest.fixture
     def loud(self) -> Iterator[None]:
-        """transformers as talkative as it can be."""
+        """Make transformers as verbose as possible."""
         verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
         logging.set_verbosity_info()
         logging.enable_progress_bar()
@@ -337,7 +337,7 @@ class TestQuiet:
 
 
 def cache_model(cache: Path, name: str, files: dict[str, Path], revision: str = "a" * 40, ref: str = "main") -> Path:
-    """Lay a repository into a hub cache as a download would."""
+    """Put a repository into a hub cache as a download does."""
     repository = cache / f"models--{name.replace('/', '--')}"
     snapshot = repository / "snapshots" / revision
     snapshot.mkdir(parents=True)
@@ -361,10 +361,10 @@ class TestHub:
         model = load("owner/tiny")
         assert model.name == "owner/tiny"
         assert model.anatomy.layers == 2
-        assert model.weight_hash == sha256(saved / "model.safetensors")
+        assert model.weight_hash == hash_file(saved / "model.safetensors")
 
     def test_a_name_in_the_cache_with_pickles_only(self, offline: Path, folder: Path) -> None:
-        pickled(folder)
+        convert_to_pickle(folder)
         cache_model(offline, "owner/old", {path.name: path for path in folder.iterdir()})
         with pytest.raises(ModelError, match="owner/old"):
             load("owner/old")
@@ -401,9 +401,9 @@ class TestAvailable:
         cache_model(offline, "owner/mixed", {"config.json": config})
         cache_model(offline, "owner/mixed", {"model.safetensors": weights}, revision="b" * 40, ref="other")
         (offline / "datasets--owner--texts" / "snapshots").mkdir(parents=True)
-        found = {model.name: model for model in available()[1:]}
-        assert list(found) == sorted(found)
-        assert {name: model.ready for name, model in found.items()} == {
+        models = {model.name: model for model in available()[1:]}
+        assert list(models) == sorted(models)
+        assert {name: model.ready for name, model in models.items()} == {
             "owner/adapter": False,
             "owner/bare": False,
             "owner/mixed": False,
@@ -411,15 +411,15 @@ class TestAvailable:
             "owner/split": True,
             "owner/whole": True,
         }
-        assert found["owner/old"] == Available("owner/old", "hub cache", False, "no safetensors weights in the cache")
-        assert found["owner/whole"].source == "hub cache"
+        assert models["owner/old"] == Available("owner/old", "hub cache", False, "no safetensors weights in the cache")
+        assert models["owner/whole"].source == "hub cache"
 
 
 @pytest.mark.parametrize(("kind", "stack"), [("clip", "decoder"), ("siglip", "encoder"), ("blip", "encoder")])
 def test_of_a_model_of_texts_and_images_the_part_that_reads_texts(kind: str, stack: str, tmp_path: Path) -> None:
     text = {**tiny.COMMON, "projection_dim": 16}
-    seeing = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
-    config = AutoConfig.for_model(kind, text_config=text, vision_config=seeing)
+    vision = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+    config = AutoConfig.for_model(kind, text_config=text, vision_config=vision)
     AutoModel.from_config(config).save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
     for model in (load(tmp_path), load(AutoModel.from_pretrained(tmp_path), tiny.tokenizer())):

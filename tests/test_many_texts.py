@@ -1,4 +1,4 @@
-"""Many texts in one call: the short way to a fast tokenizer gives what transformers gives, or is not gone."""
+"""Many texts in one call: the direct call of the backend gives what transformers gives, or is not used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from headscope.corpus.document import Document
 from headscope.corpus.windows import Cut, Encoding, Encodings, digest_of
-from headscope.model.many_texts import ManyTexts
+from headscope.model.many_texts import BatchTokenizer
 from headscope.model.tokens import ModelTokens
 from tests import tiny
 from tests.tokenizing import KINDS, SLOW
@@ -35,51 +35,51 @@ TEXTS = st.lists(
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(texts=TEXTS, length=st.integers(6, 24), all_windows=st.booleans())
 def test_both_ways_make_the_same(name: str, texts: list[str], length: int, all_windows: bool):
-    many = ManyTexts(FAST[name])
+    many = BatchTokenizer(FAST[name])
     assert many.directly is None
-    rows = many.rows(texts, length, all_windows=all_windows, offsets=False)
+    rows = many.tokenize(texts, length, all_windows=all_windows, offsets=False)
     assert many.directly
-    assert rows == many._by_transformers(texts, length, all_windows, offsets=False)
-    assert rows == many.rows(texts, length, all_windows=all_windows, offsets=False)
+    assert rows == many._call_transformers(texts, length, all_windows, offsets=False)
+    assert rows == many.tokenize(texts, length, all_windows=all_windows, offsets=False)
 
 
-def with_places(rows: Any) -> list[Any]:
-    return [row.spans is not None for each in rows for row in each]
+def list_has_spans(rows: Any) -> list[Any]:
+    return [row.spans is not None for text_rows in rows for row in text_rows]
 
 
 def test_places_come_from_transformers():
-    many = ManyTexts(FAST["bert"])
+    many = BatchTokenizer(FAST["bert"])
     for offsets in (True, False, True):
-        rows = many.rows(["The owl.", "A cat saw it."], 8, all_windows=False, offsets=offsets)
-        assert with_places(rows) == [offsets] * 2
+        rows = many.tokenize(["The owl.", "A cat saw it."], 8, all_windows=False, offsets=offsets)
+        assert list_has_spans(rows) == [offsets] * 2
 
 
 class Own(PreTrainedTokenizerFast):
-    """Does something of its own before the tokenizer inside is asked."""
+    """A wrapper that changes texts before it calls the backend."""
 
-    def _encode_plus(self, text: Any, *given: Any, **how: Any) -> Any:
-        text = text.upper() if isinstance(text, str) else [each.upper() for each in text]
-        return super()._encode_plus(text, *given, **how)
+    def _encode_plus(self, text: Any, *args: Any, **options: Any) -> Any:
+        text = text.upper() if isinstance(text, str) else [item.upper() for item in text]
+        return super()._encode_plus(text, *args, **options)
 
 
 def test_a_wrapper_with_ways_of_its_own_is_asked_itself():
     inside = tiny.tokenizer().backend_tokenizer
     own = Own(tokenizer_object=inside, unk_token="[UNK]")
-    assert ManyTexts(own).directly is False
+    assert BatchTokenizer(own).directly is False
 
 
 def test_a_short_way_that_makes_something_else_is_not_gone(monkeypatch: pytest.MonkeyPatch):
     tokenizer = tiny.tokenizer()
-    given = PreTrainedTokenizerFast._encode_plus
+    original = PreTrainedTokenizerFast._encode_plus
 
-    def changed(self: Any, text: Any, *args: Any, **how: Any) -> Any:
-        return given(self, ["a cat"] * len(text) if isinstance(text, list) else text, *args, **how)
+    def replace_texts(self: Any, text: Any, *args: Any, **options: Any) -> Any:
+        return original(self, ["a cat"] * len(text) if isinstance(text, list) else text, *args, **options)
 
-    changed.__module__ = given.__module__
-    monkeypatch.setattr(PreTrainedTokenizerFast, "_encode_plus", changed)
-    many = ManyTexts(tokenizer)
+    replace_texts.__module__ = original.__module__
+    monkeypatch.setattr(PreTrainedTokenizerFast, "_encode_plus", replace_texts)
+    many = BatchTokenizer(tokenizer)
     assert many.directly is None
-    rows = many.rows(["the owl", "the mat"], 8, all_windows=False, offsets=False)
+    rows = many.tokenize(["the owl", "the mat"], 8, all_windows=False, offsets=False)
     assert many.directly is False
     assert rows[0] == rows[1]
 
@@ -92,27 +92,29 @@ def test_windows_in_one_row_are_those_of_each_text():
     ]
     row = Encodings.of(encodings)
     assert len(row) == 1
-    assert row.plain == [int((~each.special).sum()) for each in encodings]
-    ends = [np.cumsum(each.end) - each.end for each in encodings]
+    assert row.plain == [int((~encoding.special).sum()) for encoding in encodings]
+    ends = [np.cumsum(encoding.end) - encoding.end for encoding in encodings]
     assert row.sentence.tolist() == np.concatenate(ends).tolist()
-    (found,) = row
-    for one, other in zip(found, encodings, strict=True):
+    (windows,) = row
+    for window, encoding in zip(windows, encodings, strict=True):
         for name in ("ids", "special", "end", "comma"):
-            assert getattr(one, name).tolist() == getattr(other, name).tolist()
+            assert getattr(window, name).tolist() == getattr(encoding, name).tolist()
 
 
 @pytest.mark.parametrize("windows", ["first", "all"])
 def test_windows_of_many_documents_are_those_of_each(windows: Any):
     tokens = ModelTokens(tiny.tokenizer())
     texts = ["the owl sat. a cat left! " * k for k in range(9)] + ["", "the", "[SEP]", "x, y?"]
-    cut, given = Cut(length=12, windows=windows), [Document(text, str(k)) for k, text in enumerate(texts)]
-    together, alone = list(cut.each(given, tokens)), [cut(document, tokens) for document in given]
-    assert [type(made) for made in together] == [type(made) for made in alone]
-    for one, other in zip(together, alone, strict=True):
-        if isinstance(one, str):
-            assert one == other
+    cut, documents = Cut(length=12, windows=windows), [Document(text, str(k)) for k, text in enumerate(texts)]
+    together, alone = list(cut.each(documents, tokens)), [cut(document, tokens) for document in documents]
+    assert [type(windows_of_text) for windows_of_text in together] == [
+        type(windows_of_text) for windows_of_text in alone
+    ]
+    for from_many, from_one in zip(together, alone, strict=True):
+        if isinstance(from_many, str):
+            assert from_many == from_one
             continue
-        for a, b in zip(one, other, strict=True):
+        for a, b in zip(from_many, from_one, strict=True):
             assert a.sentence.tolist() == b.sentence.tolist() == (np.cumsum(a.end) - a.end).tolist()
             plain = hashlib.blake2b(a.ids.astype("<i4").tobytes(), digest_size=8).digest()
             assert a.digest == b.digest == int.from_bytes(plain, "little") == digest_of(a.ids.astype("<i4").tobytes())

@@ -1,4 +1,4 @@
-"""Encoders, decoders and cross-attention as stacks of their own, and layers under their true numbers."""
+"""Encoders, decoders and cross-attention as separate stacks, and layers with their true numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TEXTS = [
 
 
 def window() -> Window:
-    """the a . the , : the first token special, two sentences"""
+    """Return a window of `the a . the ,`: the first token is special, and there are two sentences."""
     return Window(
         ids=np.array([2, 9, 5, 9, 6]),
         special=np.array([True, False, False, False, False]),
@@ -71,7 +71,7 @@ class TestWindow:
 
     def test_a_batch_knows_what_the_encoder_reads(self) -> None:
         short = Window.plain(np.array([9, 9]))
-        batch = Batch.of([each.shifted(7, crosses=True) for each in (window(), short)], pad_id=1)
+        batch = Batch.of([text.shifted(7, crosses=True) for text in (window(), short)], pad_id=1)
         assert batch.source is not None
         ids, real = batch.source
         assert ids.tolist() == [[2, 9, 5, 9, 6], [9, 9, 1, 1, 1]]
@@ -79,18 +79,18 @@ class TestWindow:
         assert Batch.of([window()]).source is None
 
     def test_batches_of_one_length_each(self) -> None:
-        made = [Window.plain(np.arange(length)) for length in (3, 3, 3, 2, 2, 3)]
-        assert [len(batch) for batch in grouped(made, 2, alike=True)] == [2, 2, 2]
-        assert all(Batch.of(group).real.all() for group in grouped(made, 2, alike=True))
-        assert [len(batch) for batch in grouped(made, 2)] == [2, 2, 2]
+        windows = [Window.plain(np.arange(length)) for length in (3, 3, 3, 2, 2, 3)]
+        assert [len(batch) for batch in grouped(windows, 2, alike=True)] == [2, 2, 2]
+        assert all(Batch.of(group).real.all() for group in grouped(windows, 2, alike=True))
+        assert [len(batch) for batch in grouped(windows, 2)] == [2, 2, 2]
 
 
 class TestTally:
     @pytest.mark.parametrize("crosses", [False, True], ids=["decoder", "cross"])
     def test_both_ways_of_counting_agree(self, crosses: bool) -> None:
         random = np.random.default_rng(0)
-        made = [Window.plain(random.integers(5, 12, length)).shifted(2, crosses=crosses) for length in (9, 6, 3)]
-        batch = Batch.of(made)
+        windows = [Window.plain(random.integers(5, 12, length)).shifted(2, crosses=crosses) for length in (9, 6, 3)]
+        batch = Batch.of(windows)
         counting = Counting(Shape(1, 3, 9), 0.3, 0.3, 1.0, causal=not crosses)
         outputs = torch.from_numpy(random.normal(size=(3, 9, 3, 4)))
         maps = torch.from_numpy(random.random((3, 3, 9, 9)))
@@ -100,11 +100,11 @@ class TestTally:
             tallier.see(0, outputs, maps)
             tallier.end()
             sums.append(tallier.total())
-        one, other = sums
-        for name, array in one.arrays.items():
-            np.testing.assert_allclose(other[name], array, rtol=1e-9, atol=1e-9, err_msg=name)
-        assert {k: v.tolist() for k, v in one.most_attended.items()} == {
-            k: v.tolist() for k, v in other.most_attended.items()
+        expected, actual = sums
+        for name, array in expected.arrays.items():
+            np.testing.assert_allclose(actual[name], array, rtol=1e-9, atol=1e-9, err_msg=name)
+        assert {k: v.tolist() for k, v in expected.most_attended.items()} == {
+            k: v.tolist() for k, v in actual.most_attended.items()
         }
 
     @pytest.mark.parametrize("way", [ReferenceTallier, VectorizedTallier])
@@ -113,16 +113,16 @@ class TestTally:
         tallier = way(Counting(Shape(1, 1, 5), 0.3, 0.3, 1.0))
         tallier.begin(Batch.of([read]))
         maps = torch.zeros(1, 1, 5, 5)
-        maps[..., 4] = 1  # everyone looks at the comma, which the decoder has not read
+        maps[..., 4] = 1  # all attend to the comma, which the decoder has not read
         tallier.see(0, torch.ones(1, 5, 1, 2), maps)
         tallier.end()
-        made = tallier.total()
-        assert list(made.most_attended) == [6]
-        received = made["attention_received"].sum(axis=(0, 1))
+        tally = tallier.total()
+        assert list(tally.most_attended) == [6]
+        received = tally["attention_received"].sum(axis=(0, 1))
         assert received[RECEIVERS.index("comma")] == 5
 
 
-def folder_of(kind: str, path: Path, **options: Any) -> Path:
+def save_model(kind: str, path: Path, **options: Any) -> Path:
     tiny.network(kind, **options).save_pretrained(path)
     tiny.tokenizer().save_pretrained(path)
     return path
@@ -133,33 +133,33 @@ class TestStudies:
     def test_each_stack_is_a_study(self, kind: str) -> None:
         model = tiny.model(kind)
         assert model.stacks == ("encoder", "decoder", "cross")
-        made = {stack: headscope.study(model.on(stack), TEXTS, length=16) for stack in model.stacks}
-        for stack, study in made.items():
-            about = study.manifest
-            assert (about["stack"], about["causal"]) == (stack, int(stack == "decoder"))
+        studies = {stack: headscope.study(model.on(stack), TEXTS, length=16) for stack in model.stacks}
+        for stack, study in studies.items():
+            manifest = study.manifest
+            assert (manifest["stack"], manifest["causal"]) == (stack, int(stack == "decoder"))
             assert study.layers == [0, 1]
             assert f": {stack}, 2 layers × 4 heads" in repr(study)
             assert study.texts == len(TEXTS)
             assert int(study.data["pairs"].sum()) > 0
-            np.testing.assert_array_equal(study.data["texts_blocks"], made["encoder"].data["texts_blocks"])
-        pairs = {stack: study.data["pairs"].values.tolist() for stack, study in made.items()}
-        assert len({json.dumps(each) for each in pairs.values()}) == 3
+            np.testing.assert_array_equal(study.data["texts_blocks"], studies["encoder"].data["texts_blocks"])
+        pairs = {stack: study.data["pairs"].values.tolist() for stack, study in studies.items()}
+        assert len({json.dumps(counts) for counts in pairs.values()}) == 3
         # a decoder does not look ahead, and in cross-attention it may
-        ahead = {stack: float(study.data["attention"].values[..., 0, 1:].sum()) for stack, study in made.items()}
+        ahead = {stack: float(study.data["attention"].values[..., 0, 1:].sum()) for stack, study in studies.items()}
         assert ahead["decoder"] == 0 < min(ahead["encoder"], ahead["cross"])
 
     @pytest.mark.parametrize("stack", ["encoder", "decoder", "cross"])
     def test_plain_loops_and_batches_give_the_same(self, stack: str) -> None:
         model = tiny.model("bart").on(stack)
-        one = headscope.study(model, TEXTS, length=16, batch_size=1, kernel="reference").data
+        expected = headscope.study(model, TEXTS, length=16, batch_size=1, kernel="reference").data
         for order, size in ((TEXTS, 2), (TEXTS[::-1], 5)):
-            other = headscope.study(model, order, length=16, batch_size=size).data
+            actual = headscope.study(model, order, length=16, batch_size=size).data
             for name in ("pairs", "equal", "same", "distance", "location", "distinct_dominants"):
-                np.testing.assert_array_equal(one[name], other[name])
-            np.testing.assert_allclose(one["attention_received"], other["attention_received"], atol=1e-4)
+                np.testing.assert_array_equal(expected[name], actual[name])
+            np.testing.assert_allclose(expected["attention_received"], actual["attention_received"], atol=1e-4)
 
     def test_the_decoder_reads_what_the_model_is_trained_to_read(self) -> None:
-        """Captured from a study, compared with the model's own way from labels to what its decoder reads."""
+        """Compare with the model's own conversion of labels to what its decoder reads."""
         from transformers.models.bart.modeling_bart import shift_tokens_right
 
         model = tiny.model("bart").on("decoder")
@@ -169,8 +169,13 @@ class TestStudies:
         assert batch.ids.tolist() == expected.tolist()
 
     def test_the_first_token_is_the_one_that_attention_finds(self) -> None:
-        found = {stack: headscope.study(tiny.model("bart").on(stack), TEXTS, length=16).manifest for stack in STACKS}
-        first = {stack: (about["first_special_token"], about["first_token_role"]) for stack, about in found.items()}
+        manifests = {
+            stack: headscope.study(tiny.model("bart").on(stack), TEXTS, length=16).manifest for stack in STACKS
+        }
+        first = {
+            stack: (manifest["first_special_token"], manifest["first_token_role"])
+            for stack, manifest in manifests.items()
+        }
         assert first["encoder"] == first["cross"] == ("[CLS]", "the classification token")
         assert first["decoder"] == ("[SEP]", "the token its decoder starts with")
 
@@ -217,9 +222,9 @@ class TestStudies:
     def test_a_model_that_sees_its_padding_never_gets_any(self) -> None:
         model = tiny.model("convbert")
         assert not model.ignores_padding
-        made = [headscope.study(model, TEXTS, length=24, batch_size=size).data for size in (1, 5)]
-        np.testing.assert_array_equal(made[0]["distance"], made[1]["distance"])
-        np.testing.assert_array_equal(made[0]["location"], made[1]["location"])
+        studies = [headscope.study(model, TEXTS, length=24, batch_size=size).data for size in (1, 5)]
+        np.testing.assert_array_equal(studies[0]["distance"], studies[1]["distance"])
+        np.testing.assert_array_equal(studies[0]["location"], studies[1]["location"])
 
     @pytest.mark.parametrize("kind", ["t5", "jamba", "mpnet", "gpt2"])
     def test_others_are_padded(self, kind: str) -> None:
@@ -263,15 +268,15 @@ class TestRefused:
 
     def test_attention_that_changes_with_the_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Some models attend fully in short windows, and to fewer positions in long ones."""
-        model, right = tiny.model("bert"), watching.Sighting
+        model, original = tiny.model("bert"), watching.Sighting
         assert model.anatomy.layers == 2
 
-        def fewer(module: Any, output: torch.Tensor, attention: torch.Tensor, route: Any) -> Sighting:
-            return right(module, output, attention[..., :8], route)
+        def drop_keys(module: Any, output: torch.Tensor, attention: torch.Tensor, route: Any) -> Sighting:
+            return original(module, output, attention[..., :8], route)
 
-        monkeypatch.setattr(watching, "Sighting", fewer)
+        monkeypatch.setattr(watching, "Sighting", drop_keys)
         model.observe(tiny.batch(8), tiny.Seen())
-        with pytest.raises(ModelError, match="attends otherwise in windows of 20 tokens than in short ones"):
+        with pytest.raises(ModelError, match="attention in windows of 20 tokens differs from that in short ones"):
             model.observe(tiny.batch(20), tiny.Seen())
 
     def test_a_model_that_cannot_run_on_a_few_tokens_says_what_it_said(self) -> None:
@@ -298,7 +303,7 @@ class TestRefused:
 class TestCommands:
     @pytest.mark.usefixtures("one_figure")
     def test_a_study_of_each_stack(self, headscope_command: Any, tmp_path: Path) -> None:
-        folder = folder_of("t5", tmp_path / "t5")
+        folder = save_model("t5", tmp_path / "t5")
         (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS), encoding="utf-8")
         options = ("--model", str(folder), "--length", "16", "--quiet")
         ran = headscope_command("study", "texts.txt", *options, "--stack", "cross", "--out", "cross")
@@ -311,20 +316,20 @@ class TestCommands:
         assert (none.code, "there are: encoder, decoder, cross" in none.err) == (1, True)
 
     def test_the_anatomy(self, headscope_command: Any, tmp_path: Path) -> None:
-        folder = folder_of("jamba", tmp_path / "hybrid")
+        folder = save_model("jamba", tmp_path / "hybrid")
         ran = headscope_command("anatomy", str(folder))
         assert ran.code == 0, ran.err
         assert "2 of 4: 1, 3" in ran.out
-        told = json.loads(headscope_command("anatomy", str(folder_of("t5", tmp_path / "t5")), "--json").out)
-        assert [stack["stack"] for stack in told["stacks"]] == ["encoder", "decoder", "cross"]
-        assert all(stack["verified"] for stack in told["stacks"])
+        described = json.loads(headscope_command("anatomy", str(save_model("t5", tmp_path / "t5")), "--json").out)
+        assert [stack["stack"] for stack in described["stacks"]] == ["encoder", "decoder", "cross"]
+        assert all(stack["verified"] for stack in described["stacks"])
 
     def test_the_anatomy_of_what_cannot_be_watched(self, headscope_command: Any, tmp_path: Path) -> None:
-        ran = headscope_command("anatomy", str(folder_of("mamba", tmp_path / "mamba")))
+        ran = headscope_command("anatomy", str(save_model("mamba", tmp_path / "mamba")))
         assert ran.code == 1
         assert "no attention layers" in ran.err
         assert "Traceback" not in ran.err
 
     def test_notes_of_models_with_peculiarities(self, headscope_command: Any, tmp_path: Path) -> None:
-        assert "sees its padding" in headscope_command("anatomy", str(folder_of("convbert", tmp_path / "a"))).out
-        assert "gated or normed" in headscope_command("anatomy", str(folder_of("bitnet", tmp_path / "b"))).out
+        assert "sees its padding" in headscope_command("anatomy", str(save_model("convbert", tmp_path / "a"))).out
+        assert "gated or normed" in headscope_command("anatomy", str(save_model("bitnet", tmp_path / "b"))).out

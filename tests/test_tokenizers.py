@@ -1,4 +1,4 @@
-"""Tokenizers of every kind (tests/tokenizing.py): sentence ends, words, labels, places, windows, what stands first."""
+"""Tokenizers of every kind (tests/tokenizing.py): sentence ends, words, labels, positions, windows, first tokens."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.tokenizing import KINDS, SLOW
 
 FAST = [name for name in KINDS if name not in SLOW]
 PLACED = [*FAST, "byt5", "canine"]
-"""Kinds of which it is known where in the text each token stands."""
+"""kinds whose tokens' positions in the text are known"""
 BYTES = ("gpt2", "roberta", "qwen2", "llama3")
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, ModelTokens]:
+def tokenizers() -> dict[str, ModelTokens]:
     return {name: ModelTokens(make()) for name, make in KINDS.items()}
 
 
@@ -46,8 +46,8 @@ def cut(text: str, tokens: ModelTokens, **options: Any) -> list[Window]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_sentence_ends_and_commas(made: dict[str, ModelTokens], name: str):
-    tokens = made[name]
+def test_sentence_ends_and_commas(tokenizers: dict[str, ModelTokens], name: str):
+    tokens = tokenizers[name]
     (window,) = cut("the owl saw, the cat. the air! the owl , the cat ?", tokens)
     assert tokens.labels(window.ids[window.end]) == [".", "!", "?"]
     assert tokens.labels(window.ids[window.comma]) == [",", ","]
@@ -70,8 +70,10 @@ def test_bytes_can_be_sentence_ends():
 
 
 @pytest.mark.parametrize("name", ["qwen2", "llama3"])
-def test_a_full_stop_in_one_token_with_a_line_break_ends_no_sentence_of_tokens(made: dict[str, ModelTokens], name: str):
-    tokens, text = made[name], "the owl saw.\nThe cat left."
+def test_a_full_stop_in_one_token_with_a_line_break_ends_no_sentence_of_tokens(
+    tokenizers: dict[str, ModelTokens], name: str
+):
+    tokens, text = tokenizers[name], "the owl saw.\nThe cat left."
     (by_tokens,) = cut(text, tokens)
     (by_text,) = cut(text, tokens, sentences="text")
     labels = tokens.labels(by_tokens.ids)
@@ -82,8 +84,8 @@ def test_a_full_stop_in_one_token_with_a_line_break_ends_no_sentence_of_tokens(m
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3"])
-def test_tokens_of_several_marks_are_no_sentence_ends(made: dict[str, ModelTokens], name: str):
-    tokens = made[name]
+def test_tokens_of_several_marks_are_no_sentence_ends(tokenizers: dict[str, ModelTokens], name: str):
+    tokens = tokenizers[name]
     known = [".", "Ġ.", "...", '."', "?!", ".Ċ", "Ġ,", '",', ",Ċ"]
     backend = Tokenizer(models.WordLevel({token: k for k, token in enumerate(known)}, unk_token="."))
     backend.pre_tokenizer = tokens.tokenizer.backend_tokenizer.pre_tokenizer
@@ -102,39 +104,39 @@ UNSPLIT = ["the", "airports", ",", "don't", "!", "café", "東京", "😀", "�
 WORDS = {
     **dict.fromkeys(PLACED, EACH),
     **dict.fromkeys(BYTES, BY_LETTERS),
-    # These learned a piece "on't", which nothing splits; one knows no emoji.
+    # These have the piece "on't", which is never split; nllb knows no emoji.
     **dict.fromkeys(("llama", "gemma"), UNSPLIT),
     "nllb": ["the", "airports", ",", "don't", "!", "café", "東京", "😀👍🏽", *END],
-    # These take every CJK character for a word.
+    # These treat every CJK character as a word.
     "bert": ["the", "airports", ",", "don", "'", "t", "!", "café", "東", "京", "😀👍🏽", *END],
     "openai-gpt": ["the", "airports", ",", "don", "'", "t", "!", "café", "東", "京", "😀", "👍🏽", *END],
 }
 
 
-def joined(tokens: ModelTokens, text: str) -> list[str]:
-    """The words of a text as the text has them; blanks left out."""
+def find_words(tokens: ModelTokens, text: str) -> list[str]:
+    """Return the words of a text as the text has them, without blanks."""
     (encoding,) = tokens.encode(text, 256, all_windows=False, offsets=True)
     assert encoding.words is not None
     assert encoding.starts is not None
     assert encoding.ends is not None
-    found = []
+    found_words = []
     for word in range(encoding.words[-1] + 1):
         inside = np.flatnonzero((encoding.words == word) & ~encoding.special)
         if len(inside):
-            found.append(text[encoding.starts[inside[0]] : encoding.ends[inside[-1]]].strip())
-    return [word for word in found if word]
+            found_words.append(text[encoding.starts[inside[0]] : encoding.ends[inside[-1]]].strip())
+    return [word for word in found_words if word]
 
 
 @pytest.mark.parametrize("name", PLACED)
-def test_words(made: dict[str, ModelTokens], name: str):
-    assert joined(made[name], TEXT) == WORDS[name]
+def test_words(tokenizers: dict[str, ModelTokens], name: str):
+    assert find_words(tokenizers[name], TEXT) == WORDS[name]
 
 
 @pytest.mark.parametrize("name", PLACED)
-def test_no_space_joins_words(made: dict[str, ModelTokens], name: str):
+def test_no_space_joins_words(tokenizers: dict[str, ModelTokens], name: str):
     text = "the  cat\tsaw\n\nthe owl  s\u3000cat"
-    assert [word for word in joined(made[name], text) if word.split() != [word]] == []
-    assert "".join(joined(made[name], text)) == "thecatsawtheowlscat"
+    assert [word for word in find_words(tokenizers[name], text) if word.split() != [word]] == []
+    assert "".join(find_words(tokenizers[name], text)) == "thecatsawtheowlscat"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "byt5", "canine"])
@@ -150,13 +152,13 @@ def test_no_space_joins_words(made: dict[str, ModelTokens], name: str):
         ("http://a.b/c?d=e", ["http", ":", "/", "/", "a", ".", "b", "/", "c", "?", "d", "=", "e"]),
     ],
 )
-def test_words_in_pieces(made: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
-    assert joined(made[name], text) == expected
+def test_words_in_pieces(tokenizers: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
+    assert find_words(tokenizers[name], text) == expected
 
 
 @pytest.mark.parametrize("name", ["slow ends", "slow goes on"])
-def test_words_of_slow_tokenizers(made: dict[str, ModelTokens], name: str):
-    tokens = made[name]
+def test_words_of_slow_tokenizers(tokenizers: dict[str, ModelTokens], name: str):
+    tokens = tokenizers[name]
     (encoding,) = tokens.encode("the airports, don't 3.5", 64, all_windows=False, offsets=True)
     assert encoding.words is None
     assert encoding.starts is None
@@ -170,10 +172,10 @@ def test_words_of_slow_tokenizers(made: dict[str, ModelTokens], name: str):
     [
         (["air@@", "port@@", "s", "the"], None, [0, 0, 0, 1]),
         (["air", "@@", "port"], None, [0, 1, 2]),
-        (["æĿ", "±", "äº¬"], words.BYTES, [0, 0, 0]),  # no mark of a word's start to know bytes by
-        (["t", "h", "e", " ", "c", "Ã", "©"], words.RAW, [0, 0, 0, 1, 2, 2, 2]),
+        (["æĿ", "±", "äº¬"], words.BYTE_LEVEL, [0, 0, 0]),  # no mark of a word's start shows that these are bytes
+        (["t", "h", "e", " ", "c", "Ã", "©"], words.RAW_BYTES, [0, 0, 0, 1, 2, 2, 2]),
         (["3", ".", "5</w>", "a</w>"], None, [0, 1, 2, 3]),
-        (["caf", "Ã", "©</w>", "a</w>"], words.BYTES, [0, 0, 0, 1]),
+        (["caf", "Ã", "©</w>", "a</w>"], words.BYTE_LEVEL, [0, 0, 0, 1]),
     ],
 )
 def test_words_by_marks(names: list[str], alphabet: Any, expected: list[int]):
@@ -181,11 +183,11 @@ def test_words_by_marks(names: list[str], alphabet: Any, expected: list[int]):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "roberta", "qwen2", "llama3", "clip"])
-def test_marks_and_places_agree_on_bytes_without_spaces(made: dict[str, ModelTokens], name: str):
-    (encoding,) = made[name].encode("東京", 64, all_windows=False, offsets=True)
+def test_marks_and_places_agree_on_bytes_without_spaces(tokenizers: dict[str, ModelTokens], name: str):
+    (encoding,) = tokenizers[name].encode("東京", 64, all_windows=False, offsets=True)
     assert encoding.words is not None
     assert sum(~encoding.special) == 6
-    assert made[name].word_numbers(encoding.ids, encoding.special).tolist() == encoding.words.tolist()
+    assert tokenizers[name].word_numbers(encoding.ids, encoding.special).tolist() == encoding.words.tolist()
     assert len(set(encoding.words[~encoding.special])) == 1
 
 
@@ -210,63 +212,63 @@ LABELS = {
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_labels(made: dict[str, ModelTokens], name: str):
-    (encoding,) = made[name].encode("a  the\n東.", 64, all_windows=False, offsets=False)
-    assert made[name].labels(encoding.ids) == LABELS[name]
+def test_labels(tokenizers: dict[str, ModelTokens], name: str):
+    (encoding,) = tokenizers[name].encode("a  the\n東.", 64, all_windows=False, offsets=False)
+    assert tokenizers[name].labels(encoding.ids) == LABELS[name]
 
 
-def vocabulary(tokens: ModelTokens) -> np.ndarray:
-    """All ids, and two that no token has; of CANINE's million the first thousands."""
+def list_ids(tokens: ModelTokens) -> np.ndarray:
+    """Return all ids, and two that no token has; of CANINE's million, the first thousands."""
     size = len(tokens.tokenizer)
     return np.arange(size + 2) if size < 10_000 else np.arange(0x3100)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_label_can_be_seen_and_breaks_nothing(made: dict[str, ModelTokens], name: str):
-    tokens = made[name]
-    ids = vocabulary(tokens)[: -2 if name in SLOW else None]
+def test_every_label_can_be_seen_and_breaks_nothing(tokenizers: dict[str, ModelTokens], name: str):
+    tokens = tokenizers[name]
+    ids = list_ids(tokens)[: -2 if name in SLOW else None]
     for label in tokens.labels(ids):
         assert label.strip() == label
-        assert any(words._seen(character) for character in label)
+        assert any(words._is_visible(character) for character in label)
         assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in label)
-        assert not set(label) & words.DIRECTIONS
+        assert not set(label) & words.DIRECTION_CONTROLS
         assert "▁" not in label
         assert "</w>" not in label
         assert name == "canine" or not set(label) & {"Ġ", "Ċ"}  # CANINE knows them as letters
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_name_is_its_token_s_own(made: dict[str, ModelTokens], name: str):
-    tokens = made[name]
-    names = tokens.names(vocabulary(tokens)[: -2 if name in SLOW else None].tolist())
+def test_every_name_is_its_token_s_own(tokenizers: dict[str, ModelTokens], name: str):
+    tokens = tokenizers[name]
+    names = tokens.names(list_ids(tokens)[: -2 if name in SLOW else None].tolist())
     assert len(set(names)) == len(names)
-    assert not any(unicodedata.category(character) in ("Cc", "Cs") for each in names for character in each)
-    assert all(each.strip() for each in names)
+    assert not any(unicodedata.category(character) in ("Cc", "Cs") for token_name in names for character in token_name)
+    assert all(token_name.strip() for token_name in names)
 
 
-def test_names_of_what_cannot_be_seen(made: dict[str, ModelTokens]):
+def test_names_of_what_cannot_be_seen(tokenizers: dict[str, ModelTokens]):
     for name, expected in {
         "byt5": ["a", "<0x20>", "<0xC3>", "<0xA9>", "<0x0A>", "</s>"],
         "canine": ["[CLS]", "a", "<U+0020>", "é", "<U+000A>", "[SEP]"],
     }.items():
-        (encoding,) = made[name].encode("a é\n", 64, all_windows=False, offsets=False)
-        assert made[name].names(encoding.ids.tolist()) == expected
+        (encoding,) = tokenizers[name].encode("a é\n", 64, all_windows=False, offsets=False)
+        assert tokenizers[name].names(encoding.ids.tolist()) == expected
 
 
 @pytest.mark.parametrize(
     ("name", "alphabet", "expected"),
     [
-        ("ĠthÃ©", words.BYTES, "thé"),
-        ("ðŁĺ", words.BYTES, "<0xF0><0x9F><0x98>"),
-        ("Ġâ", words.BYTES, "<0xE2>"),
-        ("Ã©Ã", words.BYTES, "é<0xC3>"),
-        ("ĠĠ", words.BYTES, "␣␣"),
-        ("Ġ" * 12, words.BYTES, "␣×12"),
-        ("ĠĠthe", words.BYTES, "␣the"),
-        (".ĊĊ", words.BYTES, ".⏎⏎"),
-        ("čĊ", words.BYTES, "␍⏎"),
-        ("ĉ", words.BYTES, "⇥"),
-        ("##", words.BYTES, "##"),
+        ("ĠthÃ©", words.BYTE_LEVEL, "thé"),
+        ("ðŁĺ", words.BYTE_LEVEL, "<0xF0><0x9F><0x98>"),
+        ("Ġâ", words.BYTE_LEVEL, "<0xE2>"),
+        ("Ã©Ã", words.BYTE_LEVEL, "é<0xC3>"),
+        ("ĠĠ", words.BYTE_LEVEL, "␣␣"),
+        ("Ġ" * 12, words.BYTE_LEVEL, "␣×12"),
+        ("ĠĠthe", words.BYTE_LEVEL, "␣the"),
+        (".ĊĊ", words.BYTE_LEVEL, ".⏎⏎"),
+        ("čĊ", words.BYTE_LEVEL, "␍⏎"),
+        ("ĉ", words.BYTE_LEVEL, "⇥"),
+        ("##", words.BYTE_LEVEL, "##"),
         ("▁a▁b", None, "a b"),
         ("▁▁▁▁", None, "␣×4"),
         ("a\u202eb", None, "a<U+202E>b"),
@@ -280,11 +282,11 @@ def test_names_of_what_cannot_be_seen(made: dict[str, ModelTokens]):
     ],
 )
 def test_how_a_token_is_shown(name: str, alphabet: Any, expected: str):
-    assert words.shown(name, alphabet) == expected
+    assert words.format_label(name, alphabet) == expected
 
 
-def test_a_reading_with_a_tokenizer_of_bytes(made: dict[str, ModelTokens]):
-    tokenizer = made["byt5"].tokenizer
+def test_a_reading_with_a_tokenizer_of_bytes(tokenizers: dict[str, ModelTokens]):
+    tokenizer = tokenizers["byt5"].tokenizer
     model = load(tiny.network("gpt2", vocab_size=len(tokenizer) + 8, max_position_embeddings=64), tokenizer)
     reading = headscope.read(model, "the café 東京.", length=64)
     assert reading.word_labels().tolist() == ["the", "␣", "café", "␣", "東京", ".", "</s>"]
@@ -295,32 +297,32 @@ def test_a_reading_with_a_tokenizer_of_bytes(made: dict[str, ModelTokens]):
 
 
 @pytest.mark.parametrize("name", PLACED)
-def test_sentences_of_the_text(made: dict[str, ModelTokens], name: str):
+def test_sentences_of_the_text(tokenizers: dict[str, ModelTokens], name: str):
     text = "Dr. Ito paid 3.5 dollars. She left the café 東京. U.S. owls saw the cat!"
-    (window,) = cut(text, made[name], sentences="text")
-    (encoding,) = made[name].encode(text, 128, all_windows=False, offsets=True)
+    (window,) = cut(text, tokenizers[name], sentences="text")
+    (encoding,) = tokenizers[name].encode(text, 128, all_windows=False, offsets=True)
     assert encoding.starts is not None
     assert encoding.ends is not None
-    found = []
+    sentences = []
     for number in range(window.sentence[-1] + 1):
         inside = np.flatnonzero((window.sentence == number) & ~window.special)
-        found.append(text[encoding.starts[inside].min() : encoding.ends[inside].max()].rstrip())
-    assert found == ["Dr. Ito paid 3.5 dollars.", "She left the café 東京.", "U.S. owls saw the cat!"]
+        sentences.append(text[encoding.starts[inside].min() : encoding.ends[inside].max()].rstrip())
+    assert sentences == ["Dr. Ito paid 3.5 dollars.", "She left the café 東京.", "U.S. owls saw the cat!"]
 
 
 @pytest.mark.parametrize("name", ["slow ends", "slow goes on"])
-def test_slow_tokenizers_know_no_places(made: dict[str, ModelTokens], name: str):
+def test_slow_tokenizers_know_no_places(tokenizers: dict[str, ModelTokens], name: str):
     with pytest.raises(CorpusError, match=r"does not say where its tokens start.*--sentences tokens"):
-        cut("The owl saw. The cat left.", made[name], sentences="text")
+        cut("The owl saw. The cat left.", tokenizers[name], sentences="text")
 
 
-def test_a_text_that_a_slow_tokenizer_changes_has_no_places(made: dict[str, ModelTokens]):
-    (encoding,) = made["byt5"].encode("a </s> b", 64, all_windows=False, offsets=True)  # eats the spaces around
+def test_a_text_that_a_slow_tokenizer_changes_has_no_places(tokenizers: dict[str, ModelTokens]):
+    (encoding,) = tokenizers["byt5"].encode("a </s> b", 64, all_windows=False, offsets=True)  # eats the spaces around
     assert encoding.starts is None
 
 
-def test_places_of_a_cut_character(made: dict[str, ModelTokens]):
-    (encoding,) = made["byt5"].encode("é東", 5, all_windows=False, offsets=True)
+def test_places_of_a_cut_character(tokenizers: dict[str, ModelTokens]):
+    (encoding,) = tokenizers["byt5"].encode("é東", 5, all_windows=False, offsets=True)
     assert encoding.starts is not None
     assert encoding.ends is not None
     assert encoding.starts.tolist() == [0, 0, 1, 1, 2]
@@ -347,42 +349,42 @@ AROUND = {
     "openai-gpt": ([], []),
     "clip": (["<|startoftext|>"], ["<|endoftext|>"]),
 }
-"""What each window starts and ends with."""
+"""what each window starts and ends with"""
 
 
 @pytest.mark.parametrize("name", AROUND)
 @pytest.mark.parametrize("mode", ["tokens", "text"])
-def test_all_windows(made: dict[str, ModelTokens], name: str, mode: str):
-    tokens, (first, last) = made[name], AROUND[name]
+def test_all_windows(tokenizers: dict[str, ModelTokens], name: str, mode: str):
+    tokens, (first, last) = tokenizers[name], AROUND[name]
     text = "the owl saw the cat, the café. Don't stop 😀 at the airports!\n" * 9
-    whole = tokens.tokenizer(text, add_special_tokens=False).input_ids
+    all_ids = tokens.tokenizer(text, add_special_tokens=False).input_ids
     length = 24
     windows = cut(text, tokens, length=length, windows="all", sentences=mode)
     step = length - len(first) - len(last)
-    kept = []
+    window_ids = []
     for window in windows:
         names = tokens.names(window.ids.tolist())
         assert names[: len(first)] == first
         assert names[len(names) - len(last) :] == last
         inside = window.ids[len(first) : len(window) - len(last)]
         assert not window.special[len(first) : len(window) - len(last)].any()
-        kept += inside.tolist()
+        window_ids += inside.tolist()
     assert [len(window) for window in windows[:-1]] == [length] * (len(windows) - 1)
-    dropped = len(whole) % step if len(whole) % step < length / 2 else 0
-    assert kept == whole[: len(whole) - dropped]
+    dropped = len(all_ids) % step if len(all_ids) % step < length / 2 else 0
+    assert window_ids == all_ids[: len(all_ids) - dropped]
     assert len(windows) > 3
     assert tokens.added == len(first) + len(last)
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_slow_tokenizers_have_no_windows_but_the_first(made: dict[str, ModelTokens], name: str):
+def test_slow_tokenizers_have_no_windows_but_the_first(tokenizers: dict[str, ModelTokens], name: str):
     with pytest.raises(ModelError, match=r"slow tokenizer.*--windows first"):
-        cut("the owl saw the cat", made[name], windows="all")
+        cut("the owl saw the cat", tokenizers[name], windows="all")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "llama", "openai-gpt"])
-def test_no_padding_token_is_needed(made: dict[str, ModelTokens], name: str):
-    tokenizer = made[name].tokenizer
+def test_no_padding_token_is_needed(tokenizers: dict[str, ModelTokens], name: str):
+    tokenizer = tokenizers[name].tokenizer
     assert tokenizer.pad_token_id is None
     model = load(tiny.network("gpt2", vocab_size=len(tokenizer), max_position_embeddings=64), tokenizer)
     texts = ["the owl saw the cat.", "the cat saw the owl, the owls, the airports and the port."]
@@ -396,16 +398,19 @@ def test_no_padding_token_is_needed(made: dict[str, ModelTokens], name: str):
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith("slow")])
-def test_a_tokenizer_from_a_folder_is_the_same(made: dict[str, ModelTokens], name: str, tmp_path: Path):
+def test_a_tokenizer_from_a_folder_is_the_same(tokenizers: dict[str, ModelTokens], name: str, tmp_path: Path):
     KINDS[name]().save_pretrained(tmp_path)
-    here, there = made[name], ModelTokens(AutoTokenizer.from_pretrained(tmp_path))
-    one, other = (tokens.encode(TEXT, 64, all_windows=False, offsets=True)[0] for tokens in (here, there))
-    assert one.ids.tolist() == other.ids.tolist()
-    assert one.words is not None
-    assert other.words is not None
-    assert one.words.tolist() == other.words.tolist()
-    assert here.labels(one.ids) == there.labels(other.ids)
-    assert (here.first_special(), here.first_role()) == (there.first_special(), there.first_role())
+    here, there = tokenizers[name], ModelTokens(AutoTokenizer.from_pretrained(tmp_path))
+    expected, actual = (tokens.encode(TEXT, 64, all_windows=False, offsets=True)[0] for tokens in (here, there))
+    assert expected.ids.tolist() == actual.ids.tolist()
+    assert expected.words is not None
+    assert actual.words is not None
+    assert expected.words.tolist() == actual.words.tolist()
+    assert here.labels(expected.ids) == there.labels(actual.ids)
+    assert (here.first_special(), here.describe_first_special()) == (
+        there.first_special(),
+        there.describe_first_special(),
+    )
 
 
 # What stands first, in words
@@ -427,22 +432,26 @@ ROLES = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_stands_first(made: dict[str, ModelTokens], name: str):
-    assert (made[name].first_special() or "", made[name].first_role()) == ROLES.get(name, ("", ""))
+def test_what_stands_first(tokenizers: dict[str, ModelTokens], name: str):
+    assert (tokenizers[name].first_special() or "", tokenizers[name].describe_first_special()) == ROLES.get(
+        name, ("", "")
+    )
 
 
-def test_roles_of_other_special_tokens(made: dict[str, ModelTokens]):
-    bert = made["bert"]
-    named = {token: bert.role(bert.tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[PAD]", "[MASK]")}
+def test_roles_of_other_special_tokens(tokenizers: dict[str, ModelTokens]):
+    bert = tokenizers["bert"]
+    named = {
+        token: bert.describe_role(bert.tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[PAD]", "[MASK]")
+    }
     assert named == {"[SEP]": "the separator token", "[PAD]": "the padding token", "[MASK]": "the mask token"}
-    t5 = made["t5"]
-    assert t5.role(t5.tokenizer.eos_token_id) == "the end-of-text token"
-    assert t5.role(t5.tokenizer.convert_tokens_to_ids("<extra_id_0>")) == "a special token"
-    mbart = made["mbart"]
-    assert mbart.role(mbart.tokenizer.convert_tokens_to_ids("ro_RO")) == "the language code"
+    t5 = tokenizers["t5"]
+    assert t5.describe_role(t5.tokenizer.eos_token_id) == "the end-of-text token"
+    assert t5.describe_role(t5.tokenizer.convert_tokens_to_ids("<extra_id_0>")) == "a special token"
+    mbart = tokenizers["mbart"]
+    assert mbart.describe_role(mbart.tokenizer.convert_tokens_to_ids("ro_RO")) == "the language code"
 
 
-def of(study: Study, number: int) -> Finding:
+def get_finding(study: Study, number: int) -> Finding:
     return _finding(CLAIMS[number - 1], study)
 
 
@@ -452,11 +461,11 @@ def study() -> Study:
 
 
 def test_finding_2_names_the_first_token(study: Study):
-    of_old = of(study, 2)  # a study made before roles were written down
-    assert of_old.measured.startswith("t1 is the most attended token in ")
-    named = of(Study(study.data.assign_attrs(first_token_role="the start-of-text token")), 2)
-    assert named.measured == of_old.measured.replace("t1 is", "t1, the start-of-text token, is")
-    assert (named.value, named.details["role"]) == (of_old.value, "the start-of-text token")
+    without_role = get_finding(study, 2)  # a study from before roles were recorded
+    assert without_role.measured.startswith("t1 is the most attended token in ")
+    with_role = get_finding(Study(study.data.assign_attrs(first_token_role="the start-of-text token")), 2)
+    assert with_role.measured == without_role.measured.replace("t1 is", "t1, the start-of-text token, is")
+    assert (with_role.value, with_role.details["role"]) == (without_role.value, "the start-of-text token")
 
 
 def test_finding_2_without_a_special_token_tells_what_the_first_token_receives(study: Study):
@@ -466,12 +475,12 @@ def test_finding_2_without_a_special_token_tells_what_the_first_token_receives(s
     shares.loc[{"receiver": "first token"}] = [0.25, 0.4, 0.7, 0.5]
     data["attention_spread"][:] = 1
     data["attention_spread"].loc[{"receiver": "first token"}] = 2  # of 8
-    found = of(Study(data.assign_attrs(first_special_token="")), 2)
-    assert found.verdict == "cannot be measured"
-    assert found.value is None
-    assert "no special token first" in found.measured
-    assert "What stands first in a text, whatever it is, receives " in found.measured
-    assert "of the attention, spread evenly 25.0 %, in layer 0; most in layer 2: 70.0 %" in found.measured
+    finding = get_finding(Study(data.assign_attrs(first_special_token="")), 2)
+    assert finding.verdict == "cannot be measured"
+    assert finding.value is None
+    assert "no special token first" in finding.measured
+    assert "What stands first in a text, whatever it is, receives " in finding.measured
+    assert "of the attention, spread evenly 25.0 %, in layer 0; most in layer 2: 70.0 %" in finding.measured
 
 
 @pytest.mark.parametrize("name", [".", "Ġ.", "▁.", ".</w>", "<0x2E>", ",", "Ġ,", "▁,", ",</w>", "<0x2C>"])
@@ -481,8 +490,8 @@ def test_finding_3_knows_separators_however_they_are_written(study: Study, name:
     sums = data["most_attended_blocks"]
     sums[:, 3] = 0
     sums.loc[{"token": name, "layer": 3}] = data["texts_blocks"]
-    found = of(Study(data.assign(most_attended=sums.sum("block"))), 3)
-    assert (found.verdict, found.value) == ("holds", 1.0)
+    finding = get_finding(Study(data.assign(most_attended=sums.sum("block"))), 3)
+    assert (finding.verdict, finding.value) == ("holds", 1.0)
 
 
 @pytest.mark.parametrize("name", ["..", '."', ".⏎", "t.", "##."])
@@ -492,18 +501,18 @@ def test_finding_3_takes_nothing_else_for_one(study: Study, name: str):
     sums = data["most_attended_blocks"]
     sums[:, 3] = 0
     sums.loc[{"token": name, "layer": 3}] = data["texts_blocks"]
-    assert of(Study(data.assign(most_attended=sums.sum("block"))), 3).value == 0
+    assert get_finding(Study(data.assign(most_attended=sums.sum("block"))), 3).value == 0
 
 
-def test_a_study_says_what_stands_first(made: dict[str, ModelTokens]):
+def test_a_study_says_what_stands_first(tokenizers: dict[str, ModelTokens]):
     for name, (token, role) in {"llama": ROLES["llama"], "gpt2": ("", "")}.items():
-        tokenizer = made[name].tokenizer
+        tokenizer = tokenizers[name].tokenizer
         model = load(tiny.network("gpt2", vocab_size=len(tokenizer), max_position_embeddings=64), tokenizer)
-        made_study = headscope.study(model, ["the owl saw the cat.", "the cat saw, the owl."], length=32)
-        assert (made_study.manifest["first_special_token"], made_study.manifest["first_token_role"]) == (token, role)
-        found = of(made_study, 2)
+        result = headscope.study(model, ["the owl saw the cat.", "the cat saw, the owl."], length=32)
+        assert (result.manifest["first_special_token"], result.manifest["first_token_role"]) == (token, role)
+        finding = get_finding(result, 2)
         if token:
-            assert found.measured.startswith("<s>, the start-of-text token, is the most attended token in ")
+            assert finding.measured.startswith("<s>, the start-of-text token, is the most attended token in ")
         else:
-            assert found.verdict == "cannot be measured"
-            assert "What stands first in a text, whatever it is, receives " in found.measured
+            assert finding.verdict == "cannot be measured"
+            assert "What stands first in a text, whatever it is, receives " in finding.measured

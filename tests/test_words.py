@@ -1,4 +1,4 @@
-"""Words: which tokens are pieces of one, and how tokens and words are shown, for every kind of tokenizer."""
+"""Words: which tokens form one, and how tokens and words are displayed, for every kind of tokenizer."""
 
 from __future__ import annotations
 
@@ -27,74 +27,77 @@ SENTENCES = [
 ] * 5
 
 
-def tokens_of(made: Tokenizer, **roles: str) -> ModelTokens:
-    return ModelTokens(PreTrainedTokenizerFast(tokenizer_object=made, **roles))
+def wrap(backend: Tokenizer, **roles: str) -> ModelTokens:
+    return ModelTokens(PreTrainedTokenizerFast(tokenizer_object=backend, **roles))
 
 
-def byte_level(*, trim: bool = True, decoder: bool = True) -> ModelTokens:
-    """As GPT-2's: `Ġthe`; characters outside ASCII fall into bytes."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.post_processor = processors.ByteLevel(trim_offsets=trim)
+def train_byte_level(*, trim: bool = True, decoder: bool = True) -> ModelTokens:
+    """Train one like GPT-2's: `Ġthe`; characters outside ASCII become bytes."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.post_processor = processors.ByteLevel(trim_offsets=trim)
     if decoder:
-        made.decoder = decoders.ByteLevel()
+        backend.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
+    backend.train_from_iterator(
         SENTENCES,
         trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|end|>"], show_progress=False),
     )
-    return tokens_of(made, eos_token="<|end|>")
+    return wrap(backend, eos_token="<|end|>")
 
 
-def pieces(*, split: bool = True) -> ModelTokens:
-    """As Llama's: `▁the`, unknown characters as bytes; without `split` the text is one run of pieces."""
-    made = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
-    made.pre_tokenizer = pre_tokenizers.Metaspace(split=True)
-    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+def train_pieces(*, split: bool = True) -> ModelTokens:
+    """Train one like Llama's: `▁the`, unknown characters as bytes; without `split` the text is one run of pieces."""
+    backend = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(split=True)
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     special = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    made.train_from_iterator(
+    backend.train_from_iterator(
         SENTENCES, trainers.BpeTrainer(vocab_size=320, special_tokens=special, show_progress=False)
     )
-    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     if not split:
-        made.pre_tokenizer = None
-        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    return tokens_of(made, unk_token="<unk>", bos_token="<s>")
+        backend.pre_tokenizer = None
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    return wrap(backend, unk_token="<unk>", bos_token="<s>")
 
 
-def unigram(*, decoder: bool = True) -> ModelTokens:
-    """As T5's and XLM-RoBERTa's."""
+def build_unigram(*, decoder: bool = True) -> ModelTokens:
+    """Build one like T5's and XLM-RoBERTa's."""
     scores = {"<unk>": 0.0, "▁": -3.0, "▁the": -1.0, "▁air": -2.0, "port": -2.0, "s": -3.0, ".": -3.0, "é": -3.0}
     letters = {letter: -5.0 for letter in "abcdefghijklmnopqrtuvwxyz'-,0123456789" if letter not in scores}
-    made = Tokenizer(models.Unigram(list((scores | letters).items()), unk_id=0))
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend = Tokenizer(models.Unigram(list((scores | letters).items()), unk_id=0))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
     if decoder:
-        made.decoder = decoders.Metaspace()
-    return tokens_of(made, unk_token="<unk>")
+        backend.decoder = decoders.Metaspace()
+    return wrap(backend, unk_token="<unk>")
 
 
-def clip_like() -> ModelTokens:
-    """As CLIP's: `the</w>`."""
+def build_clip() -> ModelTokens:
+    """Build one like CLIP's: `the</w>`."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     known = ["<unk>", *letters, "'", "Ã", *(f"{end}</w>" for end in (*letters, *".,-'0123456789", "©"))]
     known += ["th", "the</w>", "'t</w>", "po", "por", "port</w>"]
     merges = [("t", "h"), ("th", "e</w>"), ("'", "t</w>"), ("p", "o"), ("po", "r"), ("por", "t</w>")]
     ids = {token: k for k, token in enumerate(known)}
-    made = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>", end_of_word_suffix="</w>"))
-    made.normalizer = normalizers.Lowercase()
+    backend = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>", end_of_word_suffix="</w>"))
+    backend.normalizer = normalizers.Lowercase()
     pattern = Regex(r"'s|'t|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+")
-    made.pre_tokenizer = pre_tokenizers.Sequence(
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(pattern, behavior="removed", invert=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    made.decoder = decoders.ByteLevel()
-    return tokens_of(made, unk_token="<unk>")
+    backend.decoder = decoders.ByteLevel()
+    return wrap(backend, unk_token="<unk>")
 
 
-def bert_like() -> ModelTokens:
-    """As multilingual BERT's: every CJK character is a word, control characters are dropped, accents on request."""
+def build_bert() -> ModelTokens:
+    """Build one like multilingual BERT's.
+
+    Every CJK character is a word, control characters are dropped, and accents are stripped.
+    """
     letters = "abcdefghijklmnopqrstuvwxyz0123456789'-.,"
     known = [
         *tiny.SPECIAL,
@@ -111,34 +114,34 @@ def bert_like() -> ModelTokens:
         "##ی",
     ]
     known += ["##خ", "##و"]
-    made = Tokenizer(models.WordPiece({token: k for k, token in enumerate(dict.fromkeys(known))}, unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer(strip_accents=True, lowercase=False)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    return tokens_of(made, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+    backend = Tokenizer(models.WordPiece({token: k for k, token in enumerate(dict.fromkeys(known))}, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(strip_accents=True, lowercase=False)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    return wrap(backend, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
 
 
 TOKENIZERS: dict[str, Callable[[], ModelTokens]] = {
     "wordpiece": lambda: ModelTokens(tiny.tokenizer()),
-    "bert": bert_like,
-    "bytes": byte_level,
-    "bytes untrimmed": lambda: byte_level(trim=False),
-    "bytes undecoded": lambda: byte_level(decoder=False),
-    "pieces": pieces,
-    "pieces unsplit": lambda: pieces(split=False),
-    "unigram": unigram,
-    "unigram undecoded": lambda: unigram(decoder=False),
-    "clip": clip_like,
+    "bert": build_bert,
+    "bytes": train_byte_level,
+    "bytes untrimmed": lambda: train_byte_level(trim=False),
+    "bytes undecoded": lambda: train_byte_level(decoder=False),
+    "pieces": train_pieces,
+    "pieces unsplit": lambda: train_pieces(split=False),
+    "unigram": build_unigram,
+    "unigram undecoded": lambda: build_unigram(decoder=False),
+    "clip": build_clip,
 }
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, ModelTokens]:
+def tokenizers() -> dict[str, ModelTokens]:
     return {name: make() for name, make in TOKENIZERS.items()}
 
 
-def words_of(tokens: ModelTokens, text: str) -> list[str]:
-    """The words of a text, their tokens joined by +, as the text has them."""
+def find_words(tokens: ModelTokens, text: str) -> list[str]:
+    """Return the words of a text as the text has them."""
     (encoding,) = tokens.encode(text, 256, all_windows=False, offsets=True)
     assert encoding.words is not None
     assert encoding.starts is not None
@@ -146,14 +149,14 @@ def words_of(tokens: ModelTokens, text: str) -> list[str]:
     numbers = encoding.words
     assert numbers[0] == 0
     assert set(np.diff(numbers)) <= {0, 1}
-    found = []
+    found_words = []
     for word in range(numbers[-1] + 1):
         inside = np.flatnonzero(numbers == word)
         if encoding.special[inside].any():
-            found += tokens.labels(encoding.ids[inside])
+            found_words += tokens.labels(encoding.ids[inside])
         else:
-            found.append(text[encoding.starts[inside[0]] : encoding.ends[inside[-1]]].strip())
-    return [word for word in found if word]
+            found_words.append(text[encoding.starts[inside[0]] : encoding.ends[inside[-1]]].strip())
+    return [word for word in found_words if word]
 
 
 CASES = [
@@ -166,9 +169,9 @@ CASES = [
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize(("text", "expected"), CASES)
-def test_words_of_every_tokenizer(made: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
-    found = words_of(made[name], text)
-    assert [word for word in found if word not in ("[CLS]", "[SEP]", "<s>")] == expected
+def test_words_of_every_tokenizer(tokenizers: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
+    found_words = find_words(tokenizers[name], text)
+    assert [word for word in found_words if word not in ("[CLS]", "[SEP]", "<s>")] == expected
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_words_of_every_tokenizer(made: dict[str, ModelTokens], name: str, text:
         ("bert", "in 2024, 3.5", ["in", "2024", ",", "3", ".", "5"]),
         ("bert", "b2b", ["b2b"]),
         ("bert", "漢字 かな", ["漢", "字", "かな"]),
-        ("bert", "cafés cafe\u0301s", ["cafés", "cafe\u0301s"]),  # the mark is dropped, the word goes on
+        ("bert", "cafés cafe\u0301s", ["cafés", "cafe\u0301s"]),  # the mark is dropped, the word continues
         ("bert", "می\u200cخو", ["می\u200cخو"]),
         ("bert", "a\u00adb a\u200bb", ["a\u00adb", "a\u200bb"]),  # what this tokenizer drops divides nothing
         ("bytes", "don't", ["don", "'t"]),
@@ -212,15 +215,15 @@ def test_words_of_every_tokenizer(made: dict[str, ModelTokens], name: str, text:
         ("clip", "café 42", ["café", "4", "2"]),  # CLIP splits every digit
     ],
 )
-def test_words_of_one_tokenizer(made: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
-    assert words_of(made[name], text) == expected
+def test_words_of_one_tokenizer(tokenizers: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
+    assert find_words(tokenizers[name], text) == expected
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(text=st.text(st.sampled_from("thear ports.,'-2é🦉漢न\u0301\u094d\u200c\u200d\u00ad\n<|end|>"), max_size=30))
 @settings(max_examples=25, deadline=None, derandomize=True)
-def test_words_of_any_text(made: dict[str, ModelTokens], name: str, text: str):
-    tokens = made[name]
+def test_words_of_any_text(tokenizers: dict[str, ModelTokens], name: str, text: str):
+    tokens = tokenizers[name]
     (encoding,) = tokens.encode(text, 256, all_windows=False, offsets=True)
     if not len(encoding.ids):
         return
@@ -238,7 +241,7 @@ def test_words_of_any_text(made: dict[str, ModelTokens], name: str, text: str):
 # From the marks alone
 
 
-def plainly(count: int) -> Bools:
+def mark_none_special(count: int) -> Bools:
     return np.zeros(count, dtype=bool)
 
 
@@ -263,7 +266,7 @@ def plainly(count: int) -> Bools:
     ],
 )
 def test_words_by_marks(names: list[str], expected: list[int]):
-    assert words.by_marks(names, plainly(len(names))).tolist() == expected
+    assert words.by_marks(names, mark_none_special(len(names))).tolist() == expected
 
 
 def test_special_tokens_are_words_of_their_own_by_marks_too():
@@ -284,16 +287,16 @@ def test_special_tokens_are_words_of_their_own_by_marks_too():
         "the\n\nowl saw",
     ],
 )
-def test_marks_and_places_give_the_same_words(made: dict[str, ModelTokens], name: str, text: str):
-    (encoding,) = made[name].encode(text, 256, all_windows=False, offsets=True)
+def test_marks_and_places_give_the_same_words(tokenizers: dict[str, ModelTokens], name: str, text: str):
+    (encoding,) = tokenizers[name].encode(text, 256, all_windows=False, offsets=True)
     assert encoding.words is not None
-    assert made[name].word_numbers(encoding.ids, encoding.special).tolist() == encoding.words.tolist()
+    assert tokenizers[name].word_numbers(encoding.ids, encoding.special).tolist() == encoding.words.tolist()
 
 
 def test_bytes_are_written_as_tokenizers_writes_them():
-    assert set(words.BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
-    assert sorted(words.BYTES.values()) == list(range(256))
-    assert decoders.ByteLevel().decode(["ĠÃ©Ċ"]).encode() == bytes(words.BYTES[character] for character in "ĠÃ©Ċ")
+    assert set(words.BYTE_LEVEL) == set(pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(words.BYTE_LEVEL.values()) == list(range(256))
+    assert decoders.ByteLevel().decode(["ĠÃ©Ċ"]).encode() == bytes(words.BYTE_LEVEL[character] for character in "ĠÃ©Ċ")
 
 
 # Labels
@@ -317,14 +320,14 @@ def test_bytes_are_written_as_tokenizers_writes_them():
         ("clip", "the port", ["the", "port"]),
     ],
 )
-def test_labels_are_what_people_read(made: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
-    (encoding,) = made[name].encode(text, 64, all_windows=False, offsets=False)
-    assert made[name].labels(encoding.ids) == expected
+def test_labels_are_what_people_read(tokenizers: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
+    (encoding,) = tokenizers[name].encode(text, 64, all_windows=False, offsets=False)
+    assert tokenizers[name].labels(encoding.ids) == expected
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_no_label_is_empty(made: dict[str, ModelTokens], name: str):
-    tokens = made[name]
+def test_no_label_is_empty(tokenizers: dict[str, ModelTokens], name: str):
+    tokens = tokenizers[name]
     labels = tokens.labels(np.arange(len(tokens.tokenizer) + 2))  # two more than the vocabulary has
     assert all(label.strip() for label in labels)
     assert not any("\N{REPLACEMENT CHARACTER}" in label for label in labels)
@@ -332,8 +335,8 @@ def test_no_label_is_empty(made: dict[str, ModelTokens], name: str):
 
 def test_tokens_that_cannot_be_seen_have_labels_that_can():
     written = ["", "\u200b", "\x07", "▁\u200e", "a\u200db"]
-    made = Tokenizer(models.WordLevel({token: k for k, token in enumerate(["<unk>", *written])}, unk_token="<unk>"))
-    labels = tokens_of(made, unk_token="<unk>").labels(np.arange(6))
+    backend = Tokenizer(models.WordLevel({token: k for k, token in enumerate(["<unk>", *written])}, unk_token="<unk>"))
+    labels = wrap(backend, unk_token="<unk>").labels(np.arange(6))
     assert labels[1] == "<1>"
     assert labels[2:] == ["<U+200B>", "<0x07>", "<U+200E>", "a\u200db"]
 
@@ -341,7 +344,7 @@ def test_tokens_that_cannot_be_seen_have_labels_that_can():
 # Words in a reading
 
 
-def reading(tokens: ModelTokens, text: str) -> Reading:
+def read_text(tokens: ModelTokens, text: str) -> Reading:
     network = tiny.network("gpt2", vocab_size=len(tokens.tokenizer), max_position_embeddings=128)
     return headscope.read(load(network, tokens.tokenizer), text, length=128)
 
@@ -357,12 +360,14 @@ def reading(tokens: ModelTokens, text: str) -> Reading:
         ("clip", "don't port é", ["don", "'t", "port", "é"]),
     ],
 )
-def test_words_are_shown_as_people_read_them(made: dict[str, ModelTokens], name: str, text: str, expected: list[str]):
-    read = reading(made[name], text)
-    assert read.word_labels().tolist() == expected
-    pairs = read.pairs(words=True)
+def test_words_are_shown_as_people_read_them(
+    tokenizers: dict[str, ModelTokens], name: str, text: str, expected: list[str]
+):
+    result = read_text(tokenizers[name], text)
+    assert result.word_labels().tolist() == expected
+    pairs = result.pairs(words=True)
     assert set(pairs["token_i"]) | set(pairs["token_j"]) <= set(expected)
-    starts = [int(np.flatnonzero(read.tokens["word"].values == k)[0]) for k in range(len(expected))]
+    starts = [int(np.flatnonzero(result.tokens["word"].values == k)[0]) for k in range(len(expected))]
     assert {*pairs["index_i"], *pairs["index_j"]} <= set(starts)
 
 

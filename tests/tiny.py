@@ -1,4 +1,4 @@
-"""Tiny random models of many families, and a tokenizer for them, all made in memory: no download, no large file."""
+"""Tiny random models of many architectures, and a tokenizer for them, made in memory: no download, no large file."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ VOCABULARY = (*SPECIAL, ".", ",", "!", "?", "the", *LETTERS, *(f"##{letter}" for
 
 
 def network(kind: str, *, attention: str = "eager", seed: int = 0, **options: Any) -> PreTrainedModel:
-    """A random model, the same for the same arguments, ready to be run."""
+    """Return a random model, the same for the same arguments, ready to run."""
     family = FAMILIES.get(kind)
-    refused = {**UNSEEN, **UNSEEN_VISION}
-    known = {**family.common, **family.options} if family else refused[kind][0] if kind in refused else COMMON
+    unsupported = {**UNSEEN, **UNSEEN_VISION}
+    known = {**family.common, **family.options} if family else unsupported[kind][0] if kind in unsupported else COMMON
     config = AutoConfig.for_model(family.kind if family else kind, **{**known, **options})
     config._attn_implementation = attention
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = AutoModel.from_config(config, attn_implementation=attention)
+        model = AutoModel.from_config(config, attn_implementation=attention)
         with torch.no_grad():
-            # Fresh weights are so small that every map is nearly flat, and biases are 0: neither would show a mistake.
-            for weight in made.parameters():
+            # Initial weights make every map nearly flat, and biases are 0: neither would reveal an error.
+            for weight in model.parameters():
                 weight.add_(torch.randn_like(weight) * 0.2)
-            for module in made.modules():
+            for module in model.modules():
                 if isinstance(module, torch.nn.Embedding) and module.padding_idx is not None:
                     module.weight[module.padding_idx] = 0  # as training leaves it
-    return made.eval()
+    return model.eval()
 
 
 def tokenizer(vocabulary: Iterable[str] = VOCABULARY) -> PreTrainedTokenizerFast:
-    """A WordPiece tokenizer as BERT's: [CLS] words [SEP]."""
+    """Return a WordPiece tokenizer like BERT's: [CLS] words [SEP]."""
     ids = {token: k for k, token in enumerate(vocabulary)}
-    made = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    made.normalizer = normalizers.Lowercase()
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.post_processor = processors.TemplateProcessing(
+    backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=made,
+        tokenizer_object=backend,
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",
@@ -65,7 +65,7 @@ def tokenizer(vocabulary: Iterable[str] = VOCABULARY) -> PreTrainedTokenizerFast
 
 
 def image_processor(size: int = IMAGE) -> ViTImageProcessorPil:
-    """One that makes every image a small square."""
+    """Return an image processor that resizes every image to a small square."""
     return ViTImageProcessorPil(size={"height": size, "width": size})
 
 
@@ -74,10 +74,10 @@ def vision_model(kind: str = "vit", **options: Any) -> Model:
 
 
 def pictures(count: int, seed: int = 0) -> list[NDArray[np.uint8]]:
-    """Images of large random squares, of several sizes."""
+    """Return images of large random squares, in several sizes."""
     random = np.random.default_rng(seed)
     squares = [random.integers(0, 256, (3, 3, 3), dtype=np.uint8) for _ in range(count)]
-    return [np.kron(held, np.ones((4 + k % 3, 5, 1), dtype=np.uint8)) for k, held in enumerate(squares)]
+    return [np.kron(square, np.ones((4 + k % 3, 5, 1), dtype=np.uint8)) for k, square in enumerate(squares)]
 
 
 def model(kind: str, **options: Any) -> Model:
@@ -85,7 +85,7 @@ def model(kind: str, **options: Any) -> Model:
 
 
 def batch(*lengths: int, seed: int = 0, pad_id: int = 0) -> Batch:
-    """Windows of random words, the shorter ones padded."""
+    """Return windows of random words, the shorter ones padded."""
     random = np.random.default_rng(seed)
     windows = []
     for length in lengths:
@@ -94,14 +94,14 @@ def batch(*lengths: int, seed: int = 0, pad_id: int = 0) -> Batch:
 
 
 def run(network: PreTrainedModel, batch: Batch) -> torch.Tensor:
-    """The last hidden state."""
+    """Return the last hidden state."""
     with torch.inference_mode():
-        ran = network(input_ids=torch.from_numpy(batch.ids), attention_mask=torch.from_numpy(batch.real.astype(int)))
-    return ran.last_hidden_state
+        result = network(input_ids=torch.from_numpy(batch.ids), attention_mask=torch.from_numpy(batch.real.astype(int)))
+    return result.last_hidden_state
 
 
 class Seen:
-    """Keeps what it is shown: each layer's outputs and maps, in order."""
+    """Record outputs and maps of each layer, in order."""
 
     def __init__(self) -> None:
         self.layers: list[int] = []
@@ -113,6 +113,6 @@ class Seen:
         self.outputs.append(output)
         self.maps.append(attention)
 
-    def sighting(self, seen: Sighting) -> None:
-        """The same for what `watching` reports: layers are counted as they come."""
-        self(len(self.layers), seen.output, seen.attention)
+    def record(self, captured: Sighting) -> None:
+        """Record what `watching` reports; layers are numbered in order."""
+        self(len(self.layers), captured.output, captured.attention)

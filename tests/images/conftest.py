@@ -1,4 +1,4 @@
-"""A vision model, what a study makes of it, and folders of both."""
+"""A vision model, a study of it, and folders of images and of the model."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Six images, one of them broken, and a file that is none."""
-    made = tmp_path / "photos"
-    made.mkdir()
-    for k, held in enumerate(tiny.pictures(5)):
-        Image.fromarray(held).save(made / f"{k}.{('png', 'bmp', 'webp')[k % 3]}", lossless=True)
-    (made / "broken.png").write_bytes((made / "0.png").read_bytes()[:60])
-    return made
+    """A folder of six images, one of them broken."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for k, picture in enumerate(tiny.pictures(5)):
+        Image.fromarray(picture).save(folder / f"{k}.{('png', 'bmp', 'webp')[k % 3]}", lossless=True)
+    (folder / "broken.png").write_bytes((folder / "0.png").read_bytes()[:60])
+    return folder

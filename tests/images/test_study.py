@@ -1,4 +1,4 @@
-"""What a study of images holds: patches as tokens, and what needs words is marked, never counted."""
+"""Studies of images: patches are tokens, and rates that need words are marked as not measured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_needs_words_is_nan_and_the_rest_is_measured(study: Study) -> None:
     assert study.of_images
     for name in RATES:
         values = [study.rate(name), study.chance(name), study.standard_error(name)]
-        assert all(bool(held.isnull().all()) is (name in OF_WORDS) for held in values), name
+        assert all(bool(array.isnull().all()) is (name in OF_WORDS) for array in values), name
     assert float(study.chance("mean_distance")) == pytest.approx(11 / 3)  # (N + 1) / 3
     assert int(study.data["all_pairs"]) == COUNT * 45
     assert int(study.data["all_equal"]) == int(study.data["equal"].sum()) == 0
@@ -39,11 +39,11 @@ def test_what_needs_words_is_nan_and_the_rest_is_measured(study: Study) -> None:
 
 
 def test_the_study_is_the_sum_of_its_readings(model: Model, study: Study) -> None:
-    readings = [headscope.read(model, held) for held in tiny.pictures(COUNT)]
+    readings = [headscope.read(model, picture) for picture in tiny.pictures(COUNT)]
     for layer in study.layers:
         for head in study.heads:
             pairs = [reading.pairs(layer, head) for reading in readings]
-            apart = sum(int((held.index_j - held.index_i).sum()) for held in pairs)
+            apart = sum(int((table.index_j - table.index_i).sum()) for table in pairs)
             here = study.data.sel(layer=layer, head=head)
             assert int(here["pairs"]) == sum(map(len, pairs))
             assert int(here["distance_sum"]) == apart
@@ -62,59 +62,59 @@ def test_order_batches_and_kernel_change_no_integer(model: Model, study: Study) 
     ):
         assert other.manifest["corpus_hash"] == study.manifest["corpus_hash"]
         for name in INTEGERS:
-            for held in (name, f"{name}_blocks"):
-                if held in study.data and name not in ("value_histogram", "near_bin_edge"):
-                    assert np.array_equal(other.data[held], study.data[held]), held
-    assert np.count_nonzero(study.data["texts_blocks"]) > 5  # images are spread over the blocks by their content
+            for variable in (name, f"{name}_blocks"):
+                if variable in study.data and name not in ("value_histogram", "near_bin_edge"):
+                    assert np.array_equal(other.data[variable], study.data[variable]), variable
+    assert np.count_nonzero(study.data["texts_blocks"]) > 5  # images are assigned to blocks by their content
 
 
 def test_findings_say_what_images_have_none_of(study: Study) -> None:
-    found = {finding.number: finding for finding in headscope.findings(study)}
-    unmeasured = {n for n, finding in found.items() if "patches are no words" in finding.measured}
+    findings = {finding.number: finding for finding in headscope.findings(study)}
+    unmeasured = {n for n, finding in findings.items() if "patches are no words" in finding.measured}
     assert unmeasured == {3, 6, 7, 8}
-    assert all(found[n].verdict == "cannot be measured" for n in unmeasured)
-    assert "[CLS], the classification token, is the most attended token" in found[2].measured
-    assert "of images" in found[2].measured
-    assert list(found[12].details) == ["mean_distance"]
-    # two layers have no middle: that, too, is said
-    assert {n for n in found if found[n].verdict == "cannot be measured"} == unmeasured | {4, 11}
-    assert not any(" texts" in finding.measured or " tokens" in finding.measured for finding in found.values())
+    assert all(findings[n].verdict == "cannot be measured" for n in unmeasured)
+    assert "[CLS], the classification token, is the most attended token" in findings[2].measured
+    assert "of images" in findings[2].measured
+    assert list(findings[12].details) == ["mean_distance"]
+    # two layers have no middle
+    assert {n for n in findings if findings[n].verdict == "cannot be measured"} == unmeasured | {4, 11}
+    assert not any(" texts" in finding.measured or " tokens" in finding.measured for finding in findings.values())
 
 
 def test_without_a_special_token_finding_2_says_so() -> None:
-    made = headscope.study(tiny.vision_model("ijepa"), tiny.pictures(3))
-    finding = headscope.findings(made)[1]
+    study = headscope.study(tiny.vision_model("ijepa"), tiny.pictures(3))
+    finding = headscope.findings(study)[1]
     assert finding.verdict == "cannot be measured"
     assert "this model puts no special token first. What stands first in an image" in finding.measured
 
 
 def test_figures_of_words_are_not_drawn(study: Study) -> None:
-    assert {n for n, held in figures.DRAWINGS.items() if not held.can_draw(study)} == {"6a", "6b", "8", "noise"}
+    assert {n for n, drawing in figures.DRAWINGS.items() if not drawing.can_draw(study)} == {"6a", "6b", "8", "noise"}
     for number in ("6a", "6b", "8", "noise"):
         with pytest.raises(StudyError, match=f"figure {number} shows what only words"):
             figures.draw(study, number)
     drawn = figures.draw(study, "11b")
-    words = [held.get_text() for held in drawn.findobj(lambda held: hasattr(held, "get_text"))]  # type: ignore[attr-defined]
+    words = [artist.get_text() for artist in drawn.findobj(lambda artist: hasattr(artist, "get_text"))]  # type: ignore[attr-defined]
     assert "share of images (%)" in words
-    assert not any("text" in held or "tokens" in held for held in words)
+    assert not any("text" in word or "tokens" in word for word in words)
 
 
 def test_nan_stays_where_studies_are_saved_selected_and_merged(model: Model, study: Study, tmp_path: Path) -> None:
     other = headscope.study(model, tiny.pictures(3, seed=1))
-    for held in (headscope.open_study(study.save(tmp_path / "a.nc")), study.select(layers=[1]), study.merge(other)):
-        assert held.of_images
-        assert held.rate("same_sentence_rate").isnull().all()
-        assert held.chance("same_sentence_rate").isnull()
+    for derived in (headscope.open_study(study.save(tmp_path / "a.nc")), study.select(layers=[1]), study.merge(other)):
+        assert derived.of_images
+        assert derived.rate("same_sentence_rate").isnull().all()
+        assert derived.chance("same_sentence_rate").isnull()
     assert study.merge(other).texts == COUNT + 3
 
 
 def test_a_study_that_says_nothing_is_one_of_texts() -> None:
-    made = headscope.study(tiny.model("bert"), ["a b . a b .", "c d e f ."], length=16)
-    assert made.manifest["modality"] == "text"
-    del made.data.attrs["modality"]
-    assert not made.of_images
-    assert made.chance("repeat_rate") > 0
-    assert figures.DRAWINGS["6a"].can_draw(made)
+    study = headscope.study(tiny.model("bert"), ["a b . a b .", "c d e f ."], length=16)
+    assert study.manifest["modality"] == "text"
+    del study.data.attrs["modality"]
+    assert not study.of_images
+    assert study.chance("repeat_rate") > 0
+    assert figures.DRAWINGS["6a"].can_draw(study)
 
 
 def test_texts_are_not_compared_with_images(study: Study) -> None:

@@ -52,11 +52,11 @@ def test_images_of_many_sizes_are_refused() -> None:
 
 
 def test_maps_that_shrink_in_later_layers_are_refused() -> None:
-    """Its first layer relates all patches, so that only the maps of the second tell."""
+    """Its first layer relates all patches: only the maps of the second layer differ."""
     network = tiny.network("vit")
-    last = [module for module in network.modules() if isinstance(module, torch.nn.ModuleList)][-1][-1]
-    own = last.forward
-    last.forward = lambda hidden, *given, **more: own(hidden[:, ::2], *given, **more)
+    last_layer = [module for module in network.modules() if isinstance(module, torch.nn.ModuleList)][-1][-1]
+    forward = last_layer.forward
+    last_layer.forward = lambda hidden, *args, **options: forward(hidden[:, ::2], *args, **options)
     with pytest.raises(ModelError, match="relate the 10 tokens of an image to each other, but 5 to 5 in 1 windows"):
         _ = load(network, tiny.image_processor()).anatomy
 
@@ -65,7 +65,7 @@ def test_a_processor_that_breaks_is_named() -> None:
     class Breaking:
         def preprocess(self) -> None: ...
 
-        def __call__(self, **given: Any) -> Any:
+        def __call__(self, **options: Any) -> Any:
             raise ZeroDivisionError("nothing there")
 
     with pytest.raises(ModelError, match="Breaking cannot take an image: ZeroDivisionError: nothing there"):
@@ -126,17 +126,17 @@ def test_the_rows_of_an_image_are_lines_on_its_page(model: Model) -> None:
 
 @pytest.mark.usefixtures("one_figure")
 def test_study_and_read_on_the_command_line(headscope_command: Any, folder: Path, photos: Path) -> None:
-    asked = ("study", str(photos), "--model", str(folder), "--out", "out")
-    ran = headscope_command(*asked)
+    command = ("study", str(photos), "--model", str(folder), "--out", "out")
+    ran = headscope_command(*command)
     assert ran.code == 0, ran.err
     words = " ".join(ran.out.split())
     assert "5 images, 2 layers × 4 heads" in words
     assert "row by row" in words
     assert "skipped: 1 damaged image" in ran.err
-    assert headscope_command(*asked, "--quiet").code == 0  # the same study again, in the same folder
-    made = headscope.open_study("out")
-    assert made.of_images
-    assert made.texts == 5
+    assert headscope_command(*command, "--quiet").code == 0  # the same study again, in the same folder
+    study = headscope.open_study("out")
+    assert study.of_images
+    assert study.texts == 5
     page = (Path("out") / "findings.md").read_text(encoding="utf-8")
     assert "5 images of 10 patches" in page
     assert "patches are no words" in page
@@ -174,7 +174,7 @@ def test_the_report_of_images_speaks_of_images(study: Study, page_opener: PageOp
         "images given in Python"
     )
     assert page.locator("[role=tab]").all_inner_texts() == ["character", "mean distance", "dominant share"]
-    assert [held.split("\n")[0] for held in page.locator("#table thead th").all_inner_texts()][3:] == [
+    assert [header.split("\n")[0] for header in page.locator("#table thead th").all_inner_texts()][3:] == [
         "mean distance, patches", "dominant share, %",
     ]  # fmt: skip
     assert page.locator("figure[id^=figure-]").count() == 8

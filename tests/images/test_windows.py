@@ -1,4 +1,4 @@
-"""An image becomes a window: which token is which patch, from files, PIL images and arrays."""
+"""An image becomes a window: which token is which patch, and images from files, PIL and arrays."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.settings import Settings
 from tests import tiny
-from tests.architectures import built, watched
+from tests.architectures import build_network, watched
 
 
-def tokens(model: Model) -> Patches:
+def get_patches(model: Model) -> Patches:
     assert isinstance(model.tokens, Patches)
     return model.tokens
 
 
-def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
-    held = io.BytesIO()
-    image.save(held, kind, **options)
-    return held.getvalue()
+def encode_image(image: Image.Image, kind: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
 
 
-def rgb(made: images.Picture | str | None) -> Any:
-    assert isinstance(made, images.Picture)
-    return made.rgb
+def get_rgb(picture: images.Picture | str | None) -> Any:
+    assert isinstance(picture, images.Picture)
+    return picture.rgb
 
 
 # An image becomes a window
@@ -78,21 +78,21 @@ def test_the_digest_of_an_image_by_hand(model: Model) -> None:
     ],
 )
 def test_where_the_patches_are(name: str, first: int, length: int, names: dict[int, str]) -> None:
-    found = tokens(watched(name))
-    assert (found.layout.rows, found.layout.columns, found.layout.first, found.length) == (3, 3, first, length)
-    assert {k: found.names([k])[0] for k in names} == names
-    assert found.first_special() == ("[CLS]" if first else None)
-    assert bool(found.first_role()) is bool(first)
-    assert len(set(found.names(list(range(length))))) == length
-    (window,) = found.windows(next(iter(as_corpus(tiny.pictures(1)))))  # type: ignore[misc]
+    patches = get_patches(watched(name))
+    assert (patches.layout.rows, patches.layout.columns, patches.layout.first, patches.length) == (3, 3, first, length)
+    assert {k: patches.names([k])[0] for k in names} == names
+    assert patches.first_special() == ("[CLS]" if first else None)
+    assert bool(patches.describe_first_special()) is bool(first)
+    assert len(set(patches.names(list(range(length))))) == length
+    (window,) = patches.windows(next(iter(as_corpus(tiny.pictures(1)))))  # type: ignore[misc]
     assert np.flatnonzero(~window.special).tolist() == list(range(first, first + 9))  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", ["vit", "deit", "dinov2_with_registers", "yolos"])
 def test_every_patch_is_the_token_that_is_named_so(name: str) -> None:
-    found, network = tokens(watched(name)), built(name)
-    place = {label: k for k, label in enumerate(found.names(list(range(found.length))))}
-    black = torch.zeros(1, *found.shape)
+    patches, network = get_patches(watched(name)), build_network(name)
+    place = {label: k for k, label in enumerate(patches.names(list(range(patches.length))))}
+    black = torch.zeros(1, *patches.shape)
     with torch.inference_mode():
         before = network.embeddings(black)
         for row in range(3):
@@ -106,9 +106,9 @@ def test_every_patch_is_the_token_that_is_named_so(name: str) -> None:
 def test_an_image_need_not_be_square() -> None:
     processor = tiny.image_processor()
     processor.size = {"height": 8, "width": 12}
-    found = tokens(load(tiny.network("vit", image_size=[8, 12]), processor))
-    assert (found.layout.rows, found.layout.columns, found.length) == (2, 3, 7)
-    assert found.names([1, 3, 4, 6]) == ["r0c0", "r0c2", "r1c0", "r1c2"]
+    patches = get_patches(load(tiny.network("vit", image_size=[8, 12]), processor))
+    assert (patches.layout.rows, patches.layout.columns, patches.length) == (2, 3, 7)
+    assert patches.names([1, 3, 4, 6]) == ["r0c0", "r0c2", "r1c0", "r1c2"]
 
 
 def test_mae_sees_the_whole_image_and_is_left_as_it_was() -> None:
@@ -150,41 +150,41 @@ def test_the_same_image_is_the_same_whatever_it_is_stored_in(tmp_path: Path) -> 
 def test_colours_of_every_kind_become_rgb() -> None:
     grey = np.array([[0, 128], [200, 255]], dtype=np.uint8)
     threefold = np.repeat(grey[..., None], 3, axis=2)
-    assert np.array_equal(rgb(images.as_picture(grey)), threefold)
-    assert np.array_equal(rgb(images.decoded(encoded(Image.fromarray(grey), "PNG"))), threefold)
+    assert np.array_equal(get_rgb(images.as_picture(grey)), threefold)
+    assert np.array_equal(get_rgb(images.decoded(encode_image(Image.fromarray(grey), "PNG"))), threefold)
     deep = Image.fromarray(grey.astype(np.uint16) * 257)  # 16 bits: 0x8080 for 0x80
-    assert np.array_equal(rgb(images.decoded(encoded(deep, "PNG"))), threefold)
+    assert np.array_equal(get_rgb(images.decoded(encode_image(deep, "PNG"))), threefold)
     see_through = np.dstack([threefold, np.array([[0, 10], [20, 255]], dtype=np.uint8)])
-    assert np.array_equal(rgb(images.decoded(encoded(Image.fromarray(see_through), "PNG"))), threefold)
+    assert np.array_equal(get_rgb(images.decoded(encode_image(Image.fromarray(see_through), "PNG"))), threefold)
     palette = Image.fromarray(threefold).quantize(4)
-    assert np.array_equal(rgb(images.decoded(encoded(palette, "PNG", transparency=b"\0\1\2\3"))), threefold)
+    assert np.array_equal(get_rgb(images.decoded(encode_image(palette, "PNG", transparency=b"\0\1\2\3"))), threefold)
     black_ink = Image.fromarray(np.zeros((2, 2, 4), dtype=np.uint8), "CMYK")
-    assert np.array_equal(rgb(images.decoded(encoded(black_ink, "TIFF"))), np.full((2, 2, 3), 255))
+    assert np.array_equal(get_rgb(images.decoded(encode_image(black_ink, "TIFF"))), np.full((2, 2, 3), 255))
 
 
 def test_the_first_frame_of_an_animation_and_upright_photographs() -> None:
     first, second = (Image.new("RGB", (3, 2), colour) for colour in ("red", "blue"))
-    moving = encoded(first, "GIF", save_all=True, append_images=[second])
-    assert np.array_equal(rgb(images.decoded(moving)), np.full((2, 3, 3), [255, 0, 0]))
+    moving = encode_image(first, "GIF", save_all=True, append_images=[second])
+    assert np.array_equal(get_rgb(images.decoded(moving)), np.full((2, 3, 3), [255, 0, 0]))
     (array,) = tiny.pictures(1)
     turned = Image.fromarray(array)
     exif = turned.getexif()
     exif[0x0112] = 6  # the camera was held on its side: turn clockwise
-    assert np.array_equal(rgb(images.decoded(encoded(turned, "PNG", exif=exif))), np.rot90(array, -1))
+    assert np.array_equal(get_rgb(images.decoded(encode_image(turned, "PNG", exif=exif))), np.rot90(array, -1))
 
 
-@pytest.mark.parametrize("most", [100, 60])
-def test_an_image_that_cannot_be_read_says_why(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_pixels", [100, 60])
+def test_an_image_that_cannot_be_read_says_why(max_pixels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (array,) = tiny.pictures(1)  # 12 × 15
-    whole = encoded(Image.fromarray(array), "PNG")
-    assert images.decoded(whole[:60]) == images.DAMAGED
+    content = encode_image(Image.fromarray(array), "PNG")
+    assert images.decoded(content[:60]) == images.DAMAGED
     assert images.decoded(b"") == images.decoded(b"no image at all") == images.UNKNOWN
     numbers = Image.fromarray(np.zeros((2, 2), dtype=np.float32))
-    assert images.decoded(encoded(numbers, "TIFF")) == images.as_picture(numbers) == images.NUMBERS
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)  # of 180 pixels PIL warns at 100, and refuses at 60
+    assert images.decoded(encode_image(numbers, "TIFF")) == images.as_picture(numbers) == images.NUMBERS
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", max_pixels)  # of 180 pixels PIL warns at 100, and refuses at 60
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # as elsewhere: these tests turn warnings to errors
-        assert images.decoded(whole) == images.TOO_LARGE
+        warnings.simplefilter("ignore")  # these tests turn warnings into errors
+        assert images.decoded(content) == images.TOO_LARGE
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_what_is_no_image_is_refused_by_its_number(model: Model, wrong: Any, wor
 
 def test_one_image_is_no_list(model: Model) -> None:
     (array,) = tiny.pictures(1)
-    for one in (array, array[..., 0], Image.fromarray(array)):
+    for image in (array, array[..., 0], Image.fromarray(array)):
         with pytest.raises(CorpusError, match="give a list of them"):
-            headscope.study(model, one)  # type: ignore[arg-type]
+            headscope.study(model, image)  # type: ignore[arg-type]
     assert headscope.study(model, np.stack([array, array])).texts == 2
 
 
@@ -219,9 +219,9 @@ def test_texts_and_images_are_not_mistaken_for_each_other(model: Model, photos: 
         headscope.study(model, headscope.documents(limit=1))
     with pytest.raises(CorpusError, match="the text: a text, and ViTModel reads images"):
         headscope.read(model, "a b c")
-    for given in (photos / "0.png", photos / "broken.png", tiny.pictures(1)):
+    for source in (photos / "0.png", photos / "broken.png", tiny.pictures(1)):
         with pytest.raises(CorpusError, match="an image, and this model reads texts: choose a vision model"):
-            headscope.study(reader, given, length=16)
+            headscope.study(reader, source, length=16)
     with pytest.raises(CorpusError, match="the image: an image, and this model reads texts"):
         headscope.read(reader, tiny.pictures(1)[0], length=16)
 
@@ -240,10 +240,10 @@ def test_a_folder_is_one_of_images_where_it_holds_no_texts(photos: Path) -> None
 
 
 def test_broken_images_are_skipped_and_counted(model: Model, photos: Path) -> None:
-    made = headscope.study(model, photos)
-    assert made.texts == 5
-    assert made.manifest["documents_read"] == 6
-    assert made.manifest["documents_skipped"] == {images.DAMAGED: 1}
-    assert made.manifest["excerpts"][0] == {"name": str(photos / "0.png"), "text": "15 × 12 pixels"}
+    study = headscope.study(model, photos)
+    assert study.texts == 5
+    assert study.manifest["documents_read"] == 6
+    assert study.manifest["documents_skipped"] == {images.DAMAGED: 1}
+    assert study.manifest["excerpts"][0] == {"name": str(photos / "0.png"), "text": "15 × 12 pixels"}
     with pytest.raises(StudyError, match="no image to study: 1 documents read, 1 damaged image"):
         headscope.study(model, photos / "broken.png")

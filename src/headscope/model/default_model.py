@@ -1,7 +1,7 @@
-"""The default model, all-MiniLM-L6-v2: where its files are. Nothing here needs torch.
+"""The default model, all-MiniLM-L6-v2, and where its files are. Nothing here needs torch.
 
-Looked for in this order: the package of the extra `headscope[demo]`, the Hugging Face cache, the hub. Wherever the
-weights come from, they must have the published SHA-256.
+Searched in this order: the package of the extra `headscope[demo]`, the Hugging Face cache, the hub. The weights must
+have the published SHA-256, wherever they come from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 INSTALL = "pip install 'headscope[demo]'"
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
-"""What transformers looks for: all weights in one file, or a list of the files they are split over."""
+"""files that transformers looks for: all weights in one file, or a list of the files they are split over"""
 NEEDED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 FILES = (*NEEDED_FILES, "special_tokens_map.json", "vocab.txt")
 
@@ -86,7 +86,7 @@ def _download() -> Path:
 
 
 def _check_weights(path: Path) -> None:
-    digest = sha256(path)
+    digest = hash_file(path)
     if digest != WEIGHTS_SHA256:
         raise ModelError(
             f"{path}: these weights are not the published ones of {HUB_NAME} (SHA-256 {digest[:16]}…, expected "
@@ -94,7 +94,7 @@ def _check_weights(path: Path) -> None:
         )
 
 
-def sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""A model whose heads can be watched: the transformer, its tokenizer, and what is known about both."""
+"""A model whose heads can be observed: the transformer, its tokenizer, and its stacks, layers and heads."""
 
 from __future__ import annotations
 
@@ -16,39 +16,52 @@ from headscope.corpus.formats import Document
 from headscope.corpus.windows import Batch, Cut, Window
 from headscope.devices import send
 from headscope.errors import ModelError
-from headscope.model.anatomy import DECODER_TOKENS, TOKENS, Anatomy, Call, Plan, examine, is_double, unmasked
-from headscope.model.capture.observation import Asked, Report, Route, Sighting, entering
-from headscope.model.capture.plain import Plain, Question
-from headscope.model.capture.watching import BOTH, prepared, watching
+from headscope.model.anatomy import (
+    DECODER_TOKENS,
+    TOKENS,
+    Anatomy,
+    AttentionCall,
+    AttentionPlan,
+    examine,
+    has_encoder_and_decoder,
+    unmasked,
+)
+from headscope.model.capture.observation import AttentionRequest, OnCapture, Route, Sighting, entering
+from headscope.model.capture.plain import PlainDetector, Question
+from headscope.model.capture.watching import ALL_ROUTES, prepared, watching
 from headscope.model.patches import Patches
 from headscope.model.tokens import ModelTokens
 from headscope.types import Bools, Ints
 
-PADDING_SEEN, PADDING_SEEN_HALF = 1e-3, 5e-2
-"""Changes up to this, relative to the largest value, are the order of floating-point sums; in narrow types more."""
+PADDING_TOLERANCE, PADDING_TOLERANCE_HALF = 1e-3, 5e-2
+"""differences up to this, relative to the largest value, come from the order of floating-point sums; more in half
+precision"""
 
-See = Callable[[int, torch.Tensor, torch.Tensor], None]
-"""Called for each layer of a stack in turn, counted from 0: heads' outputs (batch, query, head, width) and attention
-maps (batch, head, query, key)."""
-
+OnLayer = Callable[[int, torch.Tensor, torch.Tensor], None]
+"""Called for each layer of a stack in turn, counted from 0, with the heads' outputs (batch, query, head, width) and the
+attention maps (batch, head, query, key)."""
 
 Attend = Callable[[int, Question], torch.Tensor | None]
-"""Called for a layer whose attention is plain, before it is computed: gives the heads' outputs (batch, query, head,
-width), having seen all there is to see, or None to have the model compute it and `See` called."""
+"""Called before a layer whose attention is plain is computed. May compute the heads' outputs (batch, query, head,
+width) itself and process them; if it returns None, the model computes the layer, and `OnLayer` is called.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Made by `headscope.load`. `network` is the transformers model, unchanged."""
+    """A loaded model. `network` is the transformers model, unchanged.
+
+    Create it with `headscope.load`.
+    """
 
     name: str
     network: Any
     tokens: ModelTokens | Patches
     weight_hash: str
     stack: str | None = None
-    """which of its stacks is watched; None: the first, and mostly the only one"""
+    """the stack that is observed; None: the first, which is usually the only one"""
     origin: Mapping[str, Any] | None = None
-    """what `headscope.load` has to be asked for to have it once more; None: it was given as an object"""
+    """arguments of `headscope.load` that load it again; None: it was given as an object"""
 
     @property
     def device(self) -> torch.device:
@@ -75,19 +88,19 @@ class Model:
 
     @property
     def _config(self) -> Any:
-        """The part of the configuration that speaks of the text model, where there are others (images, sound)."""
+        """Configuration of the text model, where there are others (images, sound)."""
         return self.network.config.get_text_config()
 
     @property
     def max_length(self) -> int | None:
-        """The longest window the model has positions for; None where nothing bounds it."""
+        """Largest number of tokens that the model has positions for; None if there is no limit."""
         if isinstance(self.tokens, Patches):
             return self.tokens.length
         config = self._config
         limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
         if not isinstance(limit, int) or limit <= 0:
             return None
-        # RoBERTa and its kin number positions from the padding id + 1, so the first rows of their table are never used.
+        # RoBERTa and similar models number positions from the padding id + 1: the first rows of the table are unused.
         embeddings = next((m for m in self.network.modules() if hasattr(m, "position_embeddings")), None)
         table = getattr(embeddings, "position_embeddings", None)
         unused = getattr(table, "padding_idx", None)
@@ -97,110 +110,113 @@ class Model:
 
     @property
     def stacks(self) -> tuple[str, ...]:
-        """What can be watched: `encoder`, `decoder`, `cross` (the decoder's attention to the encoder)."""
+        """Stacks that can be observed: `encoder`, `decoder`, `cross` (the decoder's attention to the encoder)."""
         return tuple(self._plan.stacks)
 
     def on(self, stack: str) -> Model:
-        """The same model, with another of its stacks to watch."""
+        """Return the same model, observing another of its stacks."""
         if stack not in self.stacks:
             raise ModelError(f"{self.name} has no stack {stack!r}; there are: {', '.join(self.stacks)}")
         return replace(self, stack=stack)
 
     @property
     def anatomy(self) -> Anatomy:
-        """Layers and heads of the stack that is watched, as they showed themselves."""
-        held = self._plan.stacks
-        if self.stack is None and self.two_stacks and "encoder" not in held:
+        """Layers and heads of the stack that is observed, as found by running the model."""
+        stacks = self._plan.stacks
+        if self.stack is None and self.two_stacks and "encoder" not in stacks:
             raise ModelError(
-                f"{self.name}: the encoder of the model type {self.type!r} attends in blocks, or with something else "
-                f"than a softmax over tokens, and cannot be watched: choose --stack {' or '.join(held)}"
+                f"{self.name}: the encoder of the model type {self.type!r} attends in blocks, or not with a softmax "
+                f"over tokens, and cannot be watched: choose --stack {' or '.join(stacks)}"
             )
-        return held[self.stack] if self.stack else next(iter(held.values()))
+        return stacks[self.stack] if self.stack else next(iter(stacks.values()))
 
     @property
     def two_stacks(self) -> bool:
-        """Encoder and decoder, each with a text of its own."""
-        return is_double(self.network)
+        """Whether it has an encoder and a decoder, each with its own text."""
+        return has_encoder_and_decoder(self.network)
 
     @cached_property
-    def _plan(self) -> Plan:
+    def _plan(self) -> AttentionPlan:
         if isinstance(self.tokens, Patches):
-            return self._plan_of_images(self.tokens)
+            return self._plan_images(self.tokens)
 
-        def run(report: Report) -> None:
+        def run(on_capture: OnCapture) -> None:
             ids = np.array([self.plain_tokens(TOKENS)], dtype=np.int64)
             inputs = self._inputs(ids, np.ones_like(ids, dtype=bool))
             if self.two_stacks:
                 inputs |= self._decoder_inputs(ids[:, :DECODER_TOKENS], np.ones((1, DECODER_TOKENS), dtype=bool))
             try:
-                with watching(self.network, report, batch=1), torch.inference_mode():
-                    self._run(self.network, inputs)
+                with watching(self.network, on_capture, batch=1), torch.inference_mode():
+                    self._run_network(self.network, inputs)
             except ModelError:
                 raise
-            except Exception as error:  # what models raise that want something else than a text: images, sound, boxes
-                first = next(iter(str(error).splitlines()), type(error).__name__)
+            except Exception as error:  # of many kinds: the model may need images, sound or boxes
+                reason = next(iter(str(error).splitlines()), type(error).__name__)
                 raise ModelError(
                     f"{self.name}: the model type {self.type!r} does not run on a text of {TOKENS} tokens alone: "
-                    f"{first}"
+                    f"{reason}"
                 ) from error
 
         return examine(self.name, self.network, run)
 
-    def _plan_of_images(self, patches: Patches) -> Plan:
+    def _plan_images(self, patches: Patches) -> AttentionPlan:
         if self.two_stacks:
             raise ModelError(
                 f"{self.name}: the model type {self.type!r} reads an image and writes a text: watch its encoder alone, "
                 "headscope.load(network.get_encoder(), image_processor)"
             )
-        length = patches.length  # raises, with the reason, where patches are no tokens
+        length = patches.length  # raises if patches are not tokens
 
-        def run(report: Report) -> None:
-            with watching(self.network, report, batch=1), torch.inference_mode():
-                self._run(self.network, patches.inputs(patches.noise()))
+        def run(on_capture: OnCapture) -> None:
+            with watching(self.network, on_capture, batch=1), torch.inference_mode():
+                self._run_network(self.network, patches.inputs(patches.noise()))
 
         return examine(self.name, self.network, run, patches=length)
 
     def plain_tokens(self, count: int) -> list[int]:
-        """Different token ids, none of them a special one's: models do things of their own with those."""
+        """Return distinct token ids, without those of special tokens, which some models treat differently."""
         special = set(self._tokenizer.all_special_ids)
         return [k for k in range(count + len(special)) if k not in special][:count]
 
     @cached_property
     def ignores_padding(self) -> bool:
-        """Whether a text's numbers stay as they are beside longer texts: ConvBERT's convolutions see the padding."""
+        """Whether a text's outputs do not depend on padding: ConvBERT's convolutions see it."""
         if isinstance(self.tokens, Patches):
-            return True  # there is none: all images have as many tokens
+            return True  # there is no padding: all images have the same number of tokens
         ids = np.array(self.plain_tokens(TOKENS), dtype=np.int64)
         short, long = (self.reads(Window.plain(ids[:count])) for count in (TOKENS - 2, TOKENS))
-        runs: list[list[torch.Tensor]] = []
+        outputs: list[list[torch.Tensor]] = []
         for windows in ([short], [short, long]):
-            runs.append([])
+            outputs.append([])
             batch = Batch.of(windows, self.tokens.pad_id)
-            self.observe(batch, lambda layer, output, attention: runs[-1].append(output[0, : len(short)].float()))
-        tolerance = PADDING_SEEN if self.dtype == "float32" else PADDING_SEEN_HALF
-        return all((a - b).abs().max() <= tolerance * a.abs().max() for a, b in zip(*runs, strict=True))
+            self.observe(batch, lambda layer, output, attention: outputs[-1].append(output[0, : len(short)].float()))
+        tolerance = PADDING_TOLERANCE if self.dtype == "float32" else PADDING_TOLERANCE_HALF
+        return all((a - b).abs().max() <= tolerance * a.abs().max() for a, b in zip(*outputs, strict=True))
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def windows(self, document: Document, cut: Cut) -> list[Window] | str:
-        """The windows of a document as the watched stack reads them, or the reason why it has none."""
+        """Return the windows of a document as the observed stack reads them, or the reason why it has none."""
         return next(self.windows_of([document], cut))
 
     def windows_of(self, documents: Sequence[Document], cut: Cut) -> Iterator[list[Window] | str]:
-        """The same for many documents in turn, whose texts are tokenized in one call."""
-        made: Iterator[list[Window] | str]
+        """Yield the same for each of many documents, whose texts are tokenized in one call."""
+        results: Iterator[list[Window] | str]
         if isinstance(self.tokens, Patches):
-            made = map(self.tokens.windows, documents)
+            results = map(self.tokens.windows, documents)
         elif len(documents) == 1:
-            made = iter([cut(documents[0], self.tokens)])
+            results = iter([cut(documents[0], self.tokens)])
         else:
-            made = cut.each(documents, self.tokens)
-        shifts = self.two_stacks and self.anatomy.stack != "encoder"  # asked once, and not for every window
-        for windows in made:
-            yield [self.reads(window) for window in windows] if shifts and isinstance(windows, list) else windows
+            results = cut.each(documents, self.tokens)
+        is_decoder = self.two_stacks and self.anatomy.stack != "encoder"  # computed once, not for every window
+        for windows in results:
+            yield [self.reads(window) for window in windows] if is_decoder and isinstance(windows, list) else windows
 
     def reads(self, window: Window) -> Window:
-        """A window as the watched stack reads it: a decoder behind an encoder starts with a token of its own."""
+        """Return a window as the observed stack reads it.
+
+        The decoder of an encoder–decoder model starts with a token of its own.
+        """
         if not self.two_stacks or self.anatomy.stack == "encoder":
             return window
         return window.shifted(self._start_id, crosses=self.anatomy.stack == "cross")
@@ -208,21 +224,24 @@ class Model:
     @property
     def _start_id(self) -> int:
         config, tokenizer = self.network.config, self._tokenizer
-        for held in (config.decoder_start_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id):
-            if held is not None:
-                return int(held)
+        for token_id in (config.decoder_start_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id):
+            if token_id is not None:
+                return int(token_id)
         raise ModelError(f"{self.name}: neither its configuration nor its tokenizer says what its decoder starts with")
 
     def first_token(self) -> tuple[str, str]:
-        """The special token that attention finds first, and what it is for in words; both empty if there is none."""
+        """Return the special token at the start of every window, and its role in words; both empty if there is none."""
         if self.two_stacks and self.anatomy.stack == "decoder":
             return self.tokens.names([self._start_id])[0], "the token its decoder starts with"
-        return self.tokens.first_special() or "", self.tokens.first_role()
+        return self.tokens.first_special() or "", self.tokens.describe_first_special()
 
-    def observe(self, batch: Batch, see: See, attend: Attend | None = None) -> None:
-        """Run the model over a batch of windows that it `reads`, and show every layer of the watched stack to `see`.
+    def observe(self, batch: Batch, see: OnLayer, attend: Attend | None = None) -> None:
+        """Run the model over a batch and call `see` for every layer of the observed stack.
 
-        `attend` may compute the attention of a layer itself, where it is plain; that layer is then not shown.
+        Args:
+            batch: Windows as `reads` returns them.
+            see: Called for each layer, in order.
+            attend: May compute layers with plain attention itself; `see` is not called for these.
         """
         plan, stack = self._plan, self.anatomy.stack
         source = batch.source
@@ -234,42 +253,42 @@ class Model:
             # The decoder need not run where only the encoder is watched.
             network, stacks = self.network.get_encoder(), ["encoder"]
         expected = plan.of(stacks) if self.two_stacks else list(plan.calls)
-        shown = _Shown(self.name, expected, stack, batch.ids.shape[1], see, attend)
+        feed = _LayerFeed(self.name, expected, stack, batch.ids.shape[1], see, attend)
         if attend is not None:
             real = send([batch.real], self.device)[0]
-            shown.plain = Plain(real, self._proven, padded=not batch.real.all())
-        own = [call.module for call in expected if call.route == "products"]
-        routes: tuple[Route, ...] = BOTH if own else ("registry",)
-        late = [call.projection.module for call in expected if call.projection is not None and call.late]
+            feed.detector = PlainDetector(real, self._plain_modules, has_padding=not batch.real.all())
+        traced_modules = [call.module for call in expected if call.route == "products"]
+        routes: tuple[Route, ...] = ALL_ROUTES if traced_modules else ("registry",)
+        projections = [call.projection.module for call in expected if call.projection is not None and call.is_indirect]
         with (
             watching(
                 network,
-                shown.report,
+                feed.handle_capture,
                 batch=len(batch),
                 routes=routes,
-                modules=own,
-                answer=None if attend is None else shown.answer,
+                modules=traced_modules,
+                override=None if attend is None else feed.compute_plain,
             ),
-            entering(late, shown.arrived),
+            entering(projections, feed.handle_projection_input),
             torch.inference_mode(),
         ):
-            self._run(network, inputs)
-        shown.check_all()
+            self._run_network(network, inputs)
+        feed.check_complete()
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Several threads may `observe` within this context."""
+        """Let several threads `observe` within this context."""
         with prepared(self.network), unmasked(self.network):
             yield
 
     @cached_property
-    def _proven(self) -> dict[int, bool]:
-        """Modules whose attention was held against the plain formula, by their id, and whether it is that."""
+    def _plain_modules(self) -> dict[int, bool]:
+        """Whether the attention of a module is plain, by the id of the module."""
         return {}
 
     @cached_property
     def tried(self) -> dict[Hashable, str]:
-        """Kernels that were tried on this model, as who tried them names them, and what is wrong with them."""
+        """Kernels that were tried on this model, by a key that the caller chooses, and what is wrong with them."""
         return {}
 
     def _inputs_of(self, batch: Batch) -> dict[str, Any]:
@@ -280,19 +299,19 @@ class Model:
         return self._inputs(*((batch.ids, batch.real) if batch.source is None else batch.source))
 
     def _inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
-        known = _known_tokens(self.network)
-        if known is not None and ids.max() >= known:
+        vocabulary_size = _get_vocabulary_size(self.network)
+        if vocabulary_size is not None and ids.max() >= vocabulary_size:
             raise ModelError(
-                f"{self.name}: its tokenizer gives the token id {ids.max()}, but the model knows {known} tokens: "
-                "the two do not belong together"
+                f"{self.name}: its tokenizer gives the token id {ids.max()}, but the model knows "
+                f"{vocabulary_size} tokens: the tokenizer belongs to another model"
             )
         return dict(zip(("input_ids", "attention_mask"), send([ids, real.astype(np.int64)], self.device), strict=True))
 
     def _decoder_inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
-        return {f"decoder_{name}": given for name, given in self._inputs(ids, real).items()}
+        return {f"decoder_{name}": tensor for name, tensor in self._inputs(ids, real).items()}
 
     @staticmethod
-    def _run(network: Any, inputs: dict[str, Any]) -> None:
+    def _run_network(network: Any, inputs: dict[str, Any]) -> None:
         accepted = inspect.signature(network.forward).parameters
         if "use_cache" in accepted:
             inputs["use_cache"] = False
@@ -301,72 +320,72 @@ class Model:
 
 
 @dataclass
-class _Shown:
-    """Shows the layers of one stack as they are computed, and sees to it that all of a run happens as planned."""
+class _LayerFeed:
+    """Pass on the layers of one stack as they are computed, and check that the run's attention is as planned."""
 
     name: str
-    expected: list[Call]
+    expected: list[AttentionCall]
     stack: str
     tokens: int
-    see: See
+    see: OnLayer
     attend: Attend | None = None
-    plain: Plain | None = None
-    met: int = 0
+    detector: PlainDetector | None = None
+    calls_seen: int = 0
     layer: int = 0
-    waiting: torch.Tensor | None = None
-    """the maps of a layer whose outputs have not come to their projection yet"""
+    pending_maps: torch.Tensor | None = None
+    """maps of a layer whose outputs will be read from its projection's input"""
 
-    def answer(self, asked: Asked) -> torch.Tensor | None:
-        """The outputs of a layer whose attention is plain, computed by others."""
-        call = self._next(asked.module)
-        if self.attend is None or self.plain is None or call.stack != self.stack or call.late:
+    def compute_plain(self, request: AttentionRequest) -> torch.Tensor | None:
+        """Return the outputs of a layer with plain attention, if `attend` computes them."""
+        call = self._check_next(request.module)
+        if self.attend is None or self.detector is None or call.stack != self.stack or call.is_indirect:
             return None
-        question = self.plain.question(asked)
-        output = None if question is None else self.attend(self.layer, question)
+        inputs = self.detector.find_plain_inputs(request)
+        output = None if inputs is None else self.attend(self.layer, inputs)
         if output is not None:
-            self.met += 1
+            self.calls_seen += 1
             self.layer += 1
         return output
 
-    def _next(self, module: torch.nn.Module) -> Call:
-        if self.met == len(self.expected) or module is not self.expected[self.met].module:
-            raise ModelError(f"{self.name}: its attention layers do not run in the order in which they ran before")
-        return self.expected[self.met]
+    def _check_next(self, module: torch.nn.Module) -> AttentionCall:
+        if self.calls_seen == len(self.expected) or module is not self.expected[self.calls_seen].module:
+            raise ModelError(f"{self.name}: its attention layers run in another order than before")
+        return self.expected[self.calls_seen]
 
-    def report(self, sighting: Sighting) -> None:
-        call = self._next(sighting.module)
-        self.met += 1
+    def handle_capture(self, captured: Sighting) -> None:
+        call = self._check_next(captured.module)
+        self.calls_seen += 1
         if call.stack != self.stack:
             return
-        if sighting.attention.shape[-2:] != (self.tokens, self.tokens):
+        if captured.attention.shape[-2:] != (self.tokens, self.tokens):
             raise ModelError(
-                f"{self.name}: it attends otherwise in windows of {self.tokens} tokens than in short ones: "
+                f"{self.name}: its attention in windows of {self.tokens} tokens differs from that in short ones: "
                 "choose a smaller --length"
             )
-        if call.late:
-            self.waiting = sighting.attention
+        if call.is_indirect:
+            self.pending_maps = captured.attention
         else:
-            self._show(sighting.output, sighting.attention)
+            self._show(captured.output, captured.attention)
 
-    def arrived(self, module: torch.nn.Module, given: torch.Tensor) -> None:
-        projection = self.expected[self.met - 1].projection
-        if self.waiting is not None and projection is not None and module is projection.module:
-            attention, self.waiting = self.waiting, None
-            self._show(given.reshape(*given.shape[:2], attention.shape[1], -1), attention)
+    def handle_projection_input(self, module: torch.nn.Module, inputs: torch.Tensor) -> None:
+        projection = self.expected[self.calls_seen - 1].projection
+        if self.pending_maps is not None and projection is not None and module is projection.module:
+            attention, self.pending_maps = self.pending_maps, None
+            self._show(inputs.reshape(*inputs.shape[:2], attention.shape[1], -1), attention)
 
     def _show(self, output: torch.Tensor, attention: torch.Tensor) -> None:
         self.see(self.layer, output, attention)
         self.layer += 1
 
-    def check_all(self) -> None:
-        if self.met != len(self.expected) or self.waiting is not None:
+    def check_complete(self) -> None:
+        if self.calls_seen != len(self.expected) or self.pending_maps is not None:
             raise ModelError(
-                f"{self.name}: captured {self.met} attention computations where there are {len(self.expected)}"
+                f"{self.name}: captured {self.calls_seen} attention computations where there are {len(self.expected)}"
             )
 
 
-def _known_tokens(network: Any) -> int | None:
-    """How many different tokens a network knows, where it says."""
+def _get_vocabulary_size(network: Any) -> int | None:
+    """Return the size of a network's vocabulary, or None if it does not say."""
     try:
         return getattr(network.get_input_embeddings(), "num_embeddings", None)
     except NotImplementedError:

@@ -1,7 +1,7 @@
-"""Images as tokens: what stands where a tokenizer stands in a model that reads pixels.
+"""Images as tokens: the counterpart of a tokenizer for models that read pixels.
 
 One image is one window. Its tokens are the patches that the model cuts it into, row by row, and the special tokens that
-the model puts beside them; token ids are places, so that no two tokens of a window are equal.
+the model adds. Token ids are positions, so no two tokens of a window are equal.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from headscope.corpus.images import Picture
 from headscope.corpus.windows import Window
 from headscope.errors import CorpusError, ModelError
 from headscope.model import anatomy
-from headscope.model.anatomy import Layout, Shape
+from headscope.model.anatomy import ImageShape, Layout
 from headscope.types import Floats, Ints
 
 
 class Patches:
-    """Made of a transformers image processor and the network it belongs to; `label` names the model in errors."""
+    """Tokens of images, for a transformers image processor and its network; `label` names the model in errors."""
 
     pad_id = 0
 
@@ -34,36 +34,36 @@ class Patches:
 
     @property
     def length(self) -> int:
-        """The number of tokens, the same for all images."""
+        """Number of tokens, the same for all images."""
         return self.layout.length
 
     @cached_property
     def layout(self) -> Layout:
-        return anatomy.lay_out(self.label, self.network, self.shape)
+        return anatomy.find_layout(self.label, self.network, self.shape)
 
     @cached_property
-    def shape(self) -> Shape:
-        """Channels, height and width of what the network reads."""
-        return self._pixels(Picture(np.zeros((64, 64, 3), dtype=np.uint8))).shape
+    def shape(self) -> ImageShape:
+        """Channels, height and width of the images that the network reads."""
+        return self._compute_pixels(Picture(np.zeros((64, 64, 3), dtype=np.uint8))).shape
 
     def first_special(self) -> str | None:
-        """The special token that stands first, if there is one."""
-        return self.layout.name(0) if self.layout.first else None
+        """Return the name of the special token at the start, or None."""
+        return self.layout.format_name(0) if self.layout.first else None
 
-    def first_role(self) -> str:
-        """What it is for, in words."""
+    def describe_first_special(self) -> str:
+        """Return the role of the special token at the start, in words; empty if there is none."""
         return "the classification token" if self.layout.first else ""
 
     def names(self, ids: list[int]) -> list[str]:
-        """Token ids are places."""
-        return [self.layout.name(k) for k in ids]
+        """Return the names of tokens by their ids, which are positions."""
+        return [self.layout.format_name(k) for k in ids]
 
     def labels(self, ids: Ints) -> list[str]:
-        """Names are what people read, too."""
+        """Return labels for people, which are the names."""
         return self.names([int(k) for k in ids])
 
     def windows(self, document: Document) -> list[Window] | str:
-        """The one window of an image, or the reason why it has none."""
+        """Return the one window of an image, or the reason why it has none."""
         if not document.is_image:
             raise CorpusError(
                 f"{document.name}: a text, and {self.label} reads images: give images (of a folder that holds texts "
@@ -72,50 +72,52 @@ class Patches:
         if document.image is None:
             return document.broken
         try:
-            pixels = self._pixels(document.image)
+            pixels = self._compute_pixels(document.image)
         except ModelError as error:
             raise CorpusError(f"{document.name}: {error}") from None
         if pixels.shape != self.shape:
             raise CorpusError(
-                f"{document.name}: {self.name} makes {_size(pixels.shape)} of it, and {_size(self.shape)} of another: "
-                "all images must come to one size, which is set in the image processor"
+                f"{document.name}: {self.name} makes {_format_size(pixels.shape)} of it, and "
+                f"{_format_size(self.shape)} of another: the image processor must resize all images to one size"
             )
-        place, first = np.arange(self.length), self.layout.first
-        none = np.zeros(self.length, dtype=bool)
+        positions, first = np.arange(self.length), self.layout.first
+        no_tokens = np.zeros(self.length, dtype=bool)
         window = Window(
-            ids=place,
-            special=(place < first) | (place >= first + self.layout.patches),
+            ids=positions,
+            special=(positions < first) | (positions >= first + self.layout.patches),
             sentence=np.zeros(self.length, dtype=np.int64),
-            end=none,
-            comma=none,
+            end=no_tokens,
+            comma=no_tokens,
             pixels=pixels,
             u=document.image.digest,
         )
         return [window]
 
     def inputs(self, pixels: Floats) -> dict[str, Any]:
-        """What the network is given for (image, channel, height, width)."""
-        return anatomy.image_inputs(self.network, pixels, self.layout.patches)
+        """Return the network's inputs for images (image, channel, height, width)."""
+        return anatomy.make_image_inputs(self.network, pixels, self.layout.patches)
 
     def noise(self) -> Floats:
-        """An image of noise, the same every time, as the network reads it."""
+        """Return an image of noise (1, channel, height, width), the same every time."""
         return np.asarray(np.random.default_rng(0).standard_normal((1, *self.shape)), dtype=np.float32)
 
-    def _pixels(self, image: Picture) -> Floats:
+    def _compute_pixels(self, image: Picture) -> Floats:
         try:
-            made = self.processor(images=image.rgb, input_data_format="channels_last", return_tensors="np")
-            pixels = np.asarray(made["pixel_values"], dtype=np.float32)
-        except Exception as error:  # image processors check little, and what they run into is of many kinds
+            processed = self.processor(images=image.rgb, input_data_format="channels_last", return_tensors="np")
+            pixels = np.asarray(processed["pixel_values"], dtype=np.float32)
+        except Exception as error:  # image processors raise errors of many kinds
             raise ModelError(f"{self.name} cannot take an image: {type(error).__name__}: {error}") from None
         if pixels.ndim != 4 or len(pixels) != 1:
-            raise ModelError(f"{self.name} makes {' × '.join(map(str, pixels.shape))} numbers of one image, no pixels")
+            raise ModelError(
+                f"{self.name} makes {' × '.join(map(str, pixels.shape))} numbers of one image: these are not pixels"
+            )
         return np.asarray(pixels[0])
 
 
-def reads_images(network: Any) -> bool:
-    """Whether a network's main input is pixels, as it says itself."""
+def is_image_network(network: Any) -> bool:
+    """Return whether a network's main input is pixels, according to itself."""
     return getattr(network, "main_input_name", "") == "pixel_values"
 
 
-def _size(shape: Shape) -> str:
+def _format_size(shape: ImageShape) -> str:
     return f"{shape[-1]} × {shape[-2]} pixels"

@@ -1,7 +1,7 @@
-"""Networks from which heads were removed: their maps are narrower than the configuration says.
+"""Networks from which heads were removed: their weights are smaller than the configuration says.
 
-The record of a pruned model says which weights have another shape, and which numbers of which modules have changed.
-This file is also written into the folder of such a model, so that transformers can open it with nothing but itself: it
+The record of a pruned model lists which weights have another shape, and which numbers of which modules have changed.
+This file is also written into the folder of such a model, so that transformers can open it without headscope: it
 imports nothing of headscope.
 """
 
@@ -13,42 +13,48 @@ from typing import Any
 import torch
 
 RECORD = "headscope_pruning"
-"""the name of the record in config.json"""
-LARGER = 64
+"""name of the record in config.json"""
+MAX_GROWTH = 64
+"""a dimension of a weight may be at most this many times its original size"""
 
 
 def shrink(network: Any, record: Any) -> None:
-    """Give the weights of a network, which are loaded afterwards, the shapes that a record says."""
+    """Give weights of a network, whose values are loaded afterwards, the shapes that a record lists."""
     root = network.base_model
     modules = dict(root.named_modules())
-    for path, shape in _part(record, "shapes"):
-        module = _module(modules, path.rpartition(".")[0])
+    for path, shape in _read_section(record, "shapes"):
+        module = _get_module(modules, path.rpartition(".")[0])
         name = path.rpartition(".")[2]
-        held = module._parameters.get(name)
-        if held is None:
-            raise ValueError(f"{RECORD} speaks of a weight {path!r}, which the model does not have")
-        if not isinstance(shape, list) or len(shape) != held.dim() or not all(map(_may_be, shape, held.shape)):
+        weight = module._parameters.get(name)
+        if weight is None:
+            raise ValueError(f"{RECORD} lists a weight {path!r}, which the model does not have")
+        if (
+            not isinstance(shape, list)
+            or len(shape) != weight.dim()
+            or not all(map(_is_possible_size, shape, weight.shape))
+        ):
             raise ValueError(
-                f"{RECORD} gives the weight {path!r} the shape {shape!r}, where the whole model has {list(held.shape)}"
+                f"{RECORD} gives the weight {path!r} the shape {shape!r}, where the whole model has "
+                f"{list(weight.shape)}"
             )
         module._parameters[name] = torch.nn.Parameter(
-            torch.empty(shape, dtype=held.dtype, device=held.device), requires_grad=held.requires_grad
+            torch.empty(shape, dtype=weight.dtype, device=weight.device), requires_grad=weight.requires_grad
         )
-    for path, numbers in _part(record, "numbers"):
-        module = _module(modules, path)
-        for name, value in _checked(path, numbers):
+    for path, numbers in _read_section(record, "numbers"):
+        module = _get_module(modules, path)
+        for name, value in _check_numbers(path, numbers):
             if not _is_size(vars(module).get(name)):
                 raise ValueError(f"{RECORD} changes {name!r} of {path!r}, which has no such number")
             setattr(module, name, value)
-    for path, numbers in _part(record, "config"):
-        module = _module(modules, path)
+    for path, numbers in _read_section(record, "config"):
+        module = _get_module(modules, path)
         if not hasattr(module, "config"):
             raise ValueError(f"{RECORD} changes the configuration of {path!r}, which has none")
-        module.config = OwnConfig(module.config, dict(_checked(path, numbers)))
+        module.config = OwnConfig(module.config, dict(_check_numbers(path, numbers)))
 
 
 class PrunedHeads:
-    """Mixed into a class of transformers, it opens folders with and without a record."""
+    """Mixin for a transformers class that opens folders with and without a record."""
 
     def __init__(self, config: Any, *inputs: Any, **options: Any) -> None:
         super().__init__(config, *inputs, **options)  # type: ignore[call-arg]
@@ -56,7 +62,7 @@ class PrunedHeads:
         if record is not None:
             shrink(self, record)
 
-    # transformers treats code that is not its own with care: weights are not converted, attention is not switched. All
+    # For code that is not its own, transformers converts no weights and does not switch attention functions. Everything
     # that runs here is its own.
 
     @classmethod
@@ -70,32 +76,32 @@ class PrunedHeads:
 
 
 class OwnConfig:
-    """The configuration as one module sees it: its own numbers of heads; all else as it is, also when it changes."""
+    """The configuration as one module sees it: with its own numbers of heads, otherwise the shared one."""
 
     def __init__(self, shared: Any, changed: dict[str, int]) -> None:
         self.__dict__.update(changed)
         self.__dict__["_shared"] = shared
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_shared" or name.startswith("__"):  # while it is copied there is nothing yet to ask
+        if name == "_shared" or name.startswith("__"):  # during a copy, `_shared` is not set yet
             raise AttributeError(name)
         return getattr(self._shared, name)
 
 
-def _part(record: Any, name: str) -> list[tuple[str, Any]]:
-    found = record.get(name, {}) if isinstance(record, dict) else None
-    if not isinstance(found, dict):
+def _read_section(record: Any, name: str) -> list[tuple[str, Any]]:
+    section = record.get(name, {}) if isinstance(record, dict) else None
+    if not isinstance(section, dict):
         raise ValueError(f"{RECORD} in config.json is no record of removed heads: {name!r} should be an object there")
-    return list(found.items())
+    return list(section.items())
 
 
-def _module(modules: dict[str, Any], path: str) -> Any:
+def _get_module(modules: dict[str, Any], path: str) -> Any:
     if path not in modules:
-        raise ValueError(f"{RECORD} speaks of a module {path!r}, which the model does not have")
+        raise ValueError(f"{RECORD} lists a module {path!r}, which the model does not have")
     return modules[path]
 
 
-def _checked(path: str, numbers: Any) -> list[tuple[str, int]]:
+def _check_numbers(path: str, numbers: Any) -> list[tuple[str, int]]:
     if not isinstance(numbers, dict):
         raise ValueError(f"{RECORD}: the numbers of {path!r} should be an object, not {numbers!r}")
     for name, value in numbers.items():
@@ -104,9 +110,12 @@ def _checked(path: str, numbers: Any) -> list[tuple[str, int]]:
     return list(numbers.items())
 
 
-def _may_be(size: Any, whole: int) -> bool:
-    """Keys that heads shared may be there once for each of them, so a weight can be larger than it was."""
-    return _is_size(size) and size <= LARGER * whole
+def _is_possible_size(size: Any, original: int) -> bool:
+    """Return whether a dimension may have this size.
+
+    It may be larger than the original: keys that heads shared may be stored once for each of them.
+    """
+    return _is_size(size) and size <= MAX_GROWTH * original
 
 
 def _is_size(value: Any) -> bool:

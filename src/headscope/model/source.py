@@ -1,4 +1,4 @@
-"""Where a model's files are, and their hash. Nothing here needs torch."""
+"""Location and hash of a model's files. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import re
 from pathlib import Path
 
 from headscope.errors import ModelError
-from headscope.model.default_model import DEFAULT_MODEL, WEIGHT_FILES, find_default_model, sha256
+from headscope.model.default_model import DEFAULT_MODEL, WEIGHT_FILES, find_default_model, hash_file
 
 
 def check_source(source: str, *, is_path: bool, allow_pickle: bool) -> None:
-    """Refuse what is neither a folder with a model nor a hub name."""
+    """Raise if a source is neither a folder with a model nor a hub name."""
     if source and Path(source).is_dir():
         _check_folder(Path(source), allow_pickle=allow_pickle)
     elif source and Path(source).exists():
         raise ModelError(f"{source}: a model is a folder (with config.json and *.safetensors), not a file")
-    # Hub names are `name` or `owner/name`; anything else was meant to be a folder, and the hub need not be asked.
+    # Hub names are `name` or `owner/name`; anything else was meant to be a folder.
     elif is_path or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", source):
         raise ModelError(f"{source or repr(source)}: no such folder, and not a hub name (owner/name) either")
 
@@ -34,18 +34,18 @@ def _check_folder(folder: Path, *, allow_pickle: bool) -> None:
     if not allow_pickle:
         raise ModelError(
             f"{folder}: its weights are pickles ({', '.join(pickles[:3])}), which can run code when opened. "
-            "Convert them to safetensors, or, if you trust their source, say --allow-pickle"
+            "Convert them to safetensors, or, if you trust their source, use --allow-pickle"
         )
 
 
 def check_name(name: str, *, allow_pickle: bool) -> None:
-    """Refuse the name of a model that `load` would refuse before it opens any file."""
+    """Raise if `load` would refuse this name before opening any file."""
     if name != DEFAULT_MODEL:
         check_source(os.path.expanduser(name), is_path=False, allow_pickle=allow_pickle)
 
 
 def hash_model(name: str) -> tuple[str, str] | None:
-    """Return the label and the weight hash that a loaded model has; None where only loading it tells."""
+    """Return the label and the weight hash of a model without loading it, or None if that is not possible."""
     label = source = name if name == DEFAULT_MODEL else os.path.expanduser(name)
     try:
         if name == DEFAULT_MODEL:
@@ -53,13 +53,13 @@ def hash_model(name: str) -> tuple[str, str] | None:
         folder = Path(source) if Path(source).is_dir() else _find_snapshot(source)
         config = json.loads((folder / "config.json").read_text("utf-8"))
         digest = hash_weight_files(find_weight_files(folder, config.get("transformers_weights")))
-    except Exception:  # whatever is wrong with it, loading it will say
+    except Exception:  # loading the model will report the error
         return None
     return (label, digest) if digest else None
 
 
 def _find_snapshot(hub_name: str) -> Path:
-    """Return the folder of the newest revision in the hub's cache. The hub is asked whether there is a newer one."""
+    """Return the folder of the newest revision in the hub's cache, which is updated if the hub has a newer one."""
     from huggingface_hub import hf_hub_download
 
     return Path(hf_hub_download(hub_name, "config.json")).parent
@@ -81,7 +81,7 @@ def find_weight_files(folder: Path, named: str | None = None) -> list[Path]:
 
 def hash_weight_files(paths: list[Path]) -> str:
     """Return the SHA-256 of a weight file, as its publisher states it; of several, that of their hashes; "" of none."""
-    hashes = [sha256(path) for path in paths]
+    hashes = [hash_file(path) for path in paths]
     if len(hashes) == 1:
         return hashes[0]
     return hashlib.sha256("".join(hashes).encode()).hexdigest() if hashes else ""

@@ -1,4 +1,4 @@
-"""A model's tokenizer, reduced to what headscope asks of one."""
+"""Wrapper of a model's tokenizer: windows of tokens with their marks, names and labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headscope.corpus.sentences import SENTENCE_ENDS
 from headscope.corpus.windows import Encoding, Encodings
 from headscope.errors import CorpusError, ModelError
 from headscope.model import words
-from headscope.model.many_texts import TURNS, ManyTexts, Row
+from headscope.model.many_texts import TOKENIZER_LOCK, BatchTokenizer, Row
 from headscope.model.openings import CHARACTERS_A_TOKEN, opening
 from headscope.model.openings import suffice as openings_suffice
 from headscope.types import Bools, Ints
@@ -28,40 +28,42 @@ ROLES = {
     "mask": "the mask token",
     "pad": "the padding token",
 }
-"""What tokenizers use special tokens for, by the names transformers has for it."""
+"""purposes of special tokens, by their names in transformers"""
 LANGUAGE = r"[a-z]{2,3}_[A-Za-z]{2,4}|__[a-z]{2,3}__|>>\w+<<"
-"""Language codes as mBART, NLLB, M2M100 and Marian write them: `en_XX`, `eng_Latn`, `__en__`, `>>fra<<`."""
+"""language codes of mBART, NLLB, M2M100 and Marian: `en_XX`, `eng_Latn`, `__en__`, `>>fra<<`"""
 
-KNOWN, END, COMMA = 1, 2, 4
-"""What is noted of a token id, in bits."""
+MARK_KNOWN, MARK_END, MARK_COMMA = 1, 2, 4
+"""bits in the table of marks by token id"""
 LONG = 1_000_000
-"""characters from which on a text is not given to a tokenizer as a whole, if that can be helped: a tokenizer that reads
-millions of characters at once takes more than a hundred bytes for each"""
-GROWS = 4
-"""a beginning that was not enough is made so many times as long"""
+"""characters above which a text is not tokenized as a whole if possible: a tokenizer that reads millions of characters
+at once takes more than a hundred bytes for each
+"""
+GROWTH = 4
+"""factor by which a beginning is lengthened that was not enough"""
 
 Tokenized = tuple[Ints, Ints]
-"""ids; starts and ends, (n, 2), empty where they are not asked for"""
+"""ids; starts and ends, (n, 2), empty if not requested"""
 
 
 class ModelTokens:
-    """Wraps a transformers tokenizer. Its own truncation and special tokens are used, never imitated."""
+    """Wrapper of a transformers tokenizer. It uses its truncation and special tokens as they are."""
 
     def __init__(self, tokenizer: Any) -> None:
-        # METHOD §1 wants a text's first tokens, and some tokenizers cut on the left. Theirs is not ours to change.
+        # METHOD §1 uses a text's first tokens, but some tokenizers truncate on the left. The original stays as it is.
         self.tokenizer = copy.copy(tokenizer)
         self.tokenizer.truncation_side = "right"
-        # A text of unknown characters is still a text: the unknown token counts as a word, unless it has another role
-        # too (in GPT-2 and OPT the token that starts or ends a text is also the unknown one).
+        # The unknown token counts as a word, unless it also has another role (in GPT-2 and OPT the token that starts or
+        # ends a text is also the unknown one).
         roles = {getattr(tokenizer, f"{role}_token_id") for role in ROLES}
         self._special = {int(k) for k in tokenizer.all_special_ids} - ({tokenizer.unk_token_id} - roles)
-        self._set_apart = {int(k) for k in tokenizer.all_special_ids}  # the unknown token among them
-        self._texts: dict[int, str] = {}
-        # Tables over token ids: a look into one takes a microsecond a window, a loop over its tokens many.
-        self._is_special = np.zeros(max(self._special, default=0) + 2, dtype=bool)  # the last stands for all beyond
+        self._special_or_unknown = {int(k) for k in tokenizer.all_special_ids}
+        self._text_cache: dict[int, str] = {}
+        # Tables by token id: a lookup takes a microsecond per window, a loop over its tokens many.
+        # The last entry of `_is_special` is for all larger ids.
+        self._is_special = np.zeros(max(self._special, default=0) + 2, dtype=bool)
         self._is_special[sorted(self._special)] = True
         self._marks = np.zeros(0, dtype=np.uint8)
-        self._many = ManyTexts(self.tokenizer)
+        self._many = BatchTokenizer(self.tokenizer)
 
     @property
     def name(self) -> str:
@@ -69,73 +71,87 @@ class ModelTokens:
 
     @property
     def pad_id(self) -> int:
-        """What stands on padding. No token there is ever looked at, so any id the model knows will do."""
+        """Token id of padding. No token attends to padding, so any id that the model knows will do."""
         return int(self.tokenizer.pad_token_id or 0)
 
     @property
     def added(self) -> int:
-        """How many special tokens each window carries."""
+        """Number of special tokens in each window."""
         return int(self.tokenizer.num_special_tokens_to_add(False))
 
     def first_special(self) -> str | None:
-        """The special token every window starts with, if this tokenizer puts one there."""
-        first = self._first_special_id()
+        """Return the name of the special token that every window starts with, or None."""
+        first = self._find_first_special_id()
         return None if first is None else self.names([first])[0]
 
-    def first_role(self) -> str:
-        """What that token is for, in words: `the classification token`; empty where there is none."""
-        first = self._first_special_id()
-        return "" if first is None else self.role(first)
+    def describe_first_special(self) -> str:
+        """Return the role of that token, in words: `the classification token`; empty if there is none."""
+        first = self._find_first_special_id()
+        return "" if first is None else self.describe_role(first)
 
-    def role(self, token_id: int) -> str:
-        """What a special token is for, in words. One that starts texts and classifies them goes by its name."""
-        name = self._written([token_id])[0]
-        held = [role for role in ROLES if getattr(self.tokenizer, f"{role}_token_id") == token_id]
-        if held[:2] == ["cls", "bos"] and "cls" not in self.names([token_id])[0].lower():
-            held = ["bos"]
-        if held:
-            return ROLES[held[0]]
-        coded = name == getattr(self.tokenizer, "src_lang", None) or re.fullmatch(LANGUAGE, name)
-        return "the language code" if coded else "a special token"
+    def describe_role(self, token_id: int) -> str:
+        """Return the role of a special token, in words.
 
-    def _first_special_id(self) -> int | None:
-        with TURNS:
+        The name of a token that both starts texts and classifies them decides which of the two it is.
+        """
+        name = self._get_names([token_id])[0]
+        roles = [role for role in ROLES if getattr(self.tokenizer, f"{role}_token_id") == token_id]
+        if roles[:2] == ["cls", "bos"] and "cls" not in self.names([token_id])[0].lower():
+            roles = ["bos"]
+        if roles:
+            return ROLES[roles[0]]
+        is_language = name == getattr(self.tokenizer, "src_lang", None) or re.fullmatch(LANGUAGE, name)
+        return "the language code" if is_language else "a special token"
+
+    def _find_first_special_id(self) -> int | None:
+        with TOKENIZER_LOCK:
             ids = self.tokenizer("a").input_ids
         return int(ids[0]) if ids and ids[0] in self._special else None
 
     def encode(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> list[Encoding]:
-        fast = bool(self.tokenizer.is_fast)
-        if all_windows and not fast:
+        """Return the windows of a text: the first, or all of them.
+
+        Args:
+            length: Maximum number of tokens of a window, including special ones.
+            offsets: Whether to include the tokens' positions in the text, and word numbers.
+
+        Raises:
+            ModelError: If all windows are requested of a slow tokenizer.
+            CorpusError: If the tokenizer fails on this text.
+        """
+        is_fast = bool(self.tokenizer.is_fast)
+        if all_windows and not is_fast:
             raise ModelError(
                 f"{self.name} is a slow tokenizer, which cannot cut a text into all its windows: use --windows first"
             )
         try:
-            if all_windows and len(text) > LONG and (taken := self._all_windows(text, length, offsets)):
-                return taken
-            made = self._made(text, length, all_windows=all_windows, offsets=offsets and fast)
+            if all_windows and len(text) > LONG and (windows := self._encode_in_pieces(text, length, offsets)):
+                return windows
+            encoded = self._tokenize(text, length, all_windows=all_windows, offsets=offsets and is_fast)
         except CorpusError:
             raise
-        except Exception as error:  # a tokenizer may break on a text in ways of its own
+        except Exception as error:  # tokenizers raise errors of many kinds
             raise CorpusError(
                 f"the tokenizer {self.name} cannot read this text: {type(error).__name__}: {error}"
             ) from None
-        rows = made["input_ids"] if all_windows else [made["input_ids"]]
-        if offsets and not fast:
-            return [self._placed(text, rows[0])]
-        spans = made.get("offset_mapping")
+        rows = encoded["input_ids"] if all_windows else [encoded["input_ids"]]
+        if offsets and not is_fast:
+            return [self._make_slow_encoding(text, rows[0])]
+        spans = encoded.get("offset_mapping")
         starts = spans if all_windows or spans is None else [spans]
-        numbers = [made.word_ids(k) if spans is not None else None for k in range(len(rows))]
+        numbers = [encoded.word_ids(k) if spans is not None else None for k in range(len(rows))]
         return [
-            self._encoding(text, ids, None if starts is None else starts[k], numbers[k]) for k, ids in enumerate(rows)
+            self._make_encoding(text, ids, None if starts is None else starts[k], numbers[k])
+            for k, ids in enumerate(rows)
         ]
 
-    def _made(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> Any:
-        """What the tokenizer makes of a text, or for its first window of as much of it as decides that."""
+    def _tokenize(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> Any:
+        """Tokenize a text; for its first window, only as much of it as that depends on."""
 
-        def made(held: str) -> Any:
-            with TURNS:
+        def call(beginning: str) -> Any:
+            with TOKENIZER_LOCK:
                 return self.tokenizer(
-                    held,
+                    beginning,
                     truncation=True,
                     max_length=length,
                     return_overflowing_tokens=all_windows,
@@ -143,62 +159,68 @@ class ModelTokens:
                 )
 
         if all_windows:
-            return made(text)
+            return call(text)
         if self.tokenizer.is_fast and self._openings_suffice:
-            for held in _lengthen_openings(text, length):
-                if len(held) > LONG * GROWS:
+            for beginning in _lengthen_openings(text, length):
+                if len(beginning) > LONG * GROWTH:
                     break
-                found = made(held)
-                if len(held) == len(text) or len(found["input_ids"]) == length:
-                    return found
+                encoded = call(beginning)
+                if len(beginning) == len(text) or len(encoded["input_ids"]) == length:
+                    return encoded
         if len(text) > LONG:
-            text = _find_settled_opening(text, length, lambda held: list(made(held)["input_ids"]))
-        return made(text)
+            text = _find_settled_opening(text, length, lambda beginning: list(call(beginning)["input_ids"]))
+        return call(text)
 
-    def _all_windows(self, text: str, length: int, offsets: bool) -> list[Encoding] | None:
-        """All windows of a long text, which is tokenized in pieces; None where that might change its tokens."""
-        if not (self._openings_suffice and _keeps_spaces(self.tokenizer.backend_tokenizer)):
+    def _encode_in_pieces(self, text: str, length: int, offsets: bool) -> list[Encoding] | None:
+        """Return all windows of a long text, tokenized in pieces, or None if that might change its tokens."""
+        if not (self._openings_suffice and _can_cut_at_spaces(self.tokenizer.backend_tokenizer)):
             return None
 
         def tokenize(piece: str) -> Tokenized:
-            with TURNS:
-                made = self.tokenizer(
+            with TOKENIZER_LOCK:
+                encoded = self.tokenizer(
                     piece, add_special_tokens=False, verbose=False, return_offsets_mapping=offsets, truncation=False
                 )
-            return np.asarray(made["input_ids"], np.int64), np.asarray(made.get("offset_mapping", []), int).reshape(
-                -1, 2
-            )
+            return np.asarray(encoded["input_ids"], np.int64), np.asarray(
+                encoded.get("offset_mapping", []), int
+            ).reshape(-1, 2)
 
-        beginning = self._made(next(_lengthen_openings(text, 8 * length)), length, all_windows=True, offsets=False)
-        known = [np.asarray(ids, dtype=np.int64) for ids in beginning["input_ids"][:-1]]  # the last may be cut short
+        first = self._tokenize(next(_lengthen_openings(text, 8 * length)), length, all_windows=True, offsets=False)
+        known = [np.asarray(ids, dtype=np.int64) for ids in first["input_ids"][:-1]]  # the last may be incomplete
         rows = _cut_windows(_tokenize_in_pieces(text, tokenize), length, self.added, known)
-        return None if rows is None else [self._row(text, ids, spans if offsets else None) for ids, spans in rows]
+        return (
+            None if rows is None else [self._make_window(text, ids, spans if offsets else None) for ids, spans in rows]
+        )
 
-    def _row(self, text: str, ids: Ints, spans: Ints | None) -> Encoding:
-        starts = None if spans is None else _starts(text, [(int(a), int(b)) for a, b in spans])
-        return Encoding(ids, self._specials(ids), *self._marks_of(ids), starts)
+    def _make_window(self, text: str, ids: Ints, spans: Ints | None) -> Encoding:
+        starts = None if spans is None else _compute_starts(text, [(int(a), int(b)) for a, b in spans])
+        return Encoding(ids, self._find_special(ids), *self._find_marks(ids), starts)
 
     def encode_all(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> Encodings | None:
-        """Many texts in one call, which a fast tokenizer spreads over all cores; words are not numbered here.
+        """Return the windows of many texts, tokenized in one call that uses all cores; without word numbers.
 
-        None where they have to be taken one by one: by a slow tokenizer, or because one of them breaks this one.
+        Return None if the texts must be tokenized one by one: with a slow tokenizer, or if it fails on one of them.
         """
         if not self.tokenizer.is_fast or any(len(text) > LONG for text in texts):
             return None
         try:
             if all_windows or not self._openings_suffice:
-                return self._in_one_row(texts, self._rows(texts, length, all_windows=all_windows, offsets=offsets))
+                return self._concatenate(
+                    texts, self._tokenize_many(texts, length, all_windows=all_windows, offsets=offsets)
+                )
             openings = [opening(text, length) for text in texts]
-            rows = self._rows(openings, length, all_windows=False, offsets=offsets)
-            short = [
+            rows = self._tokenize_many(openings, length, all_windows=False, offsets=offsets)
+            incomplete = [
                 k
-                for k, (text, held) in enumerate(zip(texts, openings, strict=True))
-                if len(held) < len(text) and len(rows[k][0].ids) < length
+                for k, (text, beginning) in enumerate(zip(texts, openings, strict=True))
+                if len(beginning) < len(text) and len(rows[k][0].ids) < length
             ]
-            whole = self._rows([texts[k] for k in short], length, all_windows=False, offsets=offsets)
-            for k, row in zip(short, whole, strict=True):
+            complete_rows = self._tokenize_many(
+                [texts[k] for k in incomplete], length, all_windows=False, offsets=offsets
+            )
+            for k, row in zip(incomplete, complete_rows, strict=True):
                 rows[k] = row
-            return self._in_one_row(texts, rows)
+            return self._concatenate(texts, rows)
         except Exception:  # as in `encode`
             return None
 
@@ -206,220 +228,234 @@ class ModelTokens:
     def _openings_suffice(self) -> bool:
         return openings_suffice(self.tokenizer.backend_tokenizer)
 
-    def _rows(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> list[list[Row]]:
+    def _tokenize_many(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> list[list[Row]]:
         if self._many.tokenizer is not self.tokenizer:
-            self._many = ManyTexts(self.tokenizer)
-        return self._many.rows(texts, length, all_windows=all_windows, offsets=offsets)
+            self._many = BatchTokenizer(self.tokenizer)
+        return self._many.tokenize(texts, length, all_windows=all_windows, offsets=offsets)
 
-    def _in_one_row(self, texts: Sequence[str], rows: list[list[Row]]) -> Encodings:
+    def _concatenate(self, texts: Sequence[str], rows: list[list[Row]]) -> Encodings:
         windows = [window for row in rows for window in row]
         edges = np.array([0, *accumulate(len(window.ids) for window in windows)])
         ids = np.fromiter(chain.from_iterable(window.ids for window in windows), dtype=np.int64, count=edges[-1])
         starts = [
-            _starts(text, window.spans)
+            _compute_starts(text, window.spans)
             for text, row in zip(texts, rows, strict=True)
             for window in row
             if window.spans is not None
         ]
         firsts = [0, *accumulate(map(len, rows))]
-        return Encodings(ids, self._specials(ids), *self._marks_of(ids), edges, firsts, starts or None)
+        return Encodings(ids, self._find_special(ids), *self._find_marks(ids), edges, firsts, starts or None)
 
-    def _specials(self, ids: Ints) -> Bools:
+    def _find_special(self, ids: Ints) -> Bools:
         return self._is_special[np.minimum(ids, len(self._is_special) - 1)]
 
-    def _encoding(
+    def _make_encoding(
         self, text: str, ids: list[int], spans: list[tuple[int, int]] | None, numbers: list[int | None] | None
     ) -> Encoding:
-        held = np.asarray(ids, dtype=np.int64)
-        special, end, comma = self._specials(held), *self._marks_of(held)
+        id_array = np.asarray(ids, dtype=np.int64)
+        special, end, comma = self._find_special(id_array), *self._find_marks(id_array)
         if spans is None or numbers is None:
-            return Encoding(held, special, end, comma, starts=None)
+            return Encoding(id_array, special, end, comma, starts=None)
         return Encoding(
-            ids=held,
+            ids=id_array,
             special=special,
             end=end,
             comma=comma,
-            starts=_starts(text, spans),
+            starts=_compute_starts(text, spans),
             ends=np.array([end for _, end in spans], dtype=np.int64),
-            words=words.by_text(text, spans, numbers, special),
+            words=words.number_words_by_text(text, spans, numbers, special),
         )
 
-    def _placed(self, text: str, ids: list[int]) -> Encoding:
-        """A slow tokenizer does not say where its tokens stand, but bytes and characters stand one after another."""
-        special = self._specials(np.asarray(ids, dtype=np.int64))
-        places = words.places(text, self._written(ids), special, self._alphabet)
-        return self._encoding(text, ids, places, None if places is None else [0] * len(ids))
+    def _make_slow_encoding(self, text: str, ids: list[int]) -> Encoding:
+        """Return the window of a slow tokenizer, which gives no positions.
+
+        They are known if its tokens are bytes or characters, which follow each other in the text.
+        """
+        special = self._find_special(np.asarray(ids, dtype=np.int64))
+        spans = words.locate_tokens(text, self._get_names(ids), special, self._alphabet)
+        return self._make_encoding(text, ids, spans, None if spans is None else [0] * len(ids))
 
     def count(self, text: str) -> int:
-        """How many tokens the whole text has, special ones included."""
-        with TURNS:
+        """Return the number of tokens of a whole text, including special ones."""
+        with TOKENIZER_LOCK:
             return len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
     def word_numbers(self, ids: Ints, special: Bools) -> Ints:
-        """The word each token belongs to, from the vocabulary's marks alone, for tokenizers that know no positions."""
-        return words.by_marks(self._written([int(k) for k in ids]), special, self._alphabet)
+        """Return the word number of each token from the vocabulary's marks alone, for tokenizers without positions."""
+        return words.by_marks(self._get_names([int(k) for k in ids]), special, self._alphabet)
 
     def names(self, ids: list[int]) -> list[str]:
-        """Tokens as the vocabulary writes them, which is unique: `##ing`, `Ġthe`, `[CLS]`; a line break `<U+000A>`."""
-        return [self._name(k, name) or f"<{k}>" for k, name in zip(ids, self._written(ids), strict=True)]
+        """Return tokens as the vocabulary writes them, which is unique: `##ing`, `Ġthe`, `[CLS]`, `<U+000A>`."""
+        return [self._format_name(k, name) or f"<{k}>" for k, name in zip(ids, self._get_names(ids), strict=True)]
 
-    def _name(self, token_id: int, name: str) -> str:
-        if token_id in self._set_apart:
-            return self._special_name(token_id, name)
-        byte = words.RAW.get(name) if self._alphabet is words.RAW else None
-        return words.written(name) if byte is None or 0x20 < byte < 0x7F else f"<0x{byte:02X}>"
+    def _format_name(self, token_id: int, name: str) -> str:
+        if token_id in self._special_or_unknown:
+            return self._format_special_name(token_id, name)
+        byte = words.RAW_BYTES.get(name) if self._alphabet is words.RAW_BYTES else None
+        return words.format_name(name) if byte is None or 0x20 < byte < 0x7F else f"<0x{byte:02X}>"
 
-    def _special_name(self, token_id: int, name: str) -> str:
-        """CANINE's special tokens are characters that nobody can see: they go by what they are for."""
+    def _format_special_name(self, token_id: int, name: str) -> str:
+        """Return the name of a special token; CANINE's are invisible characters, which are named by their role."""
         if any(character.isprintable() for character in name):
-            return words.written(name)
-        held = [role for role in ROLES if getattr(self.tokenizer, f"{role}_token_id") == token_id]
-        return f"[{held[0].upper()}]" if held else words.visible(name)
+            return words.format_name(name)
+        roles = [role for role in ROLES if getattr(self.tokenizer, f"{role}_token_id") == token_id]
+        return f"[{roles[0].upper()}]" if roles else words.replace_invisible(name)
 
     def labels(self, ids: Ints) -> list[str]:
-        """Tokens as people read them: `the` for `Ġthe`, `’` for `âĢĻ`, `␣` for a space; pieces keep their `##`."""
-        held = [int(k) for k in ids]
+        """Return tokens as people read them: `the` for `Ġthe`, `’` for `âĢĻ`, `␣` for a space; `##` stays."""
+        id_list = [int(k) for k in ids]
         return [
-            (self._special_name(k, name) if k in self._set_apart else words.shown(name, self._alphabet)) or f"<{k}>"
-            for k, name in zip(held, self._written(held), strict=True)
+            (
+                self._format_special_name(k, name)
+                if k in self._special_or_unknown
+                else words.format_label(name, self._alphabet)
+            )
+            or f"<{k}>"
+            for k, name in zip(id_list, self._get_names(id_list), strict=True)
         ]
 
     def texts(self, ids: Ints) -> list[str]:
-        """Tokens without the marks of where words start or end, to compare with `.` and `,`."""
-        new = [int(k) for k in np.unique(ids) if int(k) not in self._texts]
-        for k, name in zip(new, self._written(new), strict=True):
-            bare = words.unmarked(name)
-            text = bare if k in self._set_apart else words.text_of(bare, self._alphabet)
-            self._texts[k] = bare if any("\ud800" <= character <= "\udfff" for character in text) else text
-        return [self._texts[int(k)] for k in ids]
+        """Return tokens without the marks of where words start or end, to compare them with `.` and `,`."""
+        unknown = [int(k) for k in np.unique(ids) if int(k) not in self._text_cache]
+        for k, name in zip(unknown, self._get_names(unknown), strict=True):
+            stem = words.unmarked(name)
+            text = stem if k in self._special_or_unknown else words.decode_token(stem, self._alphabet)
+            self._text_cache[k] = stem if any("\ud800" <= character <= "\udfff" for character in text) else text
+        return [self._text_cache[int(k)] for k in ids]
 
-    def _marks_of(self, ids: Ints) -> tuple[Bools, Bools]:
-        """Which tokens are `.`, `!` or `?`, and which are commas."""
+    def _find_marks(self, ids: Ints) -> tuple[Bools, Bools]:
+        """Return which tokens are `.`, `!` or `?`, and which are commas."""
         if ids.size and ids.max() >= len(self._marks):
             self._marks = np.concatenate([self._marks, np.zeros(int(ids.max()) + 1 - len(self._marks), dtype=np.uint8)])
         if not self._marks[ids].all():
-            new = np.unique(ids)
-            for k, text in zip(new, self.texts(new), strict=True):
-                self._marks[k] = KNOWN | (END if text in SENTENCE_ENDS else 0) | (COMMA if text == "," else 0)
-        found = self._marks[ids]
-        return (found & END).astype(bool), (found & COMMA).astype(bool)
+            unknown = np.unique(ids)
+            for k, text in zip(unknown, self.texts(unknown), strict=True):
+                self._marks[k] = (
+                    MARK_KNOWN | (MARK_END if text in SENTENCE_ENDS else 0) | (MARK_COMMA if text == "," else 0)
+                )
+        marks = self._marks[ids]
+        return (marks & MARK_END).astype(bool), (marks & MARK_COMMA).astype(bool)
 
-    def _written(self, ids: list[int]) -> list[str]:
-        named: list[str | None] = self.tokenizer.convert_ids_to_tokens(ids)
-        return ["" if name is None else str(name) for name in named]
+    def _get_names(self, ids: list[int]) -> list[str]:
+        names: list[str | None] = self.tokenizer.convert_ids_to_tokens(ids)
+        return ["" if name is None else str(name) for name in names]
 
     @cached_property
     def _alphabet(self) -> words.Alphabet | None:
-        """How the vocabulary writes bytes, where its tokens are bytes and not characters."""
+        """How the vocabulary writes bytes, if its tokens are bytes; None if they are characters."""
         if self.tokenizer.is_fast:
-            made = self.tokenizer.backend_tokenizer
-            parts = (made.normalizer, made.pre_tokenizer, made.decoder)
-            return words.BYTES if any(_makes_bytes(part) for part in parts) else None
+            backend = self.tokenizer.backend_tokenizer
+            parts = (backend.normalizer, backend.pre_tokenizer, backend.decoder)
+            return words.BYTE_LEVEL if any(_is_byte_level(part) for part in parts) else None
         try:
-            seen = self.tokenizer.tokenize("a é")
-        except Exception:  # as in `encode`: a tokenizer may break in ways of its own
+            pieces = self.tokenizer.tokenize("a é")
+        except Exception:  # as in `encode`
             return None
-        if seen == list("a é".encode().decode("latin-1")):
-            return words.RAW
-        return words.BYTES if any(token.startswith(words.WORD_STARTS[0]) for token in seen) else None
+        if pieces == list("a é".encode().decode("latin-1")):
+            return words.RAW_BYTES
+        return words.BYTE_LEVEL if any(token.startswith(words.WORD_STARTS[0]) for token in pieces) else None
 
 
-def _makes_bytes(step: Any) -> bool:
-    """Whether a step of a fast tokenizer turns characters to bytes and back."""
+def _is_byte_level(step: Any) -> bool:
+    """Return whether a step of a fast tokenizer converts characters to bytes or back."""
     try:
         return "ByteLevel(" in repr(step)
-    except Exception:  # one that is written in Python cannot be shown; such split words
+    except Exception:  # steps written in Python have no repr; they split words
         return False
 
 
-def _starts(text: str, spans: Sequence[tuple[int, int]]) -> Ints:
-    return np.array([_word_start(text, *span) for span in spans], dtype=np.int64)
+def _compute_starts(text: str, spans: Sequence[tuple[int, int]]) -> Ints:
+    return np.array([_find_word_start(text, *span) for span in spans], dtype=np.int64)
 
 
-def _word_start(text: str, start: int, end: int) -> int:
-    """Where a token's first letter stands: byte-level BPE counts the space before a word to its token."""
+def _find_word_start(text: str, start: int, end: int) -> int:
+    """Return the position of a token's first letter: byte-level BPE includes the space before a word in its token."""
     piece = text[start:end]
     return start + len(piece) - len(piece.lstrip()) if piece.strip() else start
 
 
 def _lengthen_openings(text: str, tokens: int) -> Iterator[str]:
-    """Yield beginnings of a text that end between two words, each longer than the one before; at last all of it."""
-    wanted = tokens
-    while (size := CHARACTERS_A_TOKEN * wanted + 3) < len(text):  # as many as `opening` looks at
-        held = opening(text[:size], wanted)
-        if len(held) < size:  # else there is no place between two words among those looked at
-            yield held
-        wanted *= GROWS
+    """Yield beginnings of a text that end between two words, each longer than the last; finally the whole text."""
+    target = tokens
+    while (size := CHARACTERS_A_TOKEN * target + 3) < len(text):  # as many as `opening` examines
+        beginning = opening(text[:size], target)
+        if len(beginning) < size:  # otherwise no suitable space was found
+            yield beginning
+        target *= GROWTH
     yield text
 
 
-def _find_settled_opening(text: str, length: int, ids_of: Callable[[str], list[int]]) -> str:
-    """Find a beginning of a long text whose first tokens are the text's, where the tokenizer does not guarantee it.
+def _find_settled_opening(text: str, length: int, get_ids: Callable[[str], list[int]]) -> str:
+    """Return a beginning of a long text that has the text's first tokens, for a tokenizer that does not guarantee it.
 
-    The beginning is taken where one of four times its length has the same window, which it fills. So the cut is far
-    away from all that the window depends on, unless a tokenizer looks over tens of thousands of characters.
+    A beginning is taken if one of four times its length has the same first window, and fills it. So the cut is far from
+    everything the window depends on, unless a tokenizer looks ahead over tens of thousands of characters.
     """
-    before: list[int] | None = None
-    for size in (LONG // GROWS**2, LONG // GROWS, LONG, LONG * GROWS):
-        held = text[:size]
-        ids = ids_of(held)
-        if len(ids) == length and ids == before:
-            return held
-        before = ids
+    previous: list[int] | None = None
+    for size in (LONG // GROWTH**2, LONG // GROWTH, LONG, LONG * GROWTH):
+        beginning = text[:size]
+        ids = get_ids(beginning)
+        if len(ids) == length and ids == previous:
+            return beginning
+        previous = ids
         if size >= len(text):
             return text
     raise CorpusError(
-        f"its first {LONG * GROWS:,} characters do not settle what its first {length} tokens are: no text of words"
+        f"its first {LONG * GROWTH:,} characters do not determine its first {length} tokens: it is no text of words"
     )
 
 
 def _split_between_words(text: str) -> Iterator[tuple[int, str]]:
-    """Yield a text in parts that end between two words, each with where it starts."""
+    """Yield parts of a text that end between two words, each with its position in the text."""
     start, size = 0, LONG
     while start < len(text):
         part = text[start : start + size]
-        held = part if start + size >= len(text) else opening(part, (size - 3) // CHARACTERS_A_TOKEN)
-        if len(held) == len(part) and start + size < len(text):
-            size *= GROWS  # no place between words there
+        piece = part if start + size >= len(text) else opening(part, (size - 3) // CHARACTERS_A_TOKEN)
+        if len(piece) == len(part) and start + size < len(text):
+            size *= GROWTH  # no suitable space in this part
             continue
-        yield start, held
-        start, size = start + len(held), LONG
+        yield start, piece
+        start, size = start + len(piece), LONG
 
 
 def _tokenize_in_pieces(text: str, tokenize: Callable[[str], Tokenized]) -> Tokenized:
     """Return all tokens of a text, tokenized piece by piece."""
     ids, spans = [], []
     for start, piece in _split_between_words(text):
-        made, places = tokenize(piece)
-        ids.append(made.astype(np.int32))
-        spans.append(places + start)
+        piece_ids, piece_spans = tokenize(piece)
+        ids.append(piece_ids.astype(np.int32))
+        spans.append(piece_spans + start)
     return np.concatenate(ids).astype(np.int64), np.concatenate(spans)
 
 
 def _cut_windows(body: Tokenized, length: int, added: int, known: list[Ints]) -> list[Tokenized] | None:
-    """Cut tokens into windows, with the `added` special tokens that the `known` first windows have around theirs.
+    """Cut tokens into windows, with the special tokens that the known first windows have.
 
-    Return None if the known windows differ from these. A special token stands nowhere: at 0, as tokenizers say.
+    Return None if the known windows differ from these. The position of a special token is 0, as in tokenizers.
+
+    Args:
+        added: Number of special tokens in each window.
+        known: First windows of the text, as the tokenizer gives them.
     """
     ids, spans = body
     step = length - added
-    before = next((k for k in range(added + 1) if known and np.array_equal(known[0][k : k + step], ids[:step])), None)
-    if before is None or step < 1:
+    leading = next((k for k in range(added + 1) if known and np.array_equal(known[0][k : k + step], ids[:step])), None)
+    if leading is None or step < 1:
         return None
-    head, tail = known[0][:before], known[0][before + step :]
-    found: list[Tokenized] = []
+    head, tail = known[0][:leading], known[0][leading + step :]
+    windows: list[Tokenized] = []
     for start in range(0, len(ids), step):
         row = np.concatenate([head, ids[start : start + step], tail])
-        places = np.zeros((len(row), 2) if len(spans) else (0, 2), dtype=np.int64)
+        row_spans = np.zeros((len(row), 2) if len(spans) else (0, 2), dtype=np.int64)
         if len(spans):
-            places[before : len(row) - len(tail)] = spans[start : start + step]
-        found.append((row, places))
-    agree = all(np.array_equal(row, there) for (row, _), there in zip(found, known, strict=False))
-    return found if agree and len(found) > len(known) else None
+            row_spans[leading : len(row) - len(tail)] = spans[start : start + step]
+        windows.append((row, row_spans))
+    matches = all(np.array_equal(row, expected) for (row, _), expected in zip(windows, known, strict=False))
+    return windows if matches and len(windows) > len(known) else None
 
 
-def _keeps_spaces(backend: Any) -> bool:
-    """Return whether no token that was added to a vocabulary takes away the space at which a text is cut."""
+def _can_cut_at_spaces(backend: Any) -> bool:
+    """Return whether no added token of a vocabulary removes the space at which a text is cut."""
     return not any(
         (token.rstrip and token.content[-1:].isalnum()) or (token.lstrip and token.content[:1].isalnum())
         for token in backend.get_added_tokens_decoder().values()

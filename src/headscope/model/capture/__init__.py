@@ -1,6 +1,6 @@
-"""Seeing every head's output and attention map while a model runs, its own arithmetic untouched.
+"""Capture of every head's output and attention map while a model runs, without changing its computation.
 
-Two routes lead there. The registry: most models of transformers ask one registry for their attention function, and we
-watch what that function is given back. `products`: the others compute their attention themselves, and we watch for a
-softmax and for what it is then multiplied with. `watching` opens both; what either sees is a `Sighting`.
+There are two routes. `registry`: most models of transformers ask a registry for their attention function; we observe
+what that function returns. `products`: other models compute their attention themselves; we trace each softmax to the
+product with the values. `watching` uses both; each captured computation is a `Sighting`.
 """

@@ -1,9 +1,8 @@
-"""What is observed of an attention computation: its outputs and maps, and the projection that mixes its heads.
+"""Records of an attention computation: its outputs and maps, and the projection that mixes its heads.
 
-What all heads wrote, side by side, goes into the output projection of the attention module, which mixes them. So
-whatever was captured can be compared with what entered the projection, and every model proves its own capture. Some
-models change the heads' outputs on the way there (a gate, a norm): then what enters the projection is what the heads
-write.
+The concatenated outputs of all heads are the input of the attention module's output projection. Comparing the captured
+outputs with that input verifies a capture for any model. Some models change the heads' outputs before the projection (a
+gate, a norm): for these, the projection's input is what the heads write.
 """
 
 from __future__ import annotations
@@ -18,105 +17,107 @@ import torch
 
 Route = Literal["registry", "products"]
 AGREES = 1e-5
-"""largest difference, relative to the largest value, between what was captured and what entered the projection"""
+"""largest difference, relative to the largest value, between the captured outputs and the projection's input"""
 
 
 @dataclass(frozen=True, eq=False)
 class Sighting:
-    """One attention computation of one module."""
+    """Outputs and maps of one attention computation of one module."""
 
     module: torch.nn.Module
     output: torch.Tensor
-    """what each head writes, before the output projection mixes them: (batch, query, head, width)"""
+    """heads' outputs before the output projection mixes them: (batch, query, head, width)"""
     attention: torch.Tensor
     """(batch, head, query, key)"""
     route: Route
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """What a module asks an attention function of the registry for."""
+class AttentionRequest:
+    """Arguments of a call to an attention function of the registry."""
 
     module: torch.nn.Module
     query: torch.Tensor
     """(batch, head, query, width)"""
     key: torch.Tensor
-    """(batch, key head, key, width); where heads are grouped, there are fewer of these"""
+    """(batch, key head, key, width); fewer heads than `query` where heads are grouped"""
     value: torch.Tensor
     mask: torch.Tensor | None
     options: dict[str, Any]
     function: Callable[..., Any]
-    """the model's own"""
+    """the model's own attention function"""
 
-    def own(self, texts: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Outputs (batch, query, head, width) and maps of the first texts, as the model's own function gives them."""
+    def compute_reference(self, texts: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the model's own result for the first texts: outputs (batch, query, head, width) and maps (batch, head,
+        query, key).
+        """
         mask = None if self.mask is None else self.mask[:texts]
-        made = self.function(
+        result = self.function(
             self.module, self.query[:texts], self.key[:texts], self.value[:texts], mask, **self.options
         )
-        return made[0], made[1]
+        return result[0], result[1]
 
 
-Report = Callable[[Sighting], None]
-"""Called for each attention computation, in the order in which they happen."""
-Answer = Callable[[Asked], torch.Tensor | None]
-"""May give the outputs in the place of the model's own function, which then is not called and not reported."""
+OnCapture = Callable[[Sighting], None]
+"""Called after each attention computation, in order."""
+OverrideAttention = Callable[[AttentionRequest], torch.Tensor | None]
+"""May return the outputs in place of the model's own function, which is then neither called nor reported."""
 
 
 @dataclass(eq=False)
 class Watcher:
-    """One network under observation, by one thread: two may run it at the same time, and each sees its own run."""
+    """A network observed by one thread. Two threads may run it at the same time; each sees its own run."""
 
-    report: Report
+    on_capture: OnCapture
     batch: int
-    """texts in what the network is run on"""
+    """texts per batch"""
     modules: frozenset[int]
     thread: int = field(default_factory=threading.get_ident)
-    answer: Answer | None = None
+    override: OverrideAttention | None = None
     in_registry: int = 0
-    """how deep we are in functions of the registry, whose softmax is not to be seen twice"""
+    """nesting depth of calls to the registry's functions, whose softmax must not be counted twice"""
 
-    def concerns(self, module: torch.nn.Module) -> bool:
+    def is_watching(self, module: torch.nn.Module) -> bool:
         return id(module) in self.modules and threading.get_ident() == self.thread
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Where the heads of one sighting are mixed."""
+    """The linear map that mixes the heads of one attention computation."""
 
     module: torch.nn.Module
     direct: bool
-    """it gets the captured outputs as they are; else something is done to them before"""
+    """its input is the captured outputs; otherwise they are changed on the way"""
 
 
-class Finder:
-    """Finds the projection of each sighting while a network runs once."""
+class ProjectionFinder:
+    """Find the output projection of each attention computation during one run of a network."""
 
     def __init__(self) -> None:
-        self.sightings: list[Sighting] = []
-        self._entered: list[list[tuple[torch.nn.Module, torch.Tensor]]] = []
+        self.captures: list[Sighting] = []
+        self._linear_inputs: list[list[tuple[torch.nn.Module, torch.Tensor]]] = []
 
-    def saw(self, sighting: Sighting) -> None:
-        self.sightings.append(sighting)
-        self._entered.append([])
+    def add_capture(self, captured: Sighting) -> None:
+        self.captures.append(captured)
+        self._linear_inputs.append([])
 
     @contextmanager
-    def listening(self, network: torch.nn.Module) -> Iterator[None]:
-        """Within this context it notes what enters the network's linear maps."""
+    def record_inputs(self, network: torch.nn.Module) -> Iterator[None]:
+        """Record, within this context, the inputs of the network's linear maps."""
 
-        def enter(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-            if self._entered and args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
-                self._entered[-1].append((module, args[0]))
+        def record(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+            if self._linear_inputs and args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
+                self._linear_inputs[-1].append((module, args[0]))
 
-        handles = [each.register_forward_pre_hook(enter) for each in network.modules() if _is_linear(each)]
+        handles = [module.register_forward_pre_hook(record) for module in network.modules() if _is_linear(module)]
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def projections(self) -> list[Projection | None]:
-        return [_projection(*pair) for pair in zip(self.sightings, self._entered, strict=True)]
+    def match_projections(self) -> list[Projection | None]:
+        return [_find_projection(*pair) for pair in zip(self.captures, self._linear_inputs, strict=True)]
 
 
 def _is_linear(module: torch.nn.Module) -> bool:
@@ -124,38 +125,41 @@ def _is_linear(module: torch.nn.Module) -> bool:
     return isinstance(weight, torch.Tensor) and weight.dim() >= 2 and not isinstance(module, torch.nn.Embedding)
 
 
-def _projection(sighting: Sighting, entered: list[tuple[torch.nn.Module, torch.Tensor]]) -> Projection | None:
-    joined = sighting.output.flatten(2)
-    for module, given in entered:
-        if any(_agree(joined, form) for form in _forms(given, joined)):
+def _find_projection(captured: Sighting, inputs: list[tuple[torch.nn.Module, torch.Tensor]]) -> Projection | None:
+    outputs = captured.output.flatten(2)
+    for module, value in inputs:
+        if any(_is_close(outputs, layout) for layout in _list_layouts(value, outputs)):
             return Projection(module, direct=True)
-    own = {id(module) for module in sighting.module.modules()}
-    wide = [module for module, given in entered if id(module) in own and given.shape == joined.shape]
-    # Gates may be computed after the attention too, by linear maps of their own; the projection comes last.
-    return Projection(wide[-1], direct=False) if wide else None
+    own_modules = {id(module) for module in captured.module.modules()}
+    candidates = [module for module, value in inputs if id(module) in own_modules and value.shape == outputs.shape]
+    # A gate may also be a linear map that runs after the attention; the projection runs last.
+    return Projection(candidates[-1], direct=False) if candidates else None
 
 
-def _forms(given: torch.Tensor, joined: torch.Tensor) -> Iterable[torch.Tensor]:
-    """The ways in which a projection may be given the heads: as a sequence, as rows, channels first, beside others."""
-    if given.numel() == joined.numel():
-        yield given.reshape(joined.shape)
-        if given.dim() == 3:
-            yield given.transpose(1, 2).reshape(joined.shape)
-    elif given.dim() == 3 and given.shape[:2] == joined.shape[:2] and given.shape[2] > joined.shape[2]:
-        yield given[..., : joined.shape[2]]
+def _list_layouts(value: torch.Tensor, outputs: torch.Tensor) -> Iterable[torch.Tensor]:
+    """Yield the input of a linear map in the layouts in which it may hold the heads.
+
+    These are: the same shape, flattened to rows, channels first, or followed by features that are no heads.
+    """
+    if value.numel() == outputs.numel():
+        yield value.reshape(outputs.shape)
+        if value.dim() == 3:
+            yield value.transpose(1, 2).reshape(outputs.shape)
+    elif value.dim() == 3 and value.shape[:2] == outputs.shape[:2] and value.shape[2] > outputs.shape[2]:
+        yield value[..., : outputs.shape[2]]
 
 
-def _agree(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool((one - other).abs().max() <= AGREES * other.abs().max())
+def _is_close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    return bool((actual - expected).abs().max() <= AGREES * expected.abs().max())
 
 
 @contextmanager
 def entering(
-    modules: Iterable[torch.nn.Module], arrived: Callable[[torch.nn.Module, torch.Tensor], None]
+    modules: Iterable[torch.nn.Module], on_input: Callable[[torch.nn.Module, torch.Tensor], None]
 ) -> Iterator[None]:
-    """Within this context `arrived` is told what enters these projections."""
+    """Call `on_input` with each of these modules and its input, within this context."""
     unique = {id(module): module for module in modules}.values()
-    handles = [each.register_forward_pre_hook(lambda module, args: arrived(module, args[0])) for each in unique]
+    handles = [module.register_forward_pre_hook(lambda module, args: on_input(module, args[0])) for module in unique]
     try:
         yield
     finally:

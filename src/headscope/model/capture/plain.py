@@ -1,7 +1,7 @@
-"""Attention that is a softmax over tokens and nothing else, so that others than the model may compute it.
+"""Detection of plain attention: a softmax over tokens and nothing else, which faster kernels may compute instead.
 
-A question is plain where its mask says only who may look at whom, no option bends the scores (a cap, a sink, a bias),
-and the formula below gives what the model's own function gives for the first texts. All else is left to the model.
+Attention is plain if its mask only says which tokens attend to which, no option changes the scores (a cap, a sink, a
+bias), and the formula below reproduces the model's own function on the first texts. The model computes everything else.
 """
 
 from __future__ import annotations
@@ -10,93 +10,95 @@ from dataclasses import dataclass, field
 
 import torch
 
-from headscope.model.capture.observation import Asked
+from headscope.model.capture.observation import AttentionRequest
 
-HARMLESS = frozenset(
+HARMLESS_OPTIONS = frozenset(
     {
         "scaling", "dropout", "is_causal", "sliding_window", "position_ids", "cache_position", "use_cache",
         "output_attentions", "output_hidden_states", "return_dict",
     }
 )  # fmt: skip
-"""Options that leave scores as they are: dropout is off, and whom a token may look at is in the mask."""
-FORBIDDEN = -1e4
-"""Masks add 0, or a number at least this low; the lowest of float16 is −65,504."""
-PROVING = 2
-"""texts on which the formula is held against the model's own function"""
+"""Options that do not change scores: dropout is off, and the mask holds which tokens are attended to."""
+MASK_THRESHOLD = -1e4
+"""Additive masks hold 0 or a number at least this low; the lowest of float16 is −65,504."""
+PROOF_TEXTS = 2
+"""texts on which the formula is compared with the model's own function"""
 NARROW, WIDE = 2e-2, 1e-4
-"""how far the two may be apart, relative to the largest value, in half precision and in single"""
+"""allowed difference of the two, relative to the largest value, in half and in single precision"""
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Plain attention to compute: softmax(scaling · Q·Kᵀ), every token looking at all real ones, or at those up to it.
+    """Inputs of plain attention, softmax(scaling · Q·Kᵀ) · V: every token attends to all real tokens, or to those up to
+    itself.
 
-    Padding stands on the right; what its rows get does not matter.
+    Padding is on the right; the results in its rows do not matter.
     """
 
     query: torch.Tensor
     """(batch, head, query, width)"""
     key: torch.Tensor
-    """(batch, key head, key, width); each serves as many heads as there are of them"""
+    """(batch, key head, key, width); each key head serves the same number of heads"""
     value: torch.Tensor
     mask: torch.Tensor | None
-    """what is added to the scores, (batch, 1, query, key), which is 0 or forbids; None where all may look at all"""
+    """added to the scores: (batch, 1, query, key), 0 or forbidding; None if all tokens attend to all"""
     scaling: float
     causal: bool
 
     @property
     def group(self) -> int:
-        """How many heads share a key."""
+        """Number of heads that share a key head."""
         return self.query.shape[1] // self.key.shape[1]
 
 
 @dataclass
-class Plain:
-    """Decides for one run over a batch which questions are plain."""
+class PlainDetector:
+    """Decide which attention computations of one batch are plain."""
 
     real: torch.Tensor
     """(batch, token), on the network's device"""
-    proven: dict[int, bool]
-    """what is known of modules, by their id"""
-    padded: bool
-    masks: dict[int, tuple[torch.Tensor, bool | None]] = field(default_factory=dict)
-    """masks met in this run, and whether they are causal; None: they are neither that nor plain padding"""
+    plain_modules: dict[int, bool]
+    """whether the attention of a module is plain, by the id of the module"""
+    has_padding: bool
+    mask_kinds: dict[int, tuple[torch.Tensor, bool | None]] = field(default_factory=dict)
+    """masks of this run, and whether they are causal; None: neither causal nor plain padding"""
 
-    def question(self, asked: Asked) -> Question | None:
-        scaling = asked.options.get("scaling")
-        if not isinstance(scaling, float) or asked.module.training or not self._fits(asked):
+    def find_plain_inputs(self, request: AttentionRequest) -> Question | None:
+        scaling = request.options.get("scaling")
+        if not isinstance(scaling, float) or request.module.training or not self._has_matching_shapes(request):
             return None
-        if any(value is not None and name not in HARMLESS for name, value in asked.options.items()):
+        if any(value is not None and name not in HARMLESS_OPTIONS for name, value in request.options.items()):
             return None
-        causal = self._causal(asked.mask)
+        causal = self._is_causal(request.mask)
         if causal is None:
             return None
-        mask = asked.mask if causal or self.padded else None
-        made = Question(asked.query, asked.key, asked.value, mask, scaling, causal)
-        if id(asked.module) not in self.proven:
-            self.proven[id(asked.module)] = proves(made, asked)
-        return made if self.proven[id(asked.module)] else None
+        mask = request.mask if causal or self.has_padding else None
+        inputs = Question(request.query, request.key, request.value, mask, scaling, causal)
+        if id(request.module) not in self.plain_modules:
+            self.plain_modules[id(request.module)] = is_plain(inputs, request)
+        return inputs if self.plain_modules[id(request.module)] else None
 
-    def _fits(self, asked: Asked) -> bool:
-        query, key, value = asked.query, asked.key, asked.value
+    def _has_matching_shapes(self, request: AttentionRequest) -> bool:
+        query, key, value = request.query, request.key, request.value
         if not query.ndim == key.ndim == value.ndim == 4:
             return False
         tokens = tuple(self.real.shape)
-        same = all((len(each), each.shape[2]) == tokens for each in (query, key, value))
+        same = all((len(tensor), tensor.shape[2]) == tokens for tensor in (query, key, value))
         return same and query.shape[1] % key.shape[1] == 0 and key.shape[1] == value.shape[1]
 
-    def _causal(self, mask: torch.Tensor | None) -> bool | None:
+    def _is_causal(self, mask: torch.Tensor | None) -> bool | None:
         if mask is None:
-            return None if self.padded else False
-        if id(mask) not in self.masks:
-            self.masks[id(mask)] = mask, self._kind(mask)  # held, so that no other mask can have its id
-        return self.masks[id(mask)][1]
+            return None if self.has_padding else False
+        if id(mask) not in self.mask_kinds:
+            # The reference to the mask keeps its id from being given to another one.
+            self.mask_kinds[id(mask)] = mask, self._classify_mask(mask)
+        return self.mask_kinds[id(mask)][1]
 
-    def _kind(self, mask: torch.Tensor) -> bool | None:
+    def _classify_mask(self, mask: torch.Tensor) -> bool | None:
         n = self.real.shape[1]
         if mask.ndim != 4 or mask.shape != (len(self.real), 1, n, n) or not mask.is_floating_point():
             return None
-        allowed, forbidden = mask[:, 0] == 0, mask[:, 0] <= FORBIDDEN
+        allowed, forbidden = mask[:, 0] == 0, mask[:, 0] <= MASK_THRESHOLD
         if not bool((allowed | forbidden).all()):
             return None
         queries, keys = self.real[:, :, None], self.real[:, None, :]
@@ -109,30 +111,30 @@ class Plain:
         return None
 
 
-def attend(question: Question) -> tuple[torch.Tensor, torch.Tensor]:
-    """Outputs (batch, query, head, width) and maps (batch, head, query, key) by the formula, in plain torch."""
-    key, value = (each.repeat_interleave(question.group, 1) for each in (question.key, question.value))
-    scores = question.query @ key.transpose(2, 3) * question.scaling
-    if question.mask is not None:
-        scores = scores + question.mask
+def attend(inputs: Question) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return outputs (batch, query, head, width) and maps (batch, head, query, key) by the formula, in plain torch."""
+    key, value = (tensor.repeat_interleave(inputs.group, 1) for tensor in (inputs.key, inputs.value))
+    scores = inputs.query @ key.transpose(2, 3) * inputs.scaling
+    if inputs.mask is not None:
+        scores = scores + inputs.mask
     maps = scores.softmax(-1, dtype=torch.float32).to(value.dtype)
     return (maps @ value).transpose(1, 2), maps
 
 
-def proves(question: Question, asked: Asked) -> bool:
-    """Whether the formula gives what the model's own function gives, for the first texts."""
-    few = Question(
-        question.query[:PROVING],
-        question.key[:PROVING],
-        question.value[:PROVING],
-        None if question.mask is None else question.mask[:PROVING],
-        question.scaling,
-        question.causal,
+def is_plain(inputs: Question, request: AttentionRequest) -> bool:
+    """Return whether the formula reproduces the model's own function on the first texts."""
+    first = Question(
+        inputs.query[:PROOF_TEXTS],
+        inputs.key[:PROOF_TEXTS],
+        inputs.value[:PROOF_TEXTS],
+        None if inputs.mask is None else inputs.mask[:PROOF_TEXTS],
+        inputs.scaling,
+        inputs.causal,
     )
-    tolerance = NARROW if question.query.dtype in (torch.float16, torch.bfloat16) else WIDE
-    for one, other in zip(attend(few), asked.own(PROVING), strict=True):
-        if other is None or one.shape != other.shape:
+    tolerance = NARROW if inputs.query.dtype in (torch.float16, torch.bfloat16) else WIDE
+    for result, expected in zip(attend(first), request.compute_reference(PROOF_TEXTS), strict=True):
+        if expected is None or result.shape != expected.shape:
             return False
-        if not bool((one.float() - other.float()).abs().max() <= tolerance * other.float().abs().max()):
+        if not bool((result.float() - expected.float()).abs().max() <= tolerance * expected.float().abs().max()):
             return False
     return True

@@ -1,12 +1,12 @@
-"""Watching a network run, and the first of the two routes to what its heads do: transformers' attention functions.
+"""Observing a network's attention while it runs; capture through transformers' registry of attention functions.
 
 A model asks `AttentionInterface.get_interface` for the function that its configuration names, calls it with query, key
 and value, and gets back the heads' outputs (batch, position, head, width), before the output projection mixes them, and
-with eager attention also the maps (batch, head, query, key). We wrap what `get_interface` returns, whatever it is, so
-names, masks and the model's own eager function stay as they are; registering a function of our own instead would
-silently drop padding masks.
+with eager attention also the maps (batch, head, query, key). We wrap whatever `get_interface` returns, so names, masks
+and the model's own eager function do not change. Registering a function of our own instead would silently drop padding
+masks.
 
-The second route, for models that compute their attention themselves, is in `products`.
+Models that compute their attention themselves are handled in `products`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 from headscope.errors import ModelError
-from headscope.model.capture.observation import Answer, Asked, Report, Route, Sighting, Watcher
-from headscope.model.capture.products import through_products
+from headscope.model.capture.observation import AttentionRequest, OnCapture, OverrideAttention, Route, Sighting, Watcher
+from headscope.model.capture.products import trace_softmax
 
-BOTH: tuple[Route, ...] = ("registry", "products")
+ALL_ROUTES: tuple[Route, ...] = ("registry", "products")
 
-# All watchers share one patch of `AttentionInterface`, lifted with the last of them, so that contexts may end in any
-# order.
+# All watchers share one patch of `AttentionInterface`. The last one removes it, so contexts may end in any order.
 _active: list[Watcher] = []
 _lock = threading.Lock()
 
@@ -35,47 +34,52 @@ _lock = threading.Lock()
 @contextmanager
 def watching(
     network: torch.nn.Module,
-    report: Report,
+    on_capture: OnCapture,
     *,
     batch: int,
-    routes: Iterable[Route] = BOTH,
+    routes: Iterable[Route] = ALL_ROUTES,
     modules: Iterable[torch.nn.Module] | None = None,
-    answer: Answer | None = None,
+    override: OverrideAttention | None = None,
 ) -> Iterator[None]:
-    """Within this context every attention computation of `network`, run on `batch` texts, is reported as it happens.
+    """Report every attention computation of `network`, within this context, as it happens.
 
-    `routes` may leave one out, and `modules` name those that compute their attention themselves, where that is known.
-    `answer` may take the place of the registry's functions.
-    The network runs with eager attention (others give no map) and without dropout; both are as before on leaving, and
-    so are transformers and all hooks, also after an exception.
+    Within it, the network runs with eager attention (others return no map) and without dropout. On leaving, also after
+    an exception, both are restored, and transformers and all hooks are as before.
+
+    Args:
+        batch: Number of texts that the network is run on.
+        routes: Ways of capture to use.
+        modules: Modules that compute their attention themselves, where that is known.
+        override: May compute attention in place of the registry's functions.
     """
-    held_modules = list(network.modules())
-    watcher = Watcher(report, batch, frozenset(id(module) for module in held_modules), answer=answer)
+    all_modules = list(network.modules())
+    watcher = Watcher(on_capture, batch, frozenset(id(module) for module in all_modules), override=override)
     chosen = set(routes)
-    with ExitStack() as held:
-        held.enter_context(prepared(network, held_modules))
+    with ExitStack() as contexts:
+        contexts.enter_context(prepared(network, all_modules))
         if "registry" in chosen:
-            held.enter_context(through_registry(watcher))
+            contexts.enter_context(watch_registry(watcher))
         if "products" in chosen:
-            held.enter_context(through_products(watcher, held_modules if modules is None else modules))
+            contexts.enter_context(trace_softmax(watcher, all_modules if modules is None else modules))
         yield
 
 
 @contextmanager
 def prepared(network: torch.nn.Module, modules: list[torch.nn.Module] | None = None) -> Iterator[None]:
-    """Within this context a network runs with eager attention and without dropout.
+    """Run a network with eager attention and without dropout, within this context.
 
-    Threads that watch one network at a time need it around all of them, or the first to leave would change it.
+    Threads that watch one network at the same time need it around all of them: otherwise the first to leave would
+    change the network under the others.
     """
-    with _eager(network), _evaluating(list(network.modules()) if modules is None else modules):
+    with _use_eager_attention(network), _disable_training_mode(list(network.modules()) if modules is None else modules):
         yield
 
 
 @contextmanager
-def _eager(network: torch.nn.Module) -> Iterator[None]:
+def _use_eager_attention(network: torch.nn.Module) -> Iterator[None]:
     config: Any = getattr(network, "config", None)
-    before = getattr(config, "_attn_implementation", "eager")
-    if before in ("eager", None):
+    previous = getattr(config, "_attn_implementation", "eager")
+    if previous in ("eager", None):
         yield
         return
     switch: Callable[[str], None] = network.set_attn_implementation  # type: ignore[assignment]
@@ -83,11 +87,11 @@ def _eager(network: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        switch(before)
+        switch(previous)
 
 
 @contextmanager
-def _evaluating(modules: list[torch.nn.Module]) -> Iterator[None]:
+def _disable_training_mode(modules: list[torch.nn.Module]) -> Iterator[None]:
     training = [module for module in modules if module.training]
     for module in training:
         module.training = False
@@ -99,11 +103,11 @@ def _evaluating(modules: list[torch.nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def through_registry(watcher: Watcher) -> Iterator[None]:
-    """Within this context the watcher is told of every attention function the registry gives its network."""
+def watch_registry(watcher: Watcher) -> Iterator[None]:
+    """Report, within this context, every call of an attention function that the registry gives the network."""
     with _lock:
         if not _active:
-            AttentionInterface.get_interface = _watched(AttentionInterface.get_interface)
+            AttentionInterface.get_interface = _wrap_get_interface(AttentionInterface.get_interface)
         _active.append(watcher)
     try:
         yield
@@ -114,15 +118,15 @@ def through_registry(watcher: Watcher) -> Iterator[None]:
                 AttentionInterface.get_interface = AttentionInterface.get_interface.__wrapped__
 
 
-def _watched(get_interface: Callable[..., Callable[..., Any]]) -> Callable[..., Callable[..., Any]]:
+def _wrap_get_interface(get_interface: Callable[..., Callable[..., Any]]) -> Callable[..., Callable[..., Any]]:
     @functools.wraps(get_interface)
-    def watched_interface(self: AttentionInterface, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    def get_watched_interface(self: AttentionInterface, *args: Any, **kwargs: Any) -> Callable[..., Any]:
         function = get_interface(self, *args, **kwargs)
 
-        def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            watchers = [watcher for watcher in tuple(_active) if watcher.concerns(module)]
-            if len(watchers) == 1 and watchers[0].answer is not None and len(args) == 4:
-                output = watchers[0].answer(Asked(module, *args, kwargs, function))
+        def call_watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            watchers = [watcher for watcher in tuple(_active) if watcher.is_watching(module)]
+            if len(watchers) == 1 and watchers[0].override is not None and len(args) == 4:
+                output = watchers[0].override(AttentionRequest(module, *args, kwargs, function))
                 if output is not None:
                     return output, None
             for watcher in watchers:
@@ -133,15 +137,15 @@ def _watched(get_interface: Callable[..., Callable[..., Any]]) -> Callable[..., 
                 for watcher in watchers:
                     watcher.in_registry -= 1
             for watcher in watchers:
-                watcher.report(_sighting(module, *result[:2]))
+                watcher.on_capture(_make_capture(module, *result[:2]))
             return result
 
-        return watched
+        return call_watched
 
-    return watched_interface
+    return get_watched_interface
 
 
-def _sighting(module: torch.nn.Module, output: torch.Tensor, attention: torch.Tensor | None) -> Sighting:
+def _make_capture(module: torch.nn.Module, output: torch.Tensor, attention: torch.Tensor | None) -> Sighting:
     if attention is None:
         raise ModelError(f"{type(module).__name__} gives no attention map, even with eager attention")
     return Sighting(module, output, attention, "registry")
