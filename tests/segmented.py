@@ -1,4 +1,4 @@
-"""Segmentations made of numbers, without a model."""
+"""Synthetic segmentations, without a model."""
 
 from __future__ import annotations
 
@@ -17,23 +17,28 @@ MANIFEST = {"model": "a-model", "layers": 6, "heads": 12, "date": "2026-01-02", 
 def segmentation(
     parts: Sequence[Sequence[str]], *, level: Level = "topic", cells: int = 300, heads: int = 20, **manifest: Any
 ) -> Segmentation:
-    """Of segments, each given as its pieces: pieces of one segment are alike, and every third gap within is unknown."""
+    """Return a segmentation of given segments, each a list of pieces.
+
+    Pieces of one segment are similar, and the strength of every third gap within is NaN.
+    """
     random = np.random.default_rng(5)
     pieces = [piece for part in parts for piece in part]
     starts = np.cumsum([0, *(len(part) for part in parts)])
     strengths = random.uniform(-0.2, 0.9, len(pieces) - 1)
     strengths[2::3] = np.nan
     strengths[starts[1:-1] - 1] = random.uniform(1.05, 3, len(parts) - 1)
-    of = np.repeat(np.arange(len(parts)), np.diff(starts))
+    numbers = np.repeat(np.arange(len(parts)), np.diff(starts))
     count = min(cells, len(pieces))
     edges = np.linspace(0, len(pieces), count + 1).astype(np.int64)
-    similarity = 0.45 * (of[edges[:-1], None] == of[edges[:-1]]) - 0.1 + random.normal(0, 0.08, (count, count))
+    similarity = (
+        0.45 * (numbers[edges[:-1], None] == numbers[edges[:-1]]) - 0.1 + random.normal(0, 0.08, (count, count))
+    )
     similarity = (similarity + similarity.T) / 2
     np.fill_diagonal(similarity, 1.0)
     if count > 3:
         similarity[1, 3] = similarity[3, 1] = np.nan
     weights = np.sort(random.exponential(1, heads))[::-1]
-    places = random.permutation(72)[:heads]
+    head_numbers = random.permutation(72)[:heads]
     return Segmentation(
         text="".join(pieces),
         level=level,
@@ -43,20 +48,20 @@ def segmentation(
         similarity=similarity,
         cells=edges,
         heads=tuple(
-            HeadVote(int(place) // 12, int(place) % 12, float(weight), float(2 * weight))
-            for place, weight in zip(places, weights / weights.sum() if heads else weights, strict=True)
+            HeadVote(int(number) // 12, int(number) % 12, float(weight), float(2 * weight))
+            for number, weight in zip(head_numbers, weights / weights.sum() if heads else weights, strict=True)
         ),
         manifest=MANIFEST | manifest,
     )
 
 
 def sentences(text: str) -> list[str]:
-    """Roughly."""
+    """Split a text into sentences, roughly."""
     return re.findall(r".+?(?:[.!?]\s+|\Z)", text, re.DOTALL)
 
 
 def long(pieces: int = 10_000, segments: int = 400, size: int = 100) -> Segmentation:
-    """A book: pieces of so many characters, with a character outside the basic plane in each."""
+    """Return a long segmentation: pieces of `size` characters, each with a character outside the basic plane."""
     lines = [f"Sentence {k} 𝒜 ".ljust(size - 2, "abcdefgh "[k % 8]) + (". " if k % 9 else ".\n") for k in range(pieces)]
     cuts = np.linspace(0, pieces, segments + 1).astype(int)
     return segmentation([lines[a:b] for a, b in pairwise(cuts)])

@@ -1,4 +1,4 @@
-"""Readings from arrays of one's own: every form that is taken, and in which words the others are refused."""
+"""Readings from arrays: accepted forms, and the errors for others."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def make(outputs: Any = OUTPUTS, attention: Any = MAPS, tokens: Any = NAMES, **o
 
 
 @pytest.fixture(scope="module")
-def plain() -> Reading:
+def reading() -> Reading:
     return make()
 
 
-# What is taken
+# Accepted
 
 
-def test_arrays_keep_their_numbers(plain: Reading):
-    assert plain.outputs.values.tolist() == OUTPUTS.tolist()
-    assert plain.attention.values.tolist() == MAPS.tolist()
-    assert plain.tokens.values.tolist() == NAMES
-    assert (plain.layers, plain.heads, len(plain)) == ([0, 1, 2], [0, 1], 5)
-    written = OUTPUTS[2, :, 1]
-    np.testing.assert_allclose(plain.matrix(2, 1).values, written @ written.T * (1 - np.eye(5)), atol=1e-12)
+def test_arrays_keep_their_numbers(reading: Reading):
+    assert reading.outputs.values.tolist() == OUTPUTS.tolist()
+    assert reading.attention.values.tolist() == MAPS.tolist()
+    assert reading.tokens.values.tolist() == NAMES
+    assert (reading.layers, reading.heads, len(reading)) == ([0, 1, 2], [0, 1], 5)
+    outputs = OUTPUTS[2, :, 1]
+    np.testing.assert_allclose(reading.matrix(2, 1).values, outputs @ outputs.T * (1 - np.eye(5)), atol=1e-12)
 
 
 FORMS = {
@@ -56,16 +56,16 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_same_reading(plain: Reading, form: str):
+def test_every_form_gives_the_same_reading(reading: Reading, form: str):
     other = make(FORMS[form](OUTPUTS), FORMS[form](MAPS))
     assert other.outputs.values.tolist() == OUTPUTS.tolist()
     assert other.attention.values.tolist() == MAPS.tolist()
-    assert other.pairs().equals(plain.pairs())
-    assert other.lines(1).equals(plain.lines(1))
+    assert other.pairs().equals(reading.pairs())
+    assert other.lines(1).equals(reading.lines(1))
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("dtype", "kept_dtype"),
     [
         (torch.bfloat16, "float32"),
         (torch.float16, "float32"),
@@ -74,13 +74,13 @@ def test_every_form_gives_the_same_reading(plain: Reading, form: str):
         (torch.int64, "float64"),
     ],
 )
-def test_numeric_types(given: torch.dtype, kept: str):
-    tensor = torch.from_numpy(OUTPUTS * 4).to(given)
-    reading = make(tensor, torch.from_numpy(MAPS).to(given) if given.is_floating_point else MAPS)
-    assert reading.outputs.dtype == kept
-    assert torch.equal(torch.from_numpy(reading.outputs.values.copy()).to(given), tensor)
-    if given is not torch.bfloat16:
-        assert make(tensor.numpy()).outputs.dtype == kept
+def test_dtypes(dtype: torch.dtype, kept_dtype: str):
+    tensor = torch.from_numpy(OUTPUTS * 4).to(dtype)
+    reading = make(tensor, torch.from_numpy(MAPS).to(dtype) if dtype.is_floating_point else MAPS)
+    assert reading.outputs.dtype == kept_dtype
+    assert torch.equal(torch.from_numpy(reading.outputs.values.copy()).to(dtype), tensor)
+    if dtype is not torch.bfloat16:
+        assert make(tensor.numpy()).outputs.dtype == kept_dtype
 
 
 def test_whole_numbers_stay_exact():
@@ -90,9 +90,9 @@ def test_whole_numbers_stay_exact():
 
 @pytest.mark.parametrize("form", [np.asarray, list, torch.from_numpy])
 def test_arrays_may_be_used_again(form: Any):
-    mine, maps = OUTPUTS.copy(), MAPS.copy()
-    reading = make(form(mine), form(maps))
-    mine[:] = maps[:] = 0
+    outputs, maps = OUTPUTS.copy(), MAPS.copy()
+    reading = make(form(outputs), form(maps))
+    outputs[:] = maps[:] = 0
     assert reading.outputs.values.tolist() == OUTPUTS.tolist()
     assert reading.attention.values.tolist() == MAPS.tolist()
 
@@ -123,8 +123,8 @@ def test_outputs_alone():
     assert alone.pairs().equals(make().pairs())
 
 
-def test_equal_tokens_are_those_of_equal_text(plain: Reading):
-    assert plain.tokens["token_id"].values.tolist() == [0, 1, 2, 0, 3]
+def test_equal_tokens_are_those_of_equal_text(reading: Reading):
+    assert reading.tokens["token_id"].values.tolist() == [0, 1, 2, 0, 3]
     assert make(tokens=["the", "The", "Ġthe", "the", " the"]).tokens["token_id"].values.tolist() == [0, 1, 2, 0, 3]
 
 
@@ -146,10 +146,10 @@ def test_special_tokens(special: Any):
     assert not set(reading.pairs(special=False)["index_i"]) & {0, 4}
 
 
-def test_tokens_of_numpy_and_of_any_iterable(plain: Reading):
+def test_tokens_of_numpy_and_of_any_iterable(reading: Reading):
     for tokens in (np.array(NAMES), np.array(NAMES, dtype=object), tuple(NAMES), iter(NAMES)):
         assert make(tokens=tokens).tokens.values.tolist() == NAMES
-    assert plain.text == "the cat . the dog"
+    assert reading.text == "the cat . the dog"
 
 
 def test_sentences_and_words_go_by_the_tokens():
@@ -174,14 +174,14 @@ def test_halves_of_characters_are_shown_as_such_and_still_told_apart():
     assert reading.manifest["model"] == "half �"
 
 
-# What is refused
+# Refused
 
 
-def swapped(array: np.ndarray, one: int, other: int) -> np.ndarray:
+def swap_axes(array: np.ndarray, one: int, other: int) -> np.ndarray:
     return np.swapaxes(array, one, other)
 
 
-def spoilt(array: np.ndarray, value: float) -> np.ndarray:
+def set_value(array: np.ndarray, value: float) -> np.ndarray:
     changed = array.copy()
     changed[1, 0, 1, 2] = value
     return changed
@@ -191,7 +191,7 @@ SHAPE = r"these axes are needed, of one text: \(layer, position, head, width\)"
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"outputs": OUTPUTS[0]}, rf"outputs have the shape \(5, 2, 4\), where {SHAPE}"),
         ({"outputs": OUTPUTS[None, None]}, SHAPE),
@@ -199,37 +199,40 @@ SHAPE = r"these axes are needed, of one text: \(layer, position, head, width\)"
         ({"outputs": OUTPUTS[..., :0]}, SHAPE),
         ({"outputs": OUTPUTS[:0]}, SHAPE),
         ({"outputs": 3.0}, SHAPE),
-        ({"outputs": []}, r"outputs cannot be taken together .*arrays of numpy or torch"),
+        ({"outputs": []}, r"outputs cannot be combined .*arrays of numpy or torch"),
         ({"outputs": None}, r"outputs are of the type object: real numbers are needed"),
-        ({"outputs": swapped(OUTPUTS, 1, 2)}, r"shape \(3, 2, 5, 4\), and there are 5 tokens.*\(layer, position, head"),
-        ({"outputs": swapped(OUTPUTS, 0, 1)}, r"shape \(5, 3, 2, 4\), and there are 5 tokens"),
+        (
+            {"outputs": swap_axes(OUTPUTS, 1, 2)},
+            r"shape \(3, 2, 5, 4\), and there are 5 tokens.*\(layer, position, head",
+        ),
+        ({"outputs": swap_axes(OUTPUTS, 0, 1)}, r"shape \(5, 3, 2, 4\), and there are 5 tokens"),
         ({"outputs": OUTPUTS[:, :4]}, r"shape \(3, 4, 2, 4\), and there are 5 tokens"),
         ({"tokens": NAMES[:4]}, r"shape \(3, 5, 2, 4\), and there are 4 tokens"),
-        ({"outputs": [OUTPUTS[0], OUTPUTS[1, :4]]}, "outputs cannot be taken together to one array"),
-        ({"outputs": [[[1, 2], [3]], [[1]]]}, "outputs cannot be taken together to one array"),
+        ({"outputs": [OUTPUTS[0], OUTPUTS[1, :4]]}, "outputs cannot be combined into one array"),
+        ({"outputs": [[[1, 2], [3]], [[1]]]}, "outputs cannot be combined into one array"),
         ({"outputs": OUTPUTS.astype(str)}, "outputs are of the type <U"),
         ({"outputs": "outputs"}, "outputs are of the type <U"),
         ({"outputs": OUTPUTS.astype(complex)}, "outputs are of the type complex128: real numbers"),
         ({"outputs": OUTPUTS > 0}, "outputs are of the type bool"),
         ({"outputs": torch.from_numpy(OUTPUTS > 0)}, "outputs are of the type bool"),
-        ({"outputs": spoilt(OUTPUTS, np.nan)}, r"outputs hold a value that is not finite .*layer 1, at \[0, 1, 2\]"),
-        ({"outputs": spoilt(OUTPUTS, np.inf)}, "outputs hold a value that is not finite"),
-        ({"attention": spoilt(MAPS, np.nan)}, "attention maps hold a value that is not finite"),
+        ({"outputs": set_value(OUTPUTS, np.nan)}, r"outputs hold a value that is not finite .*layer 1, at \[0, 1, 2\]"),
+        ({"outputs": set_value(OUTPUTS, np.inf)}, "outputs hold a value that is not finite"),
+        ({"attention": set_value(MAPS, np.nan)}, "attention maps hold a value that is not finite"),
         ({"attention": MAPS[0]}, r"attention maps have the shape \(2, 5, 5\), where .*\(layer, head, query, key\)"),
         ({"attention": MAPS[:2]}, r"shape \(2, 2, 5, 5\) where the outputs ask for \(3, 2, 5, 5\)"),
         ({"attention": MAPS[..., :4]}, r"shape \(3, 2, 5, 4\) where the outputs ask for"),
-        ({"attention": swapped(MAPS, 0, 1)}, r"shape \(2, 3, 5, 5\) where the outputs ask for"),
+        ({"attention": swap_axes(MAPS, 0, 1)}, r"shape \(2, 3, 5, 5\) where the outputs ask for"),
         ({"attention": np.moveaxis(MAPS, 1, 3)}, r"shape \(3, 5, 5, 2\) where the outputs ask for"),
-        ({"attention": swapped(MAPS, 2, 3)}, "row 0 of L0H0 .*rows are queries"),
-        ({"attention": MAPS * 1.02}, "row 0 of L0H0 .*sums to 1.02: give what the softmax gives"),
-        ({"attention": spoilt(MAPS, 0.9)}, "row 1 of L1H0"),
-        ({"attention": np.log(MAPS)}, "give what the softmax gives"),
+        ({"attention": swap_axes(MAPS, 2, 3)}, "row 0 of L0H0 .*rows are queries"),
+        ({"attention": MAPS * 1.02}, "row 0 of L0H0 .*sums to 1.02: pass the output of the softmax"),
+        ({"attention": set_value(MAPS, 0.9)}, "row 1 of L1H0"),
+        ({"attention": np.log(MAPS)}, "pass the output of the softmax"),
         (
             {"attention": np.eye(5) * 3 - 0.4 + np.zeros_like(MAPS)},
             "row 0 of L0H0 holds values from -0.4 and sums to 1:",
         ),
         ({"attention": MAPS.astype(str)}, "attention maps are of the type <U"),
-        ({"attention": [MAPS[0], MAPS[1, :1]]}, "attention maps cannot be taken together"),
+        ({"attention": [MAPS[0], MAPS[1, :1]]}, "attention maps cannot be combined"),
         ({"tokens": ["one"]}, "there is one, and it takes two"),
         ({"tokens": []}, "there are none, and it takes two"),
         ({"tokens": "the cat"}, "tokens are a str: give a list of strings"),
@@ -239,7 +242,7 @@ SHAPE = r"these axes are needed, of one text: \(layer, position, head, width\)"
         ({"ids": [1, 2]}, "ids has 2 entries for 5 tokens"),
         ({"ids": NAMES}, "ids is of the type <U3: whole numbers"),
         ({"ids": [1.5, 2, 3, 4, 5]}, "ids is of the type float64: whole numbers"),
-        ({"ids": [[1, 2], [3]]}, "ids cannot be taken as one array"),
+        ({"ids": [[1, 2], [3]]}, "ids cannot be converted to one array"),
         ({"special": [0, 4]}, "special has 2 entries for 5 tokens: one for each"),
         ({"special": ["no"] * 5}, "special is of the type <U2: true or false"),
         ({"theta": 1.0}, "theta is 1.0: it is a share"),
@@ -249,9 +252,9 @@ SHAPE = r"these axes are needed, of one text: \(layer, position, head, width\)"
         ({"tau": float("nan")}, "tau is nan"),
     ],
 )
-def test_what_is_wrong_is_said(given: dict[str, Any], message: str):
+def test_wrong_arguments_are_errors(arguments: dict[str, Any], message: str):
     with pytest.raises(ReadingError, match=message):
-        make(**given)
+        make(**arguments)
 
 
 def test_rows_of_narrow_types_sum_to_1_nearly():

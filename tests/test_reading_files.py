@@ -1,4 +1,4 @@
-"""Readings and their tables as files: what is written comes back, and what is no reading is refused in clear words."""
+"""Readings and their tables as files: round trips, and the errors for files that are not readings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import headscope
 from headscope import Reading, open_reading, open_study
 from headscope.errors import ReadingError, StudyError
-from headscope.readings.files import _escaped, _unescaped, write_table
+from headscope.readings.files import _escape, _unescape, write_table
 from tests import tiny
 from tests.synthetic import random_study
 
@@ -53,13 +53,13 @@ def strange() -> Reading:
     return Reading.from_arrays(STRANGE, random.normal(size=(2, n, 3, 4)), maps, name="na\0me\ud800 \\ 🦉")
 
 
-def saved(reading: Reading, folder: Path) -> Path:
+def save(reading: Reading, folder: Path) -> Path:
     return reading.save(folder / "reading.nc")
 
 
-def changed(reading: Reading, path: Path, **attributes: Any) -> Path:
-    """A reading's file with other attributes; None takes one away."""
-    saved(reading, path.parent).rename(path)
+def save_with_attributes(reading: Reading, path: Path, **attributes: Any) -> Path:
+    """Save a reading with other attributes; None removes one."""
+    save(reading, path.parent).rename(path)
     with h5py.File(path, "r+") as file:
         for name, value in attributes.items():
             del file.attrs[name]
@@ -68,32 +68,32 @@ def changed(reading: Reading, path: Path, **attributes: Any) -> Path:
     return path
 
 
-# There and back
+# Round trips
 
 
 @pytest.mark.parametrize("which", ["reading", "strange"])
 def test_a_reading_comes_back_as_it_was(which: str, request: pytest.FixtureRequest, tmp_path: Path):
-    made: Reading = request.getfixturevalue(which)
-    again = open_reading(saved(made, tmp_path))
-    xr.testing.assert_identical(again.data, made.data)
-    assert {name: array.dtype for name, array in again.data.variables.items()} == {
-        name: array.dtype for name, array in made.data.variables.items()
+    original: Reading = request.getfixturevalue(which)
+    opened = open_reading(save(original, tmp_path))
+    xr.testing.assert_identical(opened.data, original.data)
+    assert {name: array.dtype for name, array in opened.data.variables.items()} == {
+        name: array.dtype for name, array in original.data.variables.items()
     }
-    assert set(again.data.coords) == set(made.data.coords)
-    assert again.manifest == made.manifest
-    assert {name: type(value) for name, value in again.manifest.items()} == {
-        name: type(value) for name, value in made.manifest.items()
+    assert set(opened.data.coords) == set(original.data.coords)
+    assert opened.manifest == original.manifest
+    assert {name: type(value) for name, value in opened.manifest.items()} == {
+        name: type(value) for name, value in original.manifest.items()
     }
-    assert repr(again) == repr(made)
-    assert again.text == made.text
+    assert repr(opened) == repr(original)
+    assert opened.text == original.text
     for theta in (None, 0.0, 0.1, 0.3, 0.7):
-        assert again.pairs(theta=theta).equals(made.pairs(theta=theta))
-        assert again.pairs(theta=theta, special=False, words=True).equals(
-            made.pairs(theta=theta, special=False, words=True)
+        assert opened.pairs(theta=theta).equals(original.pairs(theta=theta))
+        assert opened.pairs(theta=theta, special=False, words=True).equals(
+            original.pairs(theta=theta, special=False, words=True)
         )
-    assert again.blocks(1, 2).equals(made.blocks(1, 2))
-    assert again.dominant().equals(made.dominant())
-    np.testing.assert_array_equal(again.regions(0, 1).values, made.regions(0, 1).values)
+    assert opened.blocks(1, 2).equals(original.blocks(1, 2))
+    assert opened.dominant().equals(original.dominant())
+    np.testing.assert_array_equal(opened.regions(0, 1).values, original.regions(0, 1).values)
 
 
 def test_a_path_may_be_a_string(reading: Reading, tmp_path: Path):
@@ -103,7 +103,7 @@ def test_a_path_may_be_a_string(reading: Reading, tmp_path: Path):
 
 
 def test_strange_tokens_come_back(strange: Reading, tmp_path: Path):
-    again = open_reading(saved(strange, tmp_path))
+    again = open_reading(save(strange, tmp_path))
     expected = [token.replace("\ud800", "�") for token in STRANGE]
     assert again.tokens.values.tolist() == expected
     assert again.text == " ".join(expected)
@@ -113,14 +113,14 @@ def test_strange_tokens_come_back(strange: Reading, tmp_path: Path):
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("\0\\0f")))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_any_text_can_be_escaped(text: str):
-    assert "\0" not in _escaped(text)
-    assert _unescaped(_escaped(text)) == text
+    assert "\0" not in _escape(text)
+    assert _unescape(_escape(text)) == text
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_numbers_keep_their_type(dtype: str, tmp_path: Path):
     outputs = np.random.default_rng(0).normal(size=(1, 3, 2, 2)).astype(dtype)
-    again = open_reading(saved(Reading.from_arrays(["a", "b", "c"], outputs), tmp_path))
+    again = open_reading(save(Reading.from_arrays(["a", "b", "c"], outputs), tmp_path))
     assert again.outputs.dtype == dtype
     assert again.outputs.values.tolist() == outputs.tolist()
     assert not again.has_attention
@@ -128,43 +128,43 @@ def test_numbers_keep_their_type(dtype: str, tmp_path: Path):
 
 def test_a_part_of_a_reading_is_a_reading(reading: Reading, tmp_path: Path):
     part = reading.select(layers=1, heads=[3, 1])
-    again = open_reading(saved(part, tmp_path))
+    again = open_reading(save(part, tmp_path))
     assert (again.layers, again.heads) == ([1], [3, 1])
     assert again.pairs(1, "sum").equals(part.pairs(1, "sum"))
-    second = open_reading(saved(again, tmp_path))
+    second = open_reading(save(again, tmp_path))
     xr.testing.assert_identical(second.data, part.data)
 
 
 def test_saving_leaves_the_reading_as_it_was(strange: Reading, tmp_path: Path):
     before = strange.data.copy(deep=True)
-    saved(strange, tmp_path)
+    save(strange, tmp_path)
     xr.testing.assert_identical(strange.data, before)
 
 
 def test_saving_writes_over_and_leaves_nothing_else(reading: Reading, strange: Reading, tmp_path: Path):
-    saved(reading, tmp_path)
-    saved(strange, tmp_path)
+    save(reading, tmp_path)
+    save(strange, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["reading.nc"]
     assert len(open_reading(tmp_path / "reading.nc")) == len(STRANGE)
 
 
-def test_what_was_there_stays_when_writing_fails(reading: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = saved(reading, tmp_path)
+def test_the_old_file_stays_when_writing_fails(reading: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = save(reading, tmp_path)
 
-    def full(self: Path, content: bytes) -> None:
+    def fail_to_write(self: Path, content: bytes) -> None:
         with open(self, "wb") as file:
             file.write(content[: len(content) // 2])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_bytes", fail_to_write)
     with pytest.raises(ReadingError, match=r"reading.nc: cannot be written: No space left on device"):
-        saved(reading, tmp_path)
+        save(reading, tmp_path)
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["reading.nc"]
     assert len(open_reading(path)) == len(reading)
 
 
-# What cannot be written
+# Paths that cannot be written
 
 
 UNWRITABLE = [
@@ -194,7 +194,7 @@ def test_the_working_folder_is_a_folder(reading: Reading, tmp_path: Path, monkey
             reading.save(path)
 
 
-# What is not a reading
+# Files that are not readings
 
 
 def test_files_that_are_no_readings(reading: Reading, tmp_path: Path):
@@ -204,7 +204,7 @@ def test_files_that_are_no_readings(reading: Reading, tmp_path: Path):
     empty = tmp_path / "empty.nc"
     empty.touch()
     cut = tmp_path / "cut.nc"
-    cut.write_bytes(saved(reading, tmp_path).read_bytes()[:-500])
+    cut.write_bytes(save(reading, tmp_path).read_bytes()[:-500])
     other = tmp_path / "other.nc"
     xr.Dataset({"depth": ("x", [1.0, 2.0])}).to_netcdf(other, engine="h5netcdf")
     for path, message in (
@@ -223,14 +223,14 @@ def test_files_that_are_no_readings(reading: Reading, tmp_path: Path):
 
 
 def test_a_reading_of_another_format(reading: Reading, tmp_path: Path):
-    path = changed(reading, tmp_path / "new.nc", format=2)
+    path = save_with_attributes(reading, tmp_path / "new.nc", format=2)
     with pytest.raises(ReadingError, match=r"new.nc: a reading of format 2; this headscope reads 1"):
         open_reading(path)
 
 
 @pytest.mark.parametrize("name", ["outputs", "token", "text", "token_id", "word", "start"])
 def test_a_reading_with_a_part_missing(reading: Reading, tmp_path: Path, name: str):
-    path = saved(Reading(reading.data), tmp_path)
+    path = save(Reading(reading.data), tmp_path)
     data = xr.load_dataset(path, engine="h5netcdf").drop_vars(name)
     data.to_netcdf(path, engine="h5netcdf")
     with pytest.raises(ReadingError, match=f"not a whole one: no {name}"):
@@ -240,12 +240,12 @@ def test_a_reading_with_a_part_missing(reading: Reading, tmp_path: Path, name: s
 @pytest.mark.parametrize("name", ["theta", "tau", "model"])
 def test_a_reading_with_an_attribute_missing(reading: Reading, tmp_path: Path, name: str):
     with pytest.raises(ReadingError, match=f"not a whole one: no {name}"):
-        open_reading(changed(reading, tmp_path / "less.nc", **{name: None}))
+        open_reading(save_with_attributes(reading, tmp_path / "less.nc", **{name: None}))
 
 
 def test_a_reading_is_no_study(reading: Reading, tmp_path: Path):
     with pytest.raises(StudyError, match=r"reading.nc: .*not a study: open it with open_reading"):
-        open_study(saved(reading, tmp_path))
+        open_study(save(reading, tmp_path))
 
 
 # Tables
@@ -267,20 +267,20 @@ TABLES = {
 @pytest.mark.parametrize("which", ["reading", "strange"])
 @pytest.mark.parametrize("table", TABLES)
 def test_parquet_comes_back(table: str, which: str, request: pytest.FixtureRequest, tmp_path: Path):
-    made = TABLES[table](request.getfixturevalue(which))
-    path = write_table(made, tmp_path / "table.parquet")
-    pd.testing.assert_frame_equal(pd.read_parquet(path), made, check_exact=True)
+    written = TABLES[table](request.getfixturevalue(which))
+    path = write_table(written, tmp_path / "table.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(path), written, check_exact=True)
 
 
 @pytest.mark.parametrize("which", ["reading", "strange"])
 @pytest.mark.parametrize("table", TABLES)
 def test_csv_comes_back(table: str, which: str, request: pytest.FixtureRequest, tmp_path: Path):
-    made = TABLES[table](request.getfixturevalue(which))
-    path = write_table(made, tmp_path / "table.CSV")
-    types = {name: str for name in made if not pd.api.types.is_numeric_dtype(made[name])}
-    again = pd.read_csv(path, dtype=types, keep_default_na=False, na_values={"share": [""]})
-    assert list(again.columns) == list(made.columns)
-    assert again.values.tolist() == made.values.tolist()
+    written = TABLES[table](request.getfixturevalue(which))
+    path = write_table(written, tmp_path / "table.CSV")
+    types = {name: str for name in written if not pd.api.types.is_numeric_dtype(written[name])}
+    read = pd.read_csv(path, dtype=types, keep_default_na=False, na_values={"share": [""]})
+    assert list(read.columns) == list(written.columns)
+    assert read.values.tolist() == written.values.tolist()
 
 
 def test_a_plain_csv_has_no_needless_quotes(tmp_path: Path):
@@ -290,12 +290,12 @@ def test_a_plain_csv_has_no_needless_quotes(tmp_path: Path):
 
 
 def test_no_pairs_at_all(tmp_path: Path):
-    none = Reading.from_arrays(["a", "b"], np.zeros((2, 2, 2, 1)))
-    for made in (none.pairs(), none.pairs(0, 0), none.pairs(head="sum"), none.dominant()):
-        back = pd.read_parquet(write_table(made, tmp_path / "none.parquet"))
-        assert list(back.columns) == list(made.columns)
-        assert len(back) == len(made)
-        assert write_table(made, tmp_path / "none.csv").read_text().startswith(",".join(made.columns) + "\n")
+    reading = Reading.from_arrays(["a", "b"], np.zeros((2, 2, 2, 1)))
+    for written in (reading.pairs(), reading.pairs(0, 0), reading.pairs(head="sum"), reading.dominant()):
+        read = pd.read_parquet(write_table(written, tmp_path / "none.parquet"))
+        assert list(read.columns) == list(written.columns)
+        assert len(read) == len(written)
+        assert write_table(written, tmp_path / "none.csv").read_text().startswith(",".join(written.columns) + "\n")
 
 
 @pytest.mark.parametrize("name", ["table.xlsx", "table", ".csv", "table.csv.gz"])

@@ -1,4 +1,4 @@
-"""Readings of models: as a study of the same text counts, labelled, of every family; and what is wrong is said."""
+"""Readings of models: equal to a study of the same text, labelled, for every model family; and their errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingErr
 from headscope.model.loading import load
 from headscope.model.model import Model
 from tests import tiny
-from tests.test_reading import HEADS, made
+from tests.test_reading import HEADS, make_reading
 
 TEXT = "the cat sat. the dog ran, the owl!"
 
@@ -122,8 +122,8 @@ def test_one_matrix_is_a_part_of_all(reading: Reading):
 
 
 def test_similarities_are_products_of_outputs_in_float64(reading: Reading):
-    written = reading.outputs.sel(layer=1, head=2).values.astype(np.float64)
-    expected = written @ written.T
+    outputs = reading.outputs.sel(layer=1, head=2).values.astype(np.float64)
+    expected = outputs @ outputs.T
     np.fill_diagonal(expected, 0)
     assert reading.matrix(1, 2).values.tolist() == expected.tolist()
     assert reading.matrix(1, 2).dtype == np.float64
@@ -155,11 +155,11 @@ def test_sentences_by_the_text(bert: Model):
 
 
 def test_special_false_only_drops(reading: Reading):
-    whole, fewer = reading.pairs(), reading.pairs(special=False)
+    pairs, without_special = reading.pairs(), reading.pairs(special=False)
     special = reading.tokens["special"].values
-    kept = whole[~(special[whole["index_i"]] | special[whole["index_j"]])].reset_index(drop=True)
-    assert fewer.equals(kept)
-    assert 0 < len(fewer) < len(whole)
+    expected = pairs[~(special[pairs["index_i"]] | special[pairs["index_j"]])].reset_index(drop=True)
+    assert without_special.equals(expected)
+    assert 0 < len(without_special) < len(pairs)
 
 
 def test_several_heads_say_which_a_row_belongs_to(reading: Reading):
@@ -187,8 +187,8 @@ def test_one_layer_is_named_in_many_ways(reading: Reading, zero: Any):
 
 
 def test_tokens_are_text_whether_or_not_all_heads_have_pairs():
-    some = made([[[0]] * 3, [[1]] * 3]).pairs()
-    assert some.dtypes.tolist() == made([[[1]] * 3, [[1]] * 3]).pairs().dtypes.tolist()
+    pairs = make_reading([[[0]] * 3, [[1]] * 3]).pairs()
+    assert pairs.dtypes.tolist() == make_reading([[[1]] * 3, [[1]] * 3]).pairs().dtypes.tolist()
 
 
 def test_select(reading: Reading):
@@ -218,13 +218,14 @@ def test_a_text_is_cut_at_the_length(bert: Model, reading: Reading):
 
 
 def test_the_manifest_says_how(bert: Model):
-    made = headscope.read(bert, TEXT, length=40, theta=0.4, tau=0.1, command="headscope read …")
-    about = made.manifest
-    assert (about["kind"], about["model_type"], about["layers"], about["heads"]) == ("reading", "bert", 2, 4)
-    assert (about["theta"], about["tau"], about["command"]) == (0.4, 0.1, "headscope read …")
-    assert about["weight_hash"] == bert.weight_hash
-    assert "torch" in about["versions"]
-    assert (made.theta, made.tau, made.size) == (0.4, 0.1, f"2 layers × 4 heads, {len(made)} tokens")
+    reading = headscope.read(bert, TEXT, length=40, theta=0.4, tau=0.1, command="headscope read …")
+    manifest = reading.manifest
+    assert (manifest["kind"], manifest["model_type"]) == ("reading", "bert")
+    assert (manifest["layers"], manifest["heads"]) == (2, 4)
+    assert (manifest["theta"], manifest["tau"], manifest["command"]) == (0.4, 0.1, "headscope read …")
+    assert manifest["weight_hash"] == bert.weight_hash
+    assert "torch" in manifest["versions"]
+    assert (reading.theta, reading.tau, reading.size) == (0.4, 0.1, f"2 layers × 4 heads, {len(reading)} tokens")
 
 
 def test_a_reading_shows_itself_in_one_harmless_line(bert: Model):
@@ -252,33 +253,33 @@ def test_families_read(kind: str):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kept"), [(torch.float64, "float64"), (torch.float32, "float32"), (torch.bfloat16, "float32")]
+    ("dtype", "kept_dtype"), [(torch.float64, "float64"), (torch.float32, "float32"), (torch.bfloat16, "float32")]
 )
-def test_numeric_types(dtype: torch.dtype, kept: str):
+def test_dtypes(dtype: torch.dtype, kept_dtype: str):
     model = load(tiny.network("bert").to(dtype), tiny.tokenizer())
     reading = headscope.read(model, TEXT, length=40)
     exact = headscope.read(load(tiny.network("bert").double(), tiny.tokenizer()), TEXT, length=40)
     assert reading.manifest["dtype"] == str(dtype).removeprefix("torch.")
-    assert reading.outputs.dtype == kept
+    assert reading.outputs.dtype == kept_dtype
     np.testing.assert_allclose(reading.attention.sum("key").values, 1, atol=1e-2)
     scale = np.abs(exact.outputs.values).max()
-    loose = 0.1 if dtype is torch.bfloat16 else 1e-5
-    np.testing.assert_allclose(reading.outputs.values, exact.outputs.values, atol=loose * scale)
+    tolerance = 0.1 if dtype is torch.bfloat16 else 1e-5
+    np.testing.assert_allclose(reading.outputs.values, exact.outputs.values, atol=tolerance * scale)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("model")
-    tiny.network("bert").save_pretrained(place)
-    tiny.tokenizer().save_pretrained(place)
-    return place
+    path = tmp_path_factory.mktemp("model")
+    tiny.network("bert").save_pretrained(path)
+    tiny.tokenizer().save_pretrained(path)
+    return path
 
 
 @pytest.mark.parametrize("kind", [str, Path])
 def test_a_model_given_by_name(folder: Path, reading: Reading, kind: Any):
-    made = headscope.read(kind(folder), TEXT, length=40)
-    assert made.manifest["model"] == str(folder)
-    np.testing.assert_allclose(made.outputs.values, reading.outputs.values, atol=1e-6)
+    named = headscope.read(kind(folder), TEXT, length=40)
+    assert named.manifest["model"] == str(folder)
+    np.testing.assert_allclose(named.outputs.values, reading.outputs.values, atol=1e-6)
 
 
 def test_a_path_that_is_not_there_is_not_asked_for_on_the_hub():
@@ -292,7 +293,7 @@ def test_a_network_without_its_tokenizer(bert: Model):
 
 
 class Slow(PreTrainedTokenizer):
-    """A tokenizer written in Python, which knows no offsets."""
+    """A tokenizer written in Python, which has no offsets."""
 
     def __init__(self) -> None:
         self.ids = {token: k for k, token in enumerate(tiny.VOCABULARY)}
@@ -326,14 +327,14 @@ class Slow(PreTrainedTokenizer):
         return 2
 
 
-def test_a_tokenizer_that_knows_no_places(reading: Reading):
+def test_a_tokenizer_without_offsets(reading: Reading):
     slow = load(tiny.network("bert"), Slow())
-    made = headscope.read(slow, TEXT, length=40)
-    assert made.tokens.values.tolist() == reading.tokens.values.tolist()
-    assert made.tokens["word"].values.tolist() == reading.tokens["word"].values.tolist()
-    assert set(made.tokens["start"].values) == set(made.tokens["end"].values) == {-1}
-    assert made.text == TEXT
-    assert made.pairs(words=True).equals(reading.pairs(words=True))
+    slow_reading = headscope.read(slow, TEXT, length=40)
+    assert slow_reading.tokens.values.tolist() == reading.tokens.values.tolist()
+    assert slow_reading.tokens["word"].values.tolist() == reading.tokens["word"].values.tolist()
+    assert set(slow_reading.tokens["start"].values) == set(slow_reading.tokens["end"].values) == {-1}
+    assert slow_reading.text == TEXT
+    assert slow_reading.pairs(words=True).equals(reading.pairs(words=True))
     with pytest.raises(CorpusError, match="--sentences tokens"):
         headscope.read(slow, TEXT, length=40, sentences="text")
 
@@ -355,8 +356,8 @@ def test_a_tokenizer_that_knows_no_places(reading: Reading):
         (lambda r: r.matrix(0, None), "no head None"),
         (lambda r: r.attention_map(9, "sum"), "no layer 9"),
         (lambda r: r.lines("sum"), "no layer sum"),
-        (lambda r: r.lines([0, 1]), "layers 0, 1: this is asked of one layer at a time"),
-        (lambda r: r.matrix(0, [1, 2]), "heads 1, 2: this is asked of one head at a time"),
+        (lambda r: r.lines([0, 1]), "layers 0, 1: give one layer at a time"),
+        (lambda r: r.matrix(0, [1, 2]), "heads 1, 2: give one head at a time"),
         (lambda r: r.regions(0, 0, lines_of=7), "no head 7"),
         (lambda r: r.blocks(0, 8), "no head 8"),
         (lambda r: r.dominant(8), "no layer 8"),
@@ -376,20 +377,20 @@ def test_what_is_not_there_is_said(reading: Reading, call: Any, message: str):
         call(reading)
 
 
-def test_what_many_heads_there_are_is_said_shortly():
-    many = made([[[1]] * 3] * 6)
+def test_many_heads_are_listed_as_a_range():
+    many = make_reading([[[1]] * 3] * 6)
     with pytest.raises(ReadingError, match=r"this reading has heads 0 to 5$"):
         many.pairs(0, 6)
     with pytest.raises(ReadingError, match=r"this reading has heads 0, 1, 2, 3, 5$"):
         many.select(heads=[0, 1, 2, 3, 5]).pairs(0, 4)
 
 
-@pytest.mark.parametrize("ask", ["lines", "blocks", "attention_map", "regions"])
-def test_outputs_alone_have_no_lines(ask: str):
-    alone = made(HEADS)
+@pytest.mark.parametrize("method", ["lines", "blocks", "attention_map", "regions"])
+def test_outputs_alone_have_no_lines(method: str):
+    alone = make_reading(HEADS)
     assert not alone.has_attention
     with pytest.raises(ReadingError, match="no attention maps"):
-        getattr(alone, ask)(0, 0)
+        getattr(alone, method)(0, 0)
     with pytest.raises(ReadingError, match="no attention maps"):
         _ = alone.attention
 

@@ -1,4 +1,4 @@
-"""Segmentations by models: planted subjects are found, the text stays whole, and what cannot be cut is said."""
+"""Segmentations by models: planted subjects are found, segments cover the text, and errors are reported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.segmentation import background as backgrounds
 from headscope.segmentation import topic
-from headscope.segmentation.fine import fine_cut, last_layers
-from headscope.segmentation.result import Segment, votes_of
+from headscope.segmentation.fine import cut_reading, select_last_layers
+from headscope.segmentation.result import Segment, list_votes
 from headscope.segmentation.segment import segment
 from headscope.segmentation.vectors import head_means
 from tests import tiny
@@ -44,45 +44,46 @@ TINY = "The owl sat, the cat ran. A dog hid! The sun set? The moon rose, the day
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """A background of few sentences, for models that know nothing anyhow."""
-    texts, sources = backgrounds.sentences_of_bundled()
-    monkeypatch.setattr(backgrounds, "sentences_of_bundled", lambda: (texts[:30], sources[:30]))
+def few_bundled_texts(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Measure backgrounds with few sentences, for models with random weights, in an empty cache."""
+    texts, sources = backgrounds.load_bundled_sentences()
+    monkeypatch.setattr(backgrounds, "load_bundled_sentences", lambda: (texts[:30], sources[:30]))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 @pytest.fixture(scope="module")
-def made(minilm: Model) -> Segmentation:
+def example(minilm: Model) -> Segmentation:
     return segment(minilm, TEXT)
 
 
-def covers(found: Segmentation, text: str) -> bool:
-    parts = list(found)
-    assert [part.number for part in parts] == list(range(len(found)))
+def assert_covers(segmentation: Segmentation, text: str) -> None:
+    parts = list(segmentation)
+    assert [part.number for part in parts] == list(range(len(segmentation)))
     assert all(part.text == text[part.start : part.end] for part in parts)
     assert all(part.text for part in parts)
     assert all(a.end == b.start and a.first + a.pieces == b.first for a, b in pairwise(parts))
-    assert found.strengths.shape == (len(found.edges) - 2,)
-    assert found.cells[-1] == len(found.edges) - 1
-    assert found.similarity.shape == 2 * (len(found.cells) - 1,)
-    assert sum(vote.weight for vote in found.heads) == pytest.approx(1)
-    return found.text == text and "".join(part.text for part in parts) == text
+    assert segmentation.strengths.shape == (len(segmentation.edges) - 2,)
+    assert segmentation.cells[-1] == len(segmentation.edges) - 1
+    assert segmentation.similarity.shape == 2 * (len(segmentation.cells) - 1,)
+    assert sum(vote.weight for vote in segmentation.heads) == pytest.approx(1)
+    assert segmentation.text == text
+    assert "".join(part.text for part in parts) == text
 
 
 # Subjects
 
 
-def test_planted_subjects_are_found(made: Segmentation):
-    assert [part.text for part in made] == [RAIN, BANK, COOK]
-    assert covers(made, TEXT)
-    assert made.boundaries.tolist() == [6, 11]
-    assert [part.pieces for part in made] == [6, 5, 6]
-    assert made.segments[0].strength is None
+def test_planted_subjects_are_found(example: Segmentation):
+    assert [part.text for part in example] == [RAIN, BANK, COOK]
+    assert_covers(example, TEXT)
+    assert example.boundaries.tolist() == [6, 11]
+    assert [part.pieces for part in example] == [6, 5, 6]
+    assert example.segments[0].strength is None
     gaps = np.arange(1, 17)
-    there = np.isin(gaps, made.boundaries)
-    assert (made.strengths[there] >= 1).all()
-    assert (made.strengths[~there] <= 1 + 1e-9).all()
-    assert made.segments[1].strength == made.strengths[5]
+    there = np.isin(gaps, example.boundaries)
+    assert (example.strengths[there] >= 1).all()
+    assert (example.strengths[~there] <= 1 + 1e-9).all()
+    assert example.segments[1].strength == example.strengths[5]
 
 
 def test_planted_subjects_in_another_order(minilm: Model):
@@ -91,13 +92,13 @@ def test_planted_subjects_in_another_order(minilm: Model):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 17, np.int64(3)])
-def test_a_count_is_honoured(minilm: Model, made: Segmentation, count: int):
-    found = segment(minilm, TEXT, count=count)
-    assert len(found) == len(found.segments) == count
-    assert covers(found, TEXT)
+def test_a_count_is_honoured(minilm: Model, example: Segmentation, count: int):
+    segmentation = segment(minilm, TEXT, count=count)
+    assert len(segmentation) == len(segmentation.segments) == count
+    assert_covers(segmentation, TEXT)
     if count == 3:
-        assert found.boundaries.tolist() == made.boundaries.tolist()
-    assert json.loads(found.json())["manifest"]["count"] == count
+        assert segmentation.boundaries.tolist() == example.boundaries.tolist()
+    assert json.loads(segmentation.json())["manifest"]["count"] == count
 
 
 def test_granularity(minilm: Model):
@@ -105,34 +106,34 @@ def test_granularity(minilm: Model):
     assert counts == sorted(counts)
     assert counts[0] == 1
     assert counts[2] == 3
-    half, whole = (segment(minilm, TEXT, count=3, granularity=g).strengths for g in (0.5, 1))
-    np.testing.assert_allclose(half, whole / 2)
+    half, full = (segment(minilm, TEXT, count=3, granularity=g).strengths for g in (0.5, 1))
+    np.testing.assert_allclose(half, full / 2)
     assert json.loads(segment(minilm, TEXT, granularity=np.float32(2)).json())["manifest"]["granularity"] == 2
 
 
-def test_a_list_of_sentences_is_cut_where_its_text_is(minilm: Model, made: Segmentation):
-    sentences = [TEXT[a:b].strip() for a, b in pairwise(made.edges)]
-    for given in (sentences, tuple(sentences)):
-        found = segment(minilm, given)
-        assert found.boundaries.tolist() == made.boundaries.tolist()
-        assert found.edges.tolist() == made.edges.tolist()
-        assert covers(found, " ".join(sentences))
-    np.testing.assert_allclose(found.strengths, made.strengths, atol=1e-4)
+def test_a_list_of_sentences_is_cut_where_its_text_is(minilm: Model, example: Segmentation):
+    sentences = [TEXT[a:b].strip() for a, b in pairwise(example.edges)]
+    for listed_sentences in (sentences, tuple(sentences)):
+        from_list = segment(minilm, listed_sentences)
+        assert from_list.boundaries.tolist() == example.boundaries.tolist()
+        assert from_list.edges.tolist() == example.edges.tolist()
+        assert_covers(from_list, " ".join(sentences))
+    np.testing.assert_allclose(from_list.strengths, example.strengths, atol=1e-4)
 
 
-def test_twice_the_same(minilm: Model, made: Segmentation):
+def test_twice_the_same(minilm: Model, example: Segmentation):
     again = segment(minilm, TEXT)
-    assert {**again.as_dict(), "manifest": 0} == {**made.as_dict(), "manifest": 0}
-    assert (again.similarity == made.similarity).all()
+    assert {**again.as_dict(), "manifest": 0} == {**example.as_dict(), "manifest": 0}
+    assert (again.similarity == example.similarity).all()
 
 
 def test_headings_go_with_what_they_announce(minilm: Model):
     text = f"Weather\n\n{RAIN}\n\n2.\n\n{BANK}\n\nLasagne\n\n{COOK}\n"
-    found = segment(minilm, text)
-    assert [part.text.split()[0] for part in found] == ["Weather", "2.", "Lasagne"]
-    assert covers(found, text)
-    assert np.isnan(found.strengths).sum() == found.manifest["sentences_joined"] == 3
-    assert found.as_dict()["strengths"][0] is None
+    segmentation = segment(minilm, text)
+    assert [part.text.split()[0] for part in segmentation] == ["Weather", "2.", "Lasagne"]
+    assert_covers(segmentation, text)
+    assert np.isnan(segmentation.strengths).sum() == segmentation.manifest["sentences_joined"] == 3
+    assert segmentation.as_dict()["strengths"][0] is None
     with pytest.raises(StudyError, match="18 segments are asked for, and the text has 17 sentences"):
         segment(minilm, text, count=18)
 
@@ -160,45 +161,46 @@ ODD = {
 
 @pytest.mark.parametrize("level", ["topic", "fine"])
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
-def test_the_text_stays_whole(minilm: Model, text: str, level: Any):
-    found = segment(minilm, text, level=level)
-    assert covers(found, text)
-    assert (np.diff(found.edges) > 0).all()
-    held = json.loads(found.json())
-    assert "".join(part["text"] for part in held["segments"]) == text
-    assert all(part["text"] == text[part["start"] : part["end"]] for part in held["segments"])
-    assert held["characters"] == len(text)
-    assert held["edges"] == found.edges.tolist()
+def test_segments_cover_the_text(minilm: Model, text: str, level: Any):
+    segmentation = segment(minilm, text, level=level)
+    assert_covers(segmentation, text)
+    assert (np.diff(segmentation.edges) > 0).all()
+    content = json.loads(segmentation.json())
+    assert "".join(part["text"] for part in content["segments"]) == text
+    assert all(part["text"] == text[part["start"] : part["end"]] for part in content["segments"])
+    assert content["characters"] == len(text)
+    assert content["edges"] == segmentation.edges.tolist()
 
 
 def test_a_text_longer_than_a_sentence_may_be(minilm: Model):
     text = "word and others " * 300
-    found = segment(minilm, text)
-    assert covers(found, text)
-    assert len(found.edges) - 1 == 3
+    segmentation = segment(minilm, text)
+    assert_covers(segmentation, text)
+    assert len(segmentation.edges) - 1 == 3
 
 
-# What is written down
+# Output formats
 
 
-def test_plain_text_json_and_names(minilm: Model, made: Segmentation):
-    assert made.plain() == f"{RAIN.strip()}\n==========\n{BANK.strip()}\n==========\n{COOK}\n"
-    assert made.plain("--").count("\n--\n") == 2
-    assert repr(made) == "<Segmentation, topic: 3 segments of 17 sentences>"
+def test_plain_text_json_and_names(minilm: Model, example: Segmentation):
+    assert example.plain() == f"{RAIN.strip()}\n==========\n{BANK.strip()}\n==========\n{COOK}\n"
+    assert example.plain("--").count("\n--\n") == 2
+    assert repr(example) == "<Segmentation, topic: 3 segments of 17 sentences>"
     assert repr(segment(minilm, "Rain fell.", level="topic")) == "<Segmentation, topic: 1 segment of 1 sentence>"
-    held = made.as_dict()
-    assert (held["level"], held["pieces"], made.piece, len(made)) == ("topic", 17, "sentence", 3)
-    assert held["segments"][1]["first_piece"] == 6
-    assert held["heads"][0]["name"] == made.heads[0].name
-    about = made.manifest
-    assert (about["model"], about["level"], about["count"], about["granularity"]) == ("minilm", "topic", "found", 1.0)
-    assert about["sentences_joined"] == 0
-    assert about["weight_hash"] == minilm.weight_hash
-    assert isinstance(next(iter(made)), Segment)
+    content = example.as_dict()
+    assert (content["level"], content["pieces"], example.piece, len(example)) == ("topic", 17, "sentence", 3)
+    assert content["segments"][1]["first_piece"] == 6
+    assert content["heads"][0]["name"] == example.heads[0].name
+    manifest = example.manifest
+    assert (manifest["model"], manifest["level"]) == ("minilm", "topic")
+    assert (manifest["count"], manifest["granularity"]) == ("found", 1.0)
+    assert manifest["sentences_joined"] == 0
+    assert manifest["weight_hash"] == minilm.weight_hash
+    assert isinstance(next(iter(example)), Segment)
 
 
-def test_the_heads_that_had_a_say(minilm: Model, made: Segmentation):
-    votes = made.heads
+def test_head_votes(minilm: Model, example: Segmentation):
+    votes = example.heads
     assert 1 <= len(votes) <= 72
     assert all(vote.weight > 0 and 0 <= vote.layer < 6 and 0 <= vote.head < 12 for vote in votes)
     assert [vote.weight for vote in votes] == sorted((vote.weight for vote in votes), reverse=True)
@@ -206,56 +208,56 @@ def test_the_heads_that_had_a_say(minilm: Model, made: Segmentation):
 
 
 def test_votes_name_layers_as_the_model_counts_them():
-    """Of a hybrid's four layers only two attend."""
-    votes = votes_of(np.arange(8) / 28, np.arange(8.0), tiny.model("jamba").anatomy.numbers, range(4))
+    """Only two of a hybrid's four layers have attention."""
+    votes = list_votes(np.arange(8) / 28, np.arange(8.0), tiny.model("jamba").anatomy.numbers, range(4))
     assert [(vote.layer, vote.head) for vote in votes] == [(3, 3), (3, 2), (3, 1), (3, 0), (1, 3), (1, 2), (1, 1)]
     assert [vote.contrast for vote in votes] == [7, 6, 5, 4, 3, 2, 1]
-    found = segment(tiny.model("jamba"), TEXT, count=3)
-    assert {vote.layer for vote in found.heads} <= {1, 3}
+    segmentation = segment(tiny.model("jamba"), TEXT, count=3)
+    assert {vote.layer for vote in segmentation.heads} <= {1, 3}
 
 
-def test_the_map_is_the_mean_similarity(monkeypatch: pytest.MonkeyPatch, made: Segmentation):
-    assert made.similarity.shape == (17, 17)
-    np.testing.assert_allclose(np.diag(made.similarity), 1, atol=1e-5)
-    inside = made.similarity[:6, :6].mean()
-    assert inside > made.similarity[:6, 6:11].mean() + 0.1
+def test_the_map_is_the_mean_similarity(monkeypatch: pytest.MonkeyPatch, example: Segmentation):
+    assert example.similarity.shape == (17, 17)
+    np.testing.assert_allclose(np.diag(example.similarity), 1, atol=1e-5)
+    inside = example.similarity[:6, :6].mean()
+    assert inside > example.similarity[:6, 6:11].mean() + 0.1
     vectors = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
     starts = np.array([0, 1, 3, 4, 5, 6, 7, 9, 10, 11, 12])
     monkeypatch.setattr(topic, "CELLS", 4)
-    found, cells = topic.overview(vectors, starts, 14)
-    every = vectors @ vectors.T
+    similarity, cells = topic.compute_overview(vectors, starts, 14)
+    all_similarities = vectors @ vectors.T
     parts = [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 11)]
-    np.testing.assert_allclose(found, [[every[a, b].mean() for b in parts] for a in parts], rtol=1e-5)
+    np.testing.assert_allclose(similarity, [[all_similarities[a, b].mean() for b in parts] for a in parts], rtol=1e-5)
     assert cells.tolist() == [0, 4, 7, 11, 14]
 
 
-def test_progress_is_told(minilm: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, few: None):
+def test_progress_is_reported(minilm: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, few_bundled_texts: None):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
-    told: list[tuple[str, int, int]] = []
-    segment(minilm, TEXT, progress=lambda *news: told.append(news))
-    learning, reading = ([news for news in told if news[0].startswith(word)] for word in ("learning", "reading"))
+    calls: list[tuple[str, int, int]] = []
+    segment(minilm, TEXT, progress=lambda *call: calls.append(call))
+    learning, reading = ([call for call in calls if call[0].startswith(word)] for word in ("learning", "reading"))
     assert learning[-1][1] == 30
     assert reading[-1][1:] == (17, 17)
-    assert [news[1] for news in reading] == sorted(news[1] for news in reading)
-    told.clear()
-    segment(minilm, TEXT, progress=lambda *news: told.append(news))
-    assert {news[0] for news in told} == {"reading"}  # the background was kept
+    assert [call[1] for call in reading] == sorted(call[1] for call in reading)
+    calls.clear()
+    segment(minilm, TEXT, progress=lambda *call: calls.append(call))
+    assert {call[0] for call in calls} == {"reading"}  # the background is cached
 
 
 # Vectors
 
 
-def few_texts() -> list[str]:
+def list_texts() -> list[str]:
     return ["the owl sat.", "a", "the cat ran from the dog, and the dog ran from the cat", "the moon rose!"]
 
 
 @pytest.mark.parametrize("kind", ["minilm", "bert", "llama", "t5", "openai-gpt"])
 def test_a_piece_is_read_by_itself(minilm: Model, kind: str):
     model = minilm if kind == "minilm" else tiny.model(kind)
-    together = head_means(model, few_texts())
-    for k, text in enumerate(few_texts()):
+    together = head_means(model, list_texts())
+    for k, text in enumerate(list_texts()):
         np.testing.assert_allclose(together[k], head_means(model, [text])[0], atol=1e-5, rtol=1e-4)
-    turned = head_means(model, few_texts()[::-1])
+    turned = head_means(model, list_texts()[::-1])
     np.testing.assert_allclose(turned[::-1], together, atol=1e-5, rtol=1e-4)
     assert together.shape[:2] == (4, model.anatomy.heads * len(model.anatomy.numbers))
 
@@ -269,42 +271,42 @@ def test_vectors_are_means_of_outputs_without_special_tokens():
 
 
 def test_pieces_without_tokens(minilm: Model):
-    found = head_means(minilm, ["", "Rain fell.", "\x00"])
-    assert found[0].tolist() == found[2].tolist() == np.zeros_like(found[0]).tolist()
-    assert np.abs(found[1]).max() > 0
+    means = head_means(minilm, ["", "Rain fell.", "\x00"])
+    assert means[0].tolist() == means[2].tolist() == np.zeros_like(means[0]).tolist()
+    assert np.abs(means[1]).max() > 0
     assert head_means(minilm, ["", "\x00"]).size == 0
 
 
-def test_what_was_read_is_told(minilm: Model):
-    told: list[int] = []
-    head_means(minilm, few_texts(), told.append)
-    assert sum(told) == 4
+def test_read_pieces_are_reported(minilm: Model):
+    counts: list[int] = []
+    head_means(minilm, list_texts(), counts.append)
+    assert sum(counts) == 4
 
 
 # Other models
 
 
 @pytest.mark.parametrize("kind", ["bert", "llama", "gpt2", "t5", "bart", "qwen3_next", "deepseek_v3", "openai-gpt"])
-def test_families(few: None, kind: str):
+def test_families(few_bundled_texts: None, kind: str):
     model = tiny.model(kind)
     for level in ("topic", "fine"):
-        found = segment(model, TINY, level=level, length=40)
-        assert covers(found, TINY)
-        assert {vote.layer for vote in found.heads} <= set(model.anatomy.numbers)
-        assert {vote.head for vote in found.heads} <= set(range(tiny.HEADS))
-    assert found.manifest["stack"] == next(iter(tiny.FAMILIES[kind].stacks))
+        segmentation = segment(model, TINY, level=level, length=40)
+        assert_covers(segmentation, TINY)
+        assert {vote.layer for vote in segmentation.heads} <= set(model.anatomy.numbers)
+        assert {vote.head for vote in segmentation.heads} <= set(range(tiny.HEADS))
+    assert segmentation.manifest["stack"] == next(iter(tiny.FAMILIES[kind].stacks))
     assert len(segment(model, TINY, count=3)) == 3
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "roberta", "qwen2", "llama3", "llama", "gemma", "t5", "byt5"])
-def test_tokenizers(few: None, kind: str):
+def test_tokenizers(few_bundled_texts: None, kind: str):
     tokenizer = KINDS[kind]()
     model = load(tiny.network("t5" if kind in ("t5", "byt5") else "bert", vocab_size=600), tokenizer)
     text = "\nThe owl saw the cat, the cat saw 3.5 owls.\n\nThe port was open! Did it close?  It did. \n "
     for level, length in (("topic", 40), ("fine", 40), ("fine", 16)):
-        found = segment(model, text, level=level, length=length)
-        assert covers(found, text)
-        assert (np.diff(found.edges) > 0).all()
+        segmentation = segment(model, text, level=level, length=length)
+        assert_covers(segmentation, text)
+        assert (np.diff(segmentation.edges) > 0).all()
 
 
 def test_a_vision_model_is_refused_by_name():
@@ -315,14 +317,14 @@ def test_a_vision_model_is_refused_by_name():
         head_means(model, [TEXT])
 
 
-def test_a_model_given_by_name(minilm: Model, made: Segmentation, monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
-    monkeypatch.setattr("headscope.segmentation.segment.load", lambda name: asked.append(name) or minilm)
-    assert headscope.segment("minilm", TEXT).boundaries.tolist() == made.boundaries.tolist()
-    assert asked == ["minilm"]
+def test_a_model_given_by_name(minilm: Model, example: Segmentation, monkeypatch: pytest.MonkeyPatch):
+    loaded: list[str] = []
+    monkeypatch.setattr("headscope.segmentation.segment.load", lambda name: loaded.append(name) or minilm)
+    assert headscope.segment("minilm", TEXT).boundaries.tolist() == example.boundaries.tolist()
+    assert loaded == ["minilm"]
 
 
-# What cannot be cut
+# Errors
 
 
 @pytest.mark.parametrize("level", ["topic", "fine"])
@@ -390,14 +392,14 @@ FINE = (
 )
 
 
-def blocks(found: Segmentation) -> list[str]:
-    return [found.text[a:b] for a, b in pairwise(found.edges)]
+def list_blocks(segmentation: Segmentation) -> list[str]:
+    return [segmentation.text[a:b] for a, b in pairwise(segmentation.edges)]
 
 
 def test_blocks_end_at_separators(minilm: Model):
-    found = segment(minilm, FINE, level="fine", tau=0.001)
-    assert covers(found, FINE)
-    assert blocks(found) == [
+    segmentation = segment(minilm, FINE, level="fine", tau=0.001)
+    assert_covers(segmentation, FINE)
+    assert list_blocks(segmentation) == [
         "Rain fell on the hills, ",
         "and clouds hid the sun; ",
         "the storm brought 3.5 inches of rain. ",
@@ -405,61 +407,61 @@ def test_blocks_end_at_separators(minilm: Model):
         "failed!",
     ]
     fewer = segment(minilm, FINE, level="fine", tau=0.95)
-    assert 1 <= len(blocks(fewer)) < 5
-    assert set(fewer.edges) < set(found.edges)
-    assert (found.manifest["windows"], found.manifest["tau"]) == (1, 0.001)
-    assert repr(found).endswith("of 5 blocks>")
-    np.testing.assert_allclose(np.diag(found.similarity), 1, atol=1e-5)
+    assert 1 <= len(list_blocks(fewer)) < 5
+    assert set(fewer.edges) < set(segmentation.edges)
+    assert (segmentation.manifest["windows"], segmentation.manifest["tau"]) == (1, 0.001)
+    assert repr(segmentation).endswith("of 5 blocks>")
+    np.testing.assert_allclose(np.diag(segmentation.similarity), 1, atol=1e-5)
 
 
 def test_fine_asks_the_last_layers(minilm: Model):
     reading = headscope.read(minilm, FINE)
-    assert last_layers(reading) == [4, 5]
-    assert last_layers(reading.select(layers=[0, 3])) == [3]
+    assert select_last_layers(reading) == [4, 5]
+    assert select_last_layers(reading.select(layers=[0, 3])) == [3]
     assert {vote.layer for vote in segment(minilm, FINE, level="fine").heads} == {4, 5}
-    assert {vote.layer for vote in fine_cut(reading.select(layers=[1], heads=[3, 7])).heads} == {1}
-    assert {vote.head for vote in fine_cut(reading.select(layers=[1], heads=[3, 7])).heads} == {3, 7}
+    assert {vote.layer for vote in cut_reading(reading.select(layers=[1], heads=[3, 7])).heads} == {1}
+    assert {vote.head for vote in cut_reading(reading.select(layers=[1], heads=[3, 7])).heads} == {3, 7}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_count_in_one_window(minilm: Model, count: int):
-    found = segment(minilm, FINE, level="fine", tau=0.001, count=count)
-    assert len(found) == count
-    assert covers(found, FINE)
+    segmentation = segment(minilm, FINE, level="fine", tau=0.001, count=count)
+    assert len(segmentation) == count
+    assert_covers(segmentation, FINE)
 
 
 def test_fine_over_several_windows(minilm: Model):
-    found = segment(minilm, TEXT, level="fine", length=40)
-    windows = found.manifest["windows"]
+    segmentation = segment(minilm, TEXT, level="fine", length=40)
+    windows = segmentation.manifest["windows"]
     assert windows > 3
-    assert covers(found, TEXT)
-    assert np.isnan(found.strengths).sum() == windows - 1
+    assert_covers(segmentation, TEXT)
+    assert np.isnan(segmentation.strengths).sum() == windows - 1
     # A window ends where a sentence does, and a segment with it.
-    ends = [found.edges[k] for k in np.flatnonzero(np.isnan(found.strengths)) + 1]
+    ends = [segmentation.edges[k] for k in np.flatnonzero(np.isnan(segmentation.strengths)) + 1]
     assert all(TEXT[:end].endswith(". ") for end in ends)
-    assert set(np.flatnonzero(np.isnan(found.strengths)) + 1) <= set(found.boundaries.tolist())
+    assert set(np.flatnonzero(np.isnan(segmentation.strengths)) + 1) <= set(segmentation.boundaries.tolist())
     assert all(minilm.tokens.count(TEXT[a:b]) <= 40 for a, b in pairwise([0, *ends, len(TEXT)]))
     # Blocks of different windows were not compared; those of one were.
-    first = int(np.flatnonzero(np.isnan(found.strengths))[0]) + 1
-    assert np.isnan(found.similarity[:first, first:]).all()
-    assert np.isfinite(found.similarity[:first, :first]).all()
-    json.loads(found.json())
+    first = int(np.flatnonzero(np.isnan(segmentation.strengths))[0]) + 1
+    assert np.isnan(segmentation.similarity[:first, first:]).all()
+    assert np.isfinite(segmentation.similarity[:first, :first]).all()
+    json.loads(segmentation.json())
     with pytest.raises(StudyError, match=rf"takes {windows} windows of 40 tokens.*a count is for"):
         segment(minilm, TEXT, level="fine", length=40, count=4)
 
 
 def test_sentences_longer_than_a_window(minilm: Model):
     text = "rain and wind and snow " * 12 + "ended. " + "x" * 90 + " was said."
-    found = segment(minilm, text, level="fine", length=16)
-    assert covers(found, text)
-    ends = found.edges[np.flatnonzero(np.isnan(found.strengths)) + 1]
+    segmentation = segment(minilm, text, level="fine", length=16)
+    assert_covers(segmentation, text)
+    ends = segmentation.edges[np.flatnonzero(np.isnan(segmentation.strengths)) + 1]
     assert all(minilm.tokens.count(text[a:b]) <= 16 for a, b in pairwise([0, *ends, len(text)]))
 
 
 def test_without_separators_blocks_end_with_words(minilm: Model):
     text = "rain fell on the unforgettable hills and windows"
-    found = segment(minilm, text, level="fine", tau=0.001)
-    assert blocks(found) == [*(f"{word} " for word in text.split()[:-1]), "windows"]
+    segmentation = segment(minilm, text, level="fine", tau=0.001)
+    assert list_blocks(segmentation) == [*(f"{word} " for word in text.split()[:-1]), "windows"]
 
 
 def test_fine_is_the_same_twice(minilm: Model):
@@ -469,14 +471,14 @@ def test_fine_is_the_same_twice(minilm: Model):
 
 def test_a_list_is_cut_finely_too(minilm: Model):
     sentences: Sequence[str] = ["Rain fell on the hills.", "Banks failed, all of them."]
-    found = segment(minilm, sentences, level="fine")
-    assert covers(found, " ".join(sentences))
+    segmentation = segment(minilm, sentences, level="fine")
+    assert_covers(segmentation, " ".join(sentences))
 
 
 def test_readings_that_have_no_lines():
     reading = Reading.from_arrays(["a", ".", "b"], np.random.default_rng(0).normal(size=(1, 3, 2, 4)))
     with pytest.raises(ReadingError, match="no attention lines to cut at"):
-        fine_cut(reading)
+        cut_reading(reading)
     cross = load(tiny.network("bart"), tiny.tokenizer(), stack="cross")
     with pytest.raises(ReadingError, match="no attention lines to cut at"):
         segment(cross, TINY, level="fine", length=40)

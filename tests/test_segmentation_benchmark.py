@@ -1,4 +1,4 @@
-"""The benchmark of segmentation: it cuts as `headscope.segment` does, and measures what it says."""
+"""The segmentation benchmark: it segments like `headscope.segment`, and its measurements are right."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ TOPICS = [
 
 @pytest.fixture(scope="module")
 def ways(minilm: Model) -> segmenters.Ways:
-    made = segmenters.Ways.of(minilm)
-    made.read([[sentence for topic in TOPICS for sentence in topic]])
-    return made
+    model_ways = segmenters.Ways.of(minilm)
+    model_ways.read([[sentence for topic in TOPICS for sentence in topic]])
+    return model_ways
 
 
 def test_heads_cut_as_the_library_does(ways: segmenters.Ways):
     text = segmentation.Text.of(TOPICS)
     assert text.boundaries == [3, 7]
     for count in (None, 1, 2, 3, 5):
-        made = headscope.segment(ways.model, text.sentences, count=count)
-        assert ways.by_heads(text.sentences, count) == made.boundaries.tolist()
+        expected = headscope.segment(ways.model, text.sentences, count=count)
+        assert ways.by_heads(text.sentences, count) == expected.boundaries.tolist()
     assert ways.by_heads(text.sentences, None) == text.boundaries
 
 
@@ -58,13 +58,13 @@ def test_plain_embeddings_have_the_optimum_of_k_means(ways: segmenters.Ways):
     sentences = segmentation.Text.of(TOPICS).sentences
     vectors = embeddings.unit(np.stack([ways.embedded[sentence] for sentence in sentences]))
 
-    def spread(boundaries: list[int]) -> float:
+    def sum_squares(boundaries: list[int]) -> float:
         parts = np.split(vectors, boundaries)
         return sum(float(((part - part.mean(axis=0)) ** 2).sum()) for part in parts)
 
     n = len(sentences)
-    every = [[a, b] for a in range(1, n) for b in range(a + 1, n)]
-    assert ways.by_plain_embeddings(sentences, 3) == min(every, key=spread)
+    options = [[a, b] for a in range(1, n) for b in range(a + 1, n)]
+    assert ways.by_plain_embeddings(sentences, 3) == min(options, key=sum_squares)
 
 
 def test_documents_of_other_numbers_of_segments():
@@ -84,14 +84,14 @@ def test_documents_are_joined_of_other_texts(tmp_path: Path):
     source = tmp_path / "texts.jsonl"
     texts = [{"text": " ".join(f"Text number {t} says thing {k}." for k in range(14))} for t in range(12)]
     short = {"text": "Too short. It is."}
-    source.write_text("\n".join(json.dumps(each) for each in [*texts, short]), encoding="utf-8")
-    made = segmentation.joined(str(source), 3)
-    assert made == segmentation.joined(str(source), 3)
-    assert [len(document) for document in made] == [10] * 3
-    for document in made:
+    source.write_text("\n".join(json.dumps(text) for text in [*texts, short]), encoding="utf-8")
+    documents = segmentation.joined(str(source), 3)
+    assert documents == segmentation.joined(str(source), 3)
+    assert [len(document) for document in documents] == [10] * 3
+    for document in documents:
         assert all(3 <= len(part) <= 11 for part in document)
         sources = [{sentence.split()[2] for sentence in part} for part in document]
-        assert all(len(each) == 1 for each in sources)
+        assert all(len(numbers) == 1 for numbers in sources)
         assert len(set.union(*sources)) == 10
         for part in document:
             things = [int(sentence.rstrip(".").split()[-1]) for sentence in part]
@@ -104,18 +104,18 @@ def test_the_table_is_printed_and_kept(
     file = tmp_path / "own.jsonl"
     lines = [{"segments": [*TOPICS, *TOPICS[::-1], *TOPICS, TOPICS[1]]} for _ in range(2)]
     file.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
-    kept = tmp_path / "made.json"
-    monkeypatch.setattr(sys, "argv", ["x", str(file), "--segments", "10", "--json", str(kept)])
+    path = tmp_path / "made.json"
+    monkeypatch.setattr(sys, "argv", ["x", str(file), "--segments", "10", "--json", str(path)])
     segmentation.main()
     shown = capsys.readouterr().out
-    made = json.loads(kept.read_text(encoding="utf-8"))
-    assert made["documents"] == {"10": 2}
-    for name in (*made["classics"], "minilm: heads", "minilm: embeddings, our cutter"):
+    results = json.loads(path.read_text(encoding="utf-8"))
+    assert results["documents"] == {"10": 2}
+    for name in (*results["classics"], "minilm: heads", "minilm: embeddings, our cutter"):
         assert name in shown
-    held = made["models"]["minilm"]["heads"]["10"]
-    assert 0 <= held["known"]["pk"] < 25
-    assert held["known"]["pk"] <= made["classics"]["random"]["10"]["known"]["pk"]
-    assert "unknown" not in made["models"]["minilm"]["embeddings, k-means"]["10"]
+    scores = results["models"]["minilm"]["heads"]["10"]
+    assert 0 <= scores["known"]["pk"] < 25
+    assert scores["known"]["pk"] <= results["classics"]["random"]["10"]["known"]["pk"]
+    assert "unknown" not in results["models"]["minilm"]["embeddings, k-means"]["10"]
 
 
 def test_without_documents_it_says_so(

@@ -1,4 +1,4 @@
-"""The classic segmenters: they find planted subjects, do what their papers say, and bear any text."""
+"""The classic segmenters: they find planted subjects, follow their papers, and accept any text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from classics import c99, even, texttiling, utiyama_isahara, words
 from classics.porter import stem
 
 Segment = Callable[..., list[int]]
-READING: dict[str, Segment] = {
+BY_CONTENT: dict[str, Segment] = {
     "TextTiling": texttiling.segment,
     "C99": c99.segment,
     "Utiyama–Isahara": utiyama_isahara.segment,
 }
-ALL: dict[str, Segment] = {**READING, "even": even.segment, "random": even.at_random}
+ALL: dict[str, Segment] = {**BY_CONTENT, "even": even.segment, "random": even.at_random}
 
 SUBJECTS = [
     "engine wheel brake piston gear driver fuel motor axle valve",
@@ -36,8 +36,8 @@ SUBJECTS = [
 LINKS = ["and the", "of a", "with its", "for these"]
 
 
-def planted(seed: int, lengths: tuple[int, ...]) -> tuple[list[str], list[int]]:
-    """Sentences of one subject after the other, and where the next one starts. No word is of two subjects."""
+def plant_subjects(seed: int, lengths: tuple[int, ...]) -> tuple[list[str], list[int]]:
+    """Return sentences of one subject after the other, and where each next one starts. Subjects share no word."""
     random = np.random.default_rng(seed)
     sentences = []
     for number, length in enumerate(lengths):
@@ -48,34 +48,34 @@ def planted(seed: int, lengths: tuple[int, ...]) -> tuple[list[str], list[int]]:
     return sentences, np.cumsum(lengths)[:-1].tolist()
 
 
-# -- what they find ---------------------------------------------------------------------------------------------------
+# -- planted subjects ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("name", BY_CONTENT)
 @pytest.mark.parametrize("lengths", [(7, 5, 8, 6), (4, 9, 6), (6, 6), (5, 7, 6, 8, 5, 9)])
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_boundaries_are_found(name: str, lengths: tuple[int, ...], seed: int) -> None:
-    sentences, true = planted(seed, lengths)
-    assert READING[name](sentences, len(lengths)) == true
+    sentences, true = plant_subjects(seed, lengths)
+    assert BY_CONTENT[name](sentences, len(lengths)) == true
 
 
-@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("name", BY_CONTENT)
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_boundaries_are_found_without_their_number(name: str, seed: int) -> None:
-    sentences, true = planted(seed, (7, 5, 8, 6, 7, 6))
-    assert READING[name](sentences) == true
+    sentences, true = plant_subjects(seed, (7, 5, 8, 6, 7, 6))
+    assert BY_CONTENT[name](sentences) == true
 
 
-@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("name", BY_CONTENT)
 def test_one_sentence_over_and_over_is_left_whole(name: str) -> None:
-    assert READING[name](["The motor, its valves and the fuel."] * 12) == []
+    assert BY_CONTENT[name](["The motor, its valves and the fuel."] * 12) == []
 
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize(
     "sentences",
     [
-        planted(1, (5, 6, 4))[0],
+        plant_subjects(1, (5, 6, 4))[0],
         ["the same words again"] * 9,
         ["", "…", "The engine.", "", "and of the", "1961 !", "The violin."],
         ["", "  ", "?!", "of the"],
@@ -87,13 +87,13 @@ def test_one_sentence_over_and_over_is_left_whole(name: str) -> None:
 def test_every_count_is_honoured(name: str, sentences: list[str]) -> None:
     n = len(sentences)
     for count in range(1, n + 1):
-        found = ALL[name](sentences, count)
-        assert len(found) == count - 1
-        assert found == sorted(set(found))
-        assert all(0 < boundary < n and type(boundary) is int for boundary in found)
-    found = ALL[name](sentences)
-    assert found == sorted(set(found))
-    assert all(0 < boundary < n for boundary in found)
+        boundaries = ALL[name](sentences, count)
+        assert len(boundaries) == count - 1
+        assert boundaries == sorted(set(boundaries))
+        assert all(0 < boundary < n and type(boundary) is int for boundary in boundaries)
+    boundaries = ALL[name](sentences)
+    assert boundaries == sorted(set(boundaries))
+    assert all(0 < boundary < n for boundary in boundaries)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -109,7 +109,7 @@ def test_counts_that_cannot_be(name: str) -> None:
 
 def test_even_spacing_by_hand() -> None:
     assert even.segment(["…"] * 12, 3) == [4, 8]
-    assert even.segment(["…"] * 11, 3) == [4, 7]  # of 3.67 and 7.33
+    assert even.segment(["…"] * 11, 3) == [4, 7]  # 3.67 and 7.33 rounded
     assert even.segment(["…"] * 21) == [7, 14]
     assert even.segment(["…"] * 3) == []
 
@@ -144,9 +144,9 @@ PORTER = """
 
 
 def test_stems_of_porters_examples() -> None:
-    # Porter 1980; the paper shows most of them step by step, these are what all steps together leave
-    told = PORTER.split()
-    examples = dict(zip(told[::2], told[1::2], strict=True))
+    # Porter 1980; the paper shows most of them step by step, these are the results of all steps
+    porter_words = PORTER.split()
+    examples = dict(zip(porter_words[::2], porter_words[1::2], strict=True))
     assert {word: stem(word) for word in examples} == examples
     assert [stem(word) for word in ("", "a", "is", "by", "yes")] == ["", "a", "is", "by", "ye"]
 
@@ -179,7 +179,7 @@ def test_depths_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deep", "found"),
+    ("deep", "expected"),
     [  # mean less half a deviation is 0.78 − 0.41 / 2 = 0.57, and 0.6 − 0.35 / 2 = 0.43
         ([0.8, 1.0, 0.1, 1.2], [3, 7, 15]),
         ([0.4, 0.4, 1.2, 0.4], [11]),
@@ -187,14 +187,14 @@ def test_depths_by_hand() -> None:
     ],
 )
 def test_valleys_below_the_cutoff_are_no_boundaries(
-    deep: list[float], found: list[int], monkeypatch: pytest.MonkeyPatch
+    deep: list[float], expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heights = np.ones(4 * len(deep) + 1)  # peaks at every fourth gap, valleys in the middle, slopes in between
     for number, depth in enumerate(deep):
         heights[4 * number + 1 : 4 * number + 4] -= np.array([0.25, 0.5, 0.25]) * depth
     monkeypatch.setattr(texttiling, "scores", lambda counts: heights)
     sentences = ["…"] * (len(heights) + 1)
-    assert texttiling.segment(sentences) == found
+    assert texttiling.segment(sentences) == expected
     assert texttiling.segment(sentences, 2) == [4 * int(np.argmax(deep)) + 3]
 
 
@@ -240,7 +240,7 @@ def test_cosines_by_hand() -> None:
         c99.cosines(np.array([[3, 4], [1, 0], [0, 0]])), [[1, 0.6, 0], [0.6, 1, 0], [0, 0, 0]], atol=1e-12
     )
     counts = np.random.default_rng(0).integers(0, 4, (40, 7))
-    assert set(np.diag(c99.cosines(counts))) == {1}  # to the last digit: as equals they outrank each other not
+    assert set(np.diag(c99.cosines(counts))) == {1}  # exactly: equal elements must not outrank each other
 
 
 def test_splits_are_those_that_raise_the_density_most() -> None:
@@ -248,28 +248,28 @@ def test_splits_are_those_that_raise_the_density_most() -> None:
     matrix = random.random((11, 11))
     matrix += matrix.T
 
-    def density(cut: list[int]) -> float:
-        parts = [slice(*each) for each in pairwise([0, *sorted(cut), 11])]
+    def compute_density(cut: list[int]) -> float:
+        parts = [slice(*edges) for edges in pairwise([0, *sorted(cut), 11])]
         return sum(matrix[part, part].sum() for part in parts) / sum((p.stop - p.start) ** 2 for p in parts)
 
     cut: list[int] = []
-    densities = [density(cut)]
+    densities = [compute_density(cut)]
     for _ in range(10):
-        cut.append(max((gap for gap in range(1, 11) if gap not in cut), key=lambda gap: density([*cut, gap])))
-        densities.append(density(cut))
-    splits, found = c99.divided(matrix)
+        cut.append(max((gap for gap in range(1, 11) if gap not in cut), key=lambda gap: compute_density([*cut, gap])))
+        densities.append(compute_density(cut))
+    splits, found_densities = c99.divided(matrix)
     assert splits == cut
-    np.testing.assert_allclose(found, densities)
+    np.testing.assert_allclose(found_densities, densities)
 
 
-def test_only_unusual_gains_tell() -> None:
+def test_only_unusual_gains_count() -> None:
     gains = np.array([0.9] * 6 + [0.1] * 24)
     # Smoothed over three to each side, 0.9 becomes 0.9 0.9 0.9 .86 .79 .65 and 0.1 becomes .35 .21 .14 0.1 …;
-    # mean and deviation are 0.26 and 0.29, so what is above 0.61 still tells
+    # mean and deviation are 0.26 and 0.29, so gains above 0.61 are unusual
     assert c99.telling(gains) == 6
     assert c99.telling(np.zeros(8)) == 0
     assert c99.telling(np.array([1.0])) == 0
-    # those after the first that does not tell are not asked
+    # gains after the first that is not unusual do not count
     assert c99.telling(np.concatenate([gains, gains[::-1]])) == 6
 
 
@@ -278,8 +278,8 @@ def test_only_unusual_gains_tell() -> None:
 texts = st.lists(st.lists(st.sampled_from("abcdef"), max_size=5), min_size=1, max_size=7)
 
 
-def cost(segment: list[list[str]], kinds: int) -> float:
-    """Of a segment's words, as the paper's formula has it: Σ over words of log (n_i + k) / (f_i + 1)."""
+def compute_cost(segment: list[list[str]], kinds: int) -> float:
+    """Return the cost of a segment by the paper's formula: Σ over words of log (n_i + k) / (f_i + 1)."""
     inside = [word for sentence in segment for word in sentence]
     times = Counter(inside)
     return sum(math.log((len(inside) + kinds) / (times[word] + 1)) for word in inside)
@@ -287,7 +287,7 @@ def cost(segment: list[list[str]], kinds: int) -> float:
 
 def as_rows(text: list[list[str]]) -> tuple[list[np.ndarray], int]:
     known: dict[str, int] = {}
-    rows = [np.array([known.setdefault(word, len(known)) for word in each], dtype=np.int64) for each in text]
+    rows = [np.array([known.setdefault(word, len(known)) for word in sentence], dtype=np.int64) for sentence in text]
     return rows, len(known)
 
 
@@ -295,27 +295,27 @@ def as_rows(text: list[list[str]]) -> tuple[list[np.ndarray], int]:
 @given(texts)
 def test_costs_are_those_of_the_formula(text: list[list[str]]) -> None:
     rows, kinds = as_rows(text)
-    found = utiyama_isahara.costs(rows)
+    costs = utiyama_isahara.costs(rows)
     for start in range(len(text) + 1):
         for stop in range(len(text) + 1):
-            expected = cost(text[start:stop], kinds) if start < stop else math.inf
-            assert found[start, stop] == pytest.approx(expected, abs=1e-9)
+            expected = compute_cost(text[start:stop], kinds) if start < stop else math.inf
+            assert costs[start, stop] == pytest.approx(expected, abs=1e-9)
 
 
 @settings(deadline=None)
 @given(texts)
 def test_nothing_is_cheaper(text: list[list[str]]) -> None:
     rows, kinds = as_rows(text)
-    sentences = [" ".join(f"{letter}{letter}x" for letter in each) for each in text]
+    sentences = [" ".join(f"{letter}{letter}x" for letter in sentence) for sentence in text]
     prior = math.log(max(sum(len(row) for row in rows), 1))
 
-    def total(cut: tuple[int, ...] | list[int]) -> float:
-        return sum(cost(text[start:stop], kinds) + prior for start, stop in pairwise([0, *cut, len(text)]))
+    def sum_costs(cut: tuple[int, ...] | list[int]) -> float:
+        return sum(compute_cost(text[start:stop], kinds) + prior for start, stop in pairwise([0, *cut, len(text)]))
 
-    every = {count: list(combinations(range(1, len(text)), count - 1)) for count in range(1, len(text) + 1)}
-    for count, cuts in every.items():
-        found = utiyama_isahara.segment(sentences, count)
-        assert len(found) == count - 1
-        assert total(found) == pytest.approx(min(map(total, cuts)), abs=1e-9)
-    least = min(total(cut) for cuts in every.values() for cut in cuts)
-    assert total(utiyama_isahara.segment(sentences)) == pytest.approx(least, abs=1e-9)
+    all_cuts = {count: list(combinations(range(1, len(text)), count - 1)) for count in range(1, len(text) + 1)}
+    for count, cuts in all_cuts.items():
+        boundaries = utiyama_isahara.segment(sentences, count)
+        assert len(boundaries) == count - 1
+        assert sum_costs(boundaries) == pytest.approx(min(map(sum_costs, cuts)), abs=1e-9)
+    least = min(sum_costs(cut) for cuts in all_cuts.values() for cut in cuts)
+    assert sum_costs(utiyama_isahara.segment(sentences)) == pytest.approx(least, abs=1e-9)

@@ -1,4 +1,4 @@
-"""Where to cut: against plain loops and against every segmentation there is."""
+"""The segmentation by dynamic programming, against plain loops and all possible segmentations."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from headscope.segmentation import cutting
 from headscope.types import Floats
 
 
-def rows(n: int, seed: int, *, width: int = 4, subjects: int = 0) -> Floats:
-    """Random vectors of length 1; with subjects, each is near that of its part of the row."""
+def make_vectors(n: int, seed: int, *, width: int = 4, subjects: int = 0) -> Floats:
+    """Return random vectors of length 1; with subjects, each is near the vector of its part of the sequence."""
     random = np.random.default_rng(seed)
-    made = random.normal(size=(n, width))
+    vectors = random.normal(size=(n, width))
     if subjects:
-        made += 3 * random.normal(size=(subjects, width))[np.arange(n) * subjects // n]
-    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+        vectors += 3 * random.normal(size=(subjects, width))[np.arange(n) * subjects // n]
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def worth_by_loops(vectors: Floats, a: int, b: int) -> float:
+def compute_worth(vectors: Floats, a: int, b: int) -> float:
     total = 0.0
     for i in range(a, b):
         for j in range(a, b):
@@ -29,39 +29,39 @@ def worth_by_loops(vectors: Floats, a: int, b: int) -> float:
     return total / (b - a + cutting.RHO)
 
 
-def price_by_hand(length: int, granularity: float = 1.0) -> float:
+def compute_price(length: int, granularity: float = 1.0) -> float:
     return float((cutting.COST + cutting.NOISE * np.log(1 + length / cutting.RHO)) / granularity)
 
 
-def all_cuts(n: int, count: int | None, band: int) -> Iterator[tuple[int, ...]]:
+def list_cuts(n: int, count: int | None, band: int) -> Iterator[tuple[int, ...]]:
     for k in range(n) if count is None else [count - 1]:
-        for found in combinations(range(1, n), k):
-            if max(np.diff([0, *found, n])) <= band:
-                yield found
+        for boundaries in combinations(range(1, n), k):
+            if max(np.diff([0, *boundaries, n])) <= band:
+                yield boundaries
 
 
-def net(vectors: Floats, found: tuple[int, ...], granularity: float) -> float:
-    parts = pairwise([0, *found, len(vectors)])
-    return sum(worth_by_loops(vectors, a, b) - price_by_hand(b - a, granularity) for a, b in parts)
+def compute_net(vectors: Floats, boundaries: tuple[int, ...], granularity: float) -> float:
+    parts = pairwise([0, *boundaries, len(vectors)])
+    return sum(compute_worth(vectors, a, b) - compute_price(b - a, granularity) for a, b in parts)
 
 
 @pytest.mark.parametrize(("n", "band"), [(1, 1), (2, 2), (7, 7), (9, 4), (9, 1), (12, 11)])
 def test_worths_are_sums_over_k(n: int, band: int):
-    vectors = rows(n, n + band)
-    found = cutting.worths(vectors, band)
-    assert found.shape == (band, n + 1)
+    vectors = make_vectors(n, n + band)
+    worth = cutting.worths(vectors, band)
+    assert worth.shape == (band, n + 1)
     for b in range(n + 1):
         for length in range(1, band + 1):
             if length > b:
-                assert found[length - 1, b] == -np.inf
+                assert worth[length - 1, b] == -np.inf
             else:
-                assert found[length - 1, b] == pytest.approx(worth_by_loops(vectors, b - length, b), abs=1e-5)
+                assert worth[length - 1, b] == pytest.approx(compute_worth(vectors, b - length, b), abs=1e-5)
 
 
 def test_prices_by_hand():
-    np.testing.assert_allclose(cutting.prices(5, 2.0), [price_by_hand(length, 2.0) for length in range(1, 6)])
-    np.testing.assert_allclose(cutting.prices(5), [price_by_hand(length) for length in range(1, 6)])
-    # What one boundary costs is above 0 however long its segments are: strengths divide by it.
+    np.testing.assert_allclose(cutting.prices(5, 2.0), [compute_price(length, 2.0) for length in range(1, 6)])
+    np.testing.assert_allclose(cutting.prices(5), [compute_price(length) for length in range(1, 6)])
+    # The cost of a boundary is positive for segments of any length: strengths divide by it.
     price = cutting.prices(300)
     assert all(price[a - 1] + price[b - 1] - price[a + b - 1] > 0 for a in (1, 7, 150) for b in (1, 20, 150))
 
@@ -69,17 +69,17 @@ def test_prices_by_hand():
 @pytest.mark.parametrize("granularity", [0.3, 1.0, 5.0])
 @pytest.mark.parametrize(("n", "subjects", "seed"), [(1, 0, 0), (2, 2, 1), (5, 2, 2), (8, 3, 3), (9, 0, 4), (9, 4, 5)])
 def test_the_free_cut_is_the_best_of_all(n: int, subjects: int, seed: int, granularity: float):
-    vectors = rows(n, seed, subjects=subjects)
+    vectors = make_vectors(n, seed, subjects=subjects)
     for band in sorted({n, max(1, n // 2)}):
-        found = cutting.cut(cutting.worths(vectors, band), cutting.prices(band, granularity))
-        best = max(net(vectors, option, granularity) for option in all_cuts(n, None, band))
-        assert found.dtype == np.int64
-        assert tuple(found) in set(all_cuts(n, None, band))
-        assert net(vectors, tuple(found), granularity) == pytest.approx(best, abs=1e-5)
+        boundaries = cutting.cut(cutting.worths(vectors, band), cutting.prices(band, granularity))
+        best = max(compute_net(vectors, option, granularity) for option in list_cuts(n, None, band))
+        assert boundaries.dtype == np.int64
+        assert tuple(boundaries) in set(list_cuts(n, None, band))
+        assert compute_net(vectors, tuple(boundaries), granularity) == pytest.approx(best, abs=1e-5)
 
 
 def test_a_free_cut_finds_what_was_planted():
-    """The comparison with all cuts would hold of a cutter that never cuts, were nothing worth cutting."""
+    """Without such a case the comparison with all segmentations could pass without any boundary."""
     vectors = np.repeat(np.eye(3, dtype=np.float32), [4, 6, 5], axis=0)
     assert cutting.cut(cutting.worths(vectors, 15), cutting.prices(15)).tolist() == [4, 10]
     alike = np.ones((15, 1), dtype=np.float32)
@@ -89,24 +89,24 @@ def test_a_free_cut_finds_what_was_planted():
 @pytest.mark.parametrize("granularity", [0.5, 3.0])
 @pytest.mark.parametrize(("n", "seed"), [(1, 0), (4, 1), (8, 2), (9, 3)])
 def test_a_known_count_is_the_best_of_that_count(n: int, seed: int, granularity: float):
-    vectors = rows(n, seed, subjects=min(n, 3))
+    vectors = make_vectors(n, seed, subjects=min(n, 3))
     for count in range(1, n + 1):
         for band in sorted({n, -(-n // count), min(n, -(-n // count) + 1)}):
-            found = cutting.cut(cutting.worths(vectors, band), cutting.prices(band, granularity), count)
-            options = list(all_cuts(n, count, band))
-            assert tuple(found) in options
-            best = max(net(vectors, option, granularity) for option in options)
-            assert net(vectors, tuple(found), granularity) == pytest.approx(best, abs=1e-5)
+            boundaries = cutting.cut(cutting.worths(vectors, band), cutting.prices(band, granularity), count)
+            options = list(list_cuts(n, count, band))
+            assert tuple(boundaries) in options
+            best = max(compute_net(vectors, option, granularity) for option in options)
+            assert compute_net(vectors, tuple(boundaries), granularity) == pytest.approx(best, abs=1e-5)
 
 
 def test_every_count_is_honoured():
     n = 40
-    vectors = rows(n, 6, subjects=5)
+    vectors = make_vectors(n, 6, subjects=5)
     for count in range(1, n + 1):
         band = cutting.band_for(n, count)
-        found = cutting.cut(cutting.worths(vectors, band), cutting.prices(band), count)
-        assert len(found) == count - 1
-        assert (np.diff([0, *found, n]) > 0).all()
+        boundaries = cutting.cut(cutting.worths(vectors, band), cutting.prices(band), count)
+        assert len(boundaries) == count - 1
+        assert (np.diff([0, *boundaries, n]) > 0).all()
 
 
 @pytest.mark.parametrize("n", [1, 200, 1000, 5000])
@@ -123,8 +123,8 @@ def test_a_long_row_has_no_segment_beyond_the_band():
     n = 700
     vectors = np.ones((n, 1), dtype=np.float32)
     band = cutting.band_for(n)
-    found = cutting.cut(cutting.worths(vectors, band), cutting.prices(band))
-    assert max(np.diff([0, *found, n])) <= cutting.BAND
+    boundaries = cutting.cut(cutting.worths(vectors, band), cutting.prices(band))
+    assert max(np.diff([0, *boundaries, n])) <= cutting.BAND
     two = cutting.band_for(n, 2)
     assert len(cutting.cut(cutting.worths(vectors, two), cutting.prices(two), 2)) == 1
 
@@ -133,37 +133,38 @@ def test_strengths_by_hand():
     vectors = np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32)
     worth, price = cutting.worths(vectors, 3), cutting.prices(3)
     rho = cutting.RHO
-    one, two = 1 / (1 + rho), 4 / (2 + rho)
-    mixed, whole = 2 / (2 + rho), 5 / (3 + rho)
-    p1, p2, p3 = (price_by_hand(length) for length in (1, 2, 3))
+    worth_1, worth_2 = 1 / (1 + rho), 4 / (2 + rho)
+    mixed, worth_3 = 2 / (2 + rho), 5 / (3 + rho)
+    p1, p2, p3 = (compute_price(length) for length in (1, 2, 3))
     cost = p1 + p2 - p3
     # Without boundaries both gaps are judged within the whole; with one at 2, gap 1 within the first two pieces.
     np.testing.assert_allclose(
-        cutting.strengths(worth, price, np.array([], dtype=np.int64)),
-        [(one + mixed - whole) / cost, (two + one - whole) / cost],
+        cutting.compute_strengths(worth, price, np.array([], dtype=np.int64)),
+        [(worth_1 + mixed - worth_3) / cost, (worth_2 + worth_1 - worth_3) / cost],
     )
     np.testing.assert_allclose(
-        cutting.strengths(worth, price, np.array([2])), [(2 * one - two) / (2 * p1 - p2), (two + one - whole) / cost]
+        cutting.compute_strengths(worth, price, np.array([2])),
+        [(2 * worth_1 - worth_2) / (2 * p1 - p2), (worth_2 + worth_1 - worth_3) / cost],
     )
     np.testing.assert_allclose(
-        cutting.strengths(worth, price, np.array([1, 2])),
-        [(2 * one - two) / (2 * p1 - p2), (2 * one - mixed) / (2 * p1 - p2)],
+        cutting.compute_strengths(worth, price, np.array([1, 2])),
+        [(2 * worth_1 - worth_2) / (2 * p1 - p2), (2 * worth_1 - mixed) / (2 * p1 - p2)],
     )
-    double = cutting.strengths(worth, cutting.prices(3, 2.0), np.array([2]))
-    np.testing.assert_allclose(double, 2 * cutting.strengths(worth, price, np.array([2])))
+    double = cutting.compute_strengths(worth, cutting.prices(3, 2.0), np.array([2]))
+    np.testing.assert_allclose(double, 2 * cutting.compute_strengths(worth, price, np.array([2])))
 
 
 def test_strengths_say_what_was_cut():
     cuts, others = 0, 0
     for seed in range(12):
         n = 6 + 3 * seed
-        vectors = rows(n, seed, subjects=1 + seed % 5, width=6)
+        vectors = make_vectors(n, seed, subjects=1 + seed % 5, width=6)
         for granularity in (0.5, 1.0, 4.0):
             worth, price = cutting.worths(vectors, n), cutting.prices(n, granularity)
-            found = cutting.cut(worth, price)
-            strengths = cutting.strengths(worth, price, found)
+            boundaries = cutting.cut(worth, price)
+            strengths = cutting.compute_strengths(worth, price, boundaries)
             assert strengths.shape == (n - 1,)
-            there = np.isin(np.arange(1, n), found)
+            there = np.isin(np.arange(1, n), boundaries)
             assert (strengths[there] >= 1 - 1e-9).all()
             assert (strengths[~there] <= 1 + 1e-9).all()
             cuts, others = cuts + there.sum(), others + (~there).sum()
@@ -171,29 +172,31 @@ def test_strengths_say_what_was_cut():
 
 
 def test_strengths_where_the_band_is_shorter_than_what_was_joined():
-    vectors = rows(30, 8, subjects=3)
+    vectors = make_vectors(30, 8, subjects=3)
     band = 10
     worth, price = cutting.worths(vectors, band), cutting.prices(band)
-    found = np.array([10, 20])
-    strengths = cutting.strengths(worth, price, found)
+    boundaries = np.array([10, 20])
+    strengths = cutting.compute_strengths(worth, price, boundaries)
     assert np.isfinite(strengths).all()
     # Only as much of the text around the boundary as the band is long: five pieces on each side.
-    gained = worth_by_loops(vectors, 5, 10) + worth_by_loops(vectors, 10, 15) - worth_by_loops(vectors, 5, 15)
-    expected = gained / (2 * price_by_hand(5) - price_by_hand(10))
+    gain = compute_worth(vectors, 5, 10) + compute_worth(vectors, 10, 15) - compute_worth(vectors, 5, 15)
+    expected = gain / (2 * compute_price(5) - compute_price(10))
     assert strengths[9] == pytest.approx(expected, rel=1e-4)
-    # Near an end there are fewer pieces on one side, and more of the other are looked at.
-    uneven = cutting.strengths(worth, price, np.array([2, 12, 20]))
-    gained = worth_by_loops(vectors, 0, 2) + worth_by_loops(vectors, 2, 10) - worth_by_loops(vectors, 0, 10)
-    assert uneven[1] == pytest.approx(gained / (price_by_hand(2) + price_by_hand(8) - price_by_hand(10)), rel=1e-4)
-    for one in (1, 3):
-        narrow = cutting.strengths(cutting.worths(vectors, one + 1), cutting.prices(one + 1), np.arange(1, 30))
+    # Near an end there are fewer pieces on one side, and more of the other are considered.
+    uneven = cutting.compute_strengths(worth, price, np.array([2, 12, 20]))
+    gain = compute_worth(vectors, 0, 2) + compute_worth(vectors, 2, 10) - compute_worth(vectors, 0, 10)
+    assert uneven[1] == pytest.approx(gain / (compute_price(2) + compute_price(8) - compute_price(10)), rel=1e-4)
+    for side in (1, 3):
+        narrow = cutting.compute_strengths(
+            cutting.worths(vectors, side + 1), cutting.prices(side + 1), np.arange(1, 30)
+        )
         assert np.isfinite(narrow).all()
 
 
 def test_more_granularity_never_cuts_less():
     grew = 0
     for seed in range(8):
-        vectors = rows(40, seed, subjects=6, width=8)
+        vectors = make_vectors(40, seed, subjects=6, width=8)
         worth = cutting.worths(vectors, 40)
         counts = [len(cutting.cut(worth, cutting.prices(40, g))) for g in (0.01, 0.25, 0.5, 1, 1.5, 2, 4, 20, 100)]
         assert counts == sorted(counts)
@@ -203,11 +206,11 @@ def test_more_granularity_never_cuts_less():
 
 
 def test_one_piece():
-    worth, price = cutting.worths(rows(1, 0), 1), cutting.prices(1)
+    worth, price = cutting.worths(make_vectors(1, 0), 1), cutting.prices(1)
     for count in (None, 1):
-        found = cutting.cut(worth, price, count)
-        assert found.tolist() == []
-        assert cutting.strengths(worth, price, found).shape == (0,)
+        boundaries = cutting.cut(worth, price, count)
+        assert boundaries.tolist() == []
+        assert cutting.compute_strengths(worth, price, boundaries).shape == (0,)
 
 
 def test_pieces_without_any_vector_do_not_fail():

@@ -1,4 +1,4 @@
-"""Sentences cover a text to the last character, and what has no subject is joined to what has."""
+"""Sentences cover a text completely, and those without a subject are joined to others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import CorpusError
-from headscope.segmentation.pieces import LONGEST, edges_of, joined_text, units
+from headscope.segmentation.pieces import LONGEST, edges_of, join_sentences, units
 
 PARTS = [
     "Rain fell.", " Dr. Ito left", "3.5", "\n", "\r\n", "\n\n", "\t", "  ", "?", "!", "…", ". ", "a", "É", "日本。",
@@ -19,7 +19,7 @@ PARTS = [
 ]  # fmt: skip
 
 
-def parts(text: str) -> list[str]:
+def split(text: str) -> list[str]:
     return [text[a:b] for a, b in pairwise(edges_of(text))]
 
 
@@ -33,7 +33,7 @@ def test_sentences_cover_the_text(text: str):
         assert edges[0] == 0
         assert (np.diff(edges) > 0).all()
         assert np.diff(edges).max() <= LONGEST
-    assert "".join(parts(text)) == text
+    assert "".join(split(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -53,27 +53,27 @@ def test_sentences_cover_the_text(text: str):
     ],
 )
 def test_where_sentences_end(text: str, expected: list[str]):
-    assert parts(text) == expected
+    assert split(text) == expected
 
 
 def test_white_space_belongs_to_the_sentence_before():
     text = "\n\n  Rain fell.   Snow too.\n\n\n Hail as well. \t\n"
-    assert not any(part[0].isspace() for part in parts(text)[1:])
-    assert [part.strip() for part in parts(text)][-3:] == ["Rain fell.", "Snow too.", "Hail as well."]
+    assert not any(part[0].isspace() for part in split(text)[1:])
+    assert [part.strip() for part in split(text)][-3:] == ["Rain fell.", "Snow too.", "Hail as well."]
 
 
 def test_a_text_without_punctuation_is_bounded():
     words = "word and more " * 720
-    found = parts(words)
+    sentences = split(words)
     assert len(words) > 10_000
-    assert "".join(found) == words
-    assert LONGEST // 2 < max(map(len, found)) <= LONGEST
-    assert all(part[-1].isspace() for part in found)
+    assert "".join(sentences) == words
+    assert LONGEST // 2 < max(map(len, sentences)) <= LONGEST
+    assert all(part[-1].isspace() for part in sentences)
     solid = "x" * (2 * LONGEST + 1)
-    assert list(map(len, parts(solid))) == [LONGEST, LONGEST, 1]
-    assert list(map(len, parts("x" * LONGEST))) == [LONGEST]
+    assert list(map(len, split(solid))) == [LONGEST, LONGEST, 1]
+    assert list(map(len, split("x" * LONGEST))) == [LONGEST]
     only_early = "a " + "x" * 2 * LONGEST
-    assert list(map(len, parts(only_early))) == [2, LONGEST, LONGEST]
+    assert list(map(len, split(only_early))) == [2, LONGEST, LONGEST]
 
 
 # Units
@@ -87,7 +87,7 @@ def test_a_text_without_punctuation_is_bounded():
         (["Rain fell all day.", "12.", "Snow fell all night."], [0, 1]),
         (["1.", "Rain fell all day."], [0]),
         (["1.", "2.", "Rain fell all day.", "Snow fell."], [0, 3]),
-        (["Rain fell all day.", "hp.", "Snow fell all night."], [0, 2]),  # goes on in lower case
+        (["Rain fell all day.", "hp.", "Snow fell all night."], [0, 2]),  # continues in lower case
         (["Rain fell all day.", ") 4", "Snow fell all night."], [0, 2]),
         (["Rain fell all day.", "”", "Snow fell all night."], [0, 2]),
         (["Rain fell all day.", "", "Snow fell all night."], [0, 2]),
@@ -116,32 +116,32 @@ def test_sentences_without_spaces_are_no_fragments():
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(["Rain fell all day.", "1.", "hp.", "", "Title", ")", "雨" * 20]), max_size=12))
 def test_units_start_with_the_first_sentence_and_in_order(sentences: list[str]):
-    found = units(sentences).tolist()
-    assert found[:1] == [0] * bool(sentences)
-    assert found == sorted(set(found))
-    assert all(k < len(sentences) for k in found)
+    starts = units(sentences).tolist()
+    assert starts[:1] == [0] * bool(sentences)
+    assert starts == sorted(set(starts))
+    assert all(k < len(sentences) for k in starts)
     # What has a subject starts a unit, unless something without one announces it.
-    full = [text in ("Rain fell all day.", "雨" * 20) for text in sentences]
-    assert all(k in found for k in range(len(full)) if full[k] and (k == 0 or full[k - 1]))
+    has_subject = [text in ("Rain fell all day.", "雨" * 20) for text in sentences]
+    assert all(k in starts for k in range(len(has_subject)) if has_subject[k] and (k == 0 or has_subject[k - 1]))
 
 
-# Sentences that were given
+# Lists of sentences
 
 
 def test_given_sentences_are_joined_with_a_space():
-    text, edges = joined_text(["Rain fell.", "Snow\n", "", "Hail"])
+    text, edges = join_sentences(["Rain fell.", "Snow\n", "", "Hail"])
     assert text == "Rain fell. Snow\n  Hail"
     assert [text[a:b] for a, b in pairwise(edges)] == ["Rain fell. ", "Snow\n ", " ", "Hail"]
     assert edges.dtype == np.int64
-    assert joined_text(("One.",))[1].tolist() == [0, 4]
-    nothing, none = joined_text([])
+    assert join_sentences(("One.",))[1].tolist() == [0, 4]
+    nothing, none = join_sentences([])
     assert (nothing, none.tolist()) == ("", [0])
 
 
 @pytest.mark.parametrize("wrong", [3, None, b"Rain", ["Rain"]])
 def test_what_is_no_sentence_is_named(wrong: object):
     with pytest.raises(CorpusError, match=f"sentence 1 is a {type(wrong).__name__}: sentences are strings"):
-        joined_text(["Rain fell.", wrong])  # type: ignore[list-item]
+        join_sentences(["Rain fell.", wrong])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(

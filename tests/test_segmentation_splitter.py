@@ -1,4 +1,4 @@
-"""Segments as chunks: the calls of LangChain's and LlamaIndex's splitters, and no character lost."""
+"""Segments as chunks: the interface of LangChain's and LlamaIndex's splitters, and no character lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 
 @dataclass
 class Document:
-    """As LangChain's."""
+    """Like LangChain's."""
 
     page_content: str
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Document:
 
 @dataclass
 class Node:
-    """As LlamaIndex's."""
+    """Like LlamaIndex's."""
 
     text: str
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Node:
 
 @dataclass
 class Page(Document):
-    """A class of one's own."""
+    """A user's class."""
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +64,13 @@ def test_granularity_is_passed_on(minilm: Model):
 
 
 def test_documents_are_made(splitter: Splitter):
-    given = [{"source": "a"}, {"source": "b"}]
-    found = splitter.create_documents([TEXT, "Rain fell."], given)
-    assert [chunk.page_content for chunk in found] == [RAIN, BANK, COOK, "Rain fell."]
-    assert all(isinstance(chunk, Chunk) for chunk in found)
-    assert [chunk.metadata["source"] for chunk in found] == ["a", "a", "a", "b"]
-    assert [chunk.metadata["start_index"] for chunk in found] == [0, len(RAIN), len(RAIN + BANK), 0]
-    assert given == [{"source": "a"}, {"source": "b"}]  # theirs is left alone
+    metadata = [{"source": "a"}, {"source": "b"}]
+    chunks = splitter.create_documents([TEXT, "Rain fell."], metadata)
+    assert [chunk.page_content for chunk in chunks] == [RAIN, BANK, COOK, "Rain fell."]
+    assert all(isinstance(chunk, Chunk) for chunk in chunks)
+    assert [chunk.metadata["source"] for chunk in chunks] == ["a", "a", "a", "b"]
+    assert [chunk.metadata["start_index"] for chunk in chunks] == [0, len(RAIN), len(RAIN + BANK), 0]
+    assert metadata == [{"source": "a"}, {"source": "b"}]  # the input is unchanged
     assert [chunk.metadata for chunk in splitter.create_documents(["Rain fell."])] == [{"start_index": 0}]
     with pytest.raises(ValueError):
         splitter.create_documents([TEXT, TEXT], [{}])
@@ -78,18 +78,18 @@ def test_documents_are_made(splitter: Splitter):
 
 @pytest.mark.parametrize(("kind", "name"), [(Document, "page_content"), (Page, "page_content"), (Node, "text")])
 def test_documents_come_out_as_they_went_in(splitter: Splitter, kind: Any, name: str):
-    given = [kind(TEXT, {"page": 3}), kind("Rain fell.")]
-    found = splitter.split_documents(iter(given))
-    assert [type(part) for part in found] == [kind] * 4
-    assert [getattr(part, name) for part in found] == [RAIN, BANK, COOK, "Rain fell."]
-    assert [part.metadata.get("page") for part in found] == [3, 3, 3, None]
-    for part in found[:3]:
+    documents = [kind(TEXT, {"page": 3}), kind("Rain fell.")]
+    parts = splitter.split_documents(iter(documents))
+    assert [type(part) for part in parts] == [kind] * 4
+    assert [getattr(part, name) for part in parts] == [RAIN, BANK, COOK, "Rain fell."]
+    assert [part.metadata.get("page") for part in parts] == [3, 3, 3, None]
+    for part in parts[:3]:
         start = part.metadata["start_index"]
         assert TEXT[start : start + len(getattr(part, name))] == getattr(part, name)
-    assert given[0].metadata == {"page": 3}
-    for same in (splitter.transform_documents, splitter, splitter.get_nodes_from_documents):
-        assert same(given) == found
-    assert splitter(given, show_progress=True) == found
+    assert documents[0].metadata == {"page": 3}
+    for split in (splitter.transform_documents, splitter, splitter.get_nodes_from_documents):
+        assert split(documents) == parts
+    assert splitter(documents, show_progress=True) == parts
 
 
 def test_strings_and_documents_without_metadata(splitter: Splitter):
@@ -104,44 +104,44 @@ def test_what_is_no_document_is_named(splitter: Splitter, bad: Any):
         splitter.split_documents([bad])
 
 
-@pytest.mark.parametrize("most", [1, 7, 40, 100, 250, 10_000])
-def test_a_bound_on_characters(minilm: Model, most: int):
+@pytest.mark.parametrize("limit", [1, 7, 40, 100, 250, 10_000])
+def test_a_bound_on_characters(minilm: Model, limit: int):
     text = "  " + TEXT.replace(". ", ".\r\n") + "\n\n" + "x" * 60 + " \n"
-    found = Splitter(minilm, max_characters=most).create_documents([text])
-    parts = [chunk.page_content for chunk in found]
+    chunks = Splitter(minilm, max_characters=limit).create_documents([text])
+    parts = [chunk.page_content for chunk in chunks]
     assert "".join(parts) == text
-    assert all(0 < len(part) <= most for part in parts)
-    starts = [chunk.metadata["start_index"] for chunk in found]
+    assert all(0 < len(part) <= limit for part in parts)
+    starts = [chunk.metadata["start_index"] for chunk in chunks]
     assert [text[a:b] for a, b in pairwise([*starts, len(text)])] == parts
 
 
 def test_bounded_chunks_are_whole_sentences_as_many_as_fit(minilm: Model):
     bounded = Splitter(minilm, max_characters=120)
-    found = bounded.split_text(TEXT)
-    assert len(found) > 6
-    assert all(part.strip().endswith(".") for part in found)
+    parts = bounded.split_text(TEXT)
+    assert len(parts) > 6
+    assert all(part.strip().endswith(".") for part in parts)
     edges = headscope.segment(minilm, TEXT).edges.tolist()
     segments = {0, len(RAIN), len(RAIN + BANK)}
     start = 0
-    for part in found:
+    for part in parts:
         end = start + len(part)
         assert end in edges
         if end not in segments and end != len(TEXT):  # one more would not have fitted
             assert edges[edges.index(end) + 1] - start > 120
         start = end
-    assert {RAIN, BANK, COOK} & set(found) == set()
+    assert {RAIN, BANK, COOK} & set(parts) == set()
     assert Splitter(minilm, max_characters=len(RAIN)).split_text(TEXT)[0] == RAIN
 
 
-@pytest.mark.parametrize("most", [0, -5])
-def test_a_bound_that_is_none(minilm: Model, most: int):
-    with pytest.raises(CorpusError, match=f"max_characters is {most}: it is a number of characters, 1 or more"):
-        Splitter(minilm, max_characters=most)
+@pytest.mark.parametrize("limit", [0, -5])
+def test_a_bound_that_is_none(minilm: Model, limit: int):
+    with pytest.raises(CorpusError, match=f"max_characters is {limit}: it is a number of characters, 1 or more"):
+        Splitter(minilm, max_characters=limit)
 
 
 def test_a_model_is_loaded_by_name_once(minilm: Model, monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
-    monkeypatch.setattr(splitters, "load", lambda name: asked.append(name) or minilm)
+    loaded: list[str] = []
+    monkeypatch.setattr(splitters, "load", lambda name: loaded.append(name) or minilm)
     named = Splitter()
     named.split_documents([Document(TEXT), Document("Rain fell.")])
-    assert asked == ["minilm"]
+    assert loaded == ["minilm"]

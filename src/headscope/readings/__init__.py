@@ -1,1 +1,1 @@
-"""One text: every head's matrices under labels, its pairs, lines, blocks, regions and dominant tokens."""
+"""Readings: the outputs and attention maps of all heads for one text, and what is computed from them."""

@@ -1,4 +1,4 @@
-"""Arrays of one's own as a reading: checked, so that a wrong axis is an error and never a wrong number."""
+"""Readings from arrays of the user's own. Shapes and values are checked, so that a wrong axis raises an error."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from headscope.corpus import sentences
 from headscope.errors import ReadingError
 from headscope.manifest import of_run
 from headscope.model import words
-from headscope.readings.dataset import dataset
+from headscope.readings.dataset import make_dataset
 from headscope.readings.reading import Reading
 from headscope.types import Floats, Ints
 
-ROWS_SUM = 1e-2
-"""rows of an attention map sum to 1 within this, in any numeric type"""
+ROW_SUM_TOLERANCE = 1e-2
+"""Rows of an attention map sum to 1 within this tolerance, in any dtype."""
 
 
-def reading_of(
+def make_reading(
     tokens: Iterable[str],
     outputs: Any,
     attention: Any,
@@ -30,36 +30,38 @@ def reading_of(
     tau: float,
     name: str,
 ) -> Reading:
-    """See `Reading.from_arrays`."""
-    labels = _strings(tokens)
+    """Return a reading of arrays; see `Reading.from_arrays`."""
+    labels = _validate_tokens(tokens)
     n = len(labels)
     if n < 2:
         raise ReadingError(f"tokens: there {'is one' if n else 'are none'}, and it takes two to relate")
-    written = _array("outputs", outputs, "layer, position, head, width")
-    if written.shape[1] != n:
+    output_array = _validate_array("outputs", outputs, "layer, position, head, width")
+    if output_array.shape[1] != n:
         raise ReadingError(
-            f"outputs have the shape {written.shape}, and there are {n} tokens: "
+            f"outputs have the shape {output_array.shape}, and there are {n} tokens: "
             "their axes are (layer, position, head, width)"
         )
-    maps = None if attention is None else _maps(attention, (written.shape[0], written.shape[2], n, n))
-    marked = np.zeros(n, dtype=bool) if special is None else _per_token("special", special, n, "biu").astype(bool)
-    values = _by_text(labels) if ids is None else _per_token("ids", ids, n, "iu").astype(np.int64)
-    ends = np.array([words.unmarked(label) in sentences.SENTENCE_ENDS for label in labels], dtype=bool)
-    made = Reading(
-        dataset(
+    layers, _, heads, _ = output_array.shape
+    maps = None if attention is None else _validate_maps(attention, (layers, heads, n, n))
+    is_special = np.zeros(n, dtype=bool) if special is None else _validate_per_token("special", special, n, "biu")
+    is_special = is_special.astype(bool)
+    token_ids = _number_by_text(labels) if ids is None else _validate_per_token("ids", ids, n, "iu").astype(np.int64)
+    sentence_ends = np.array([words.unmarked(label) in sentences.SENTENCE_ENDS for label in labels], dtype=bool)
+    reading = Reading(
+        make_dataset(
             labels=labels,
-            ids=values,
-            special=marked,
-            sentence=sentences.by_tokens(ends),
-            word=words.by_marks(labels, marked),
+            ids=token_ids,
+            special=is_special,
+            sentence=sentences.by_tokens(sentence_ends),
+            word=words.by_marks(labels, is_special),
             spans=None,
             text=" ".join(labels),
-            outputs=written,
+            outputs=output_array,
             attention=maps,
             attributes={
                 "model": name,
-                "layers": written.shape[0],
-                "heads": written.shape[2],
+                "layers": layers,
+                "heads": heads,
                 "theta": theta,
                 "tau": tau,
                 "length": n,
@@ -70,53 +72,59 @@ def reading_of(
         )
     )
     for threshold in ("theta", "tau"):
-        made._share(threshold, None)
-    return made
+        reading._resolve_threshold(threshold, None)
+    return reading
 
 
-def _maps(attention: Any, shape: tuple[int, ...]) -> Floats:
-    maps = _array("attention maps", attention, "layer, head, query, key")
+def _validate_maps(attention: Any, shape: tuple[int, ...]) -> Floats:
+    """Return attention maps as an array (layer, head, query, key) whose rows are probabilities."""
+    maps = _validate_array("attention maps", attention, "layer, head, query, key")
     if maps.shape != shape:
         raise ReadingError(
             f"attention maps have the shape {maps.shape} where the outputs ask for {shape}: "
             "their axes are (layer, head, query, key)"
         )
     sums = maps.sum(axis=-1)
-    wrong = np.argwhere((np.abs(sums - 1) > ROWS_SUM) | (maps < 0).any(axis=-1))
+    wrong = np.argwhere((np.abs(sums - 1) > ROW_SUM_TOLERANCE) | (maps < 0).any(axis=-1))
     if len(wrong):
         layer, head, row = wrong[0]
         raise ReadingError(
             f"attention maps: row {row} of L{layer}H{head} holds values from {maps[layer, head, row].min():.3g} and "
-            f"sums to {sums[layer, head, row]:.3g}: give what the softmax gives, of real tokens alone; rows are "
-            "queries (who looks), columns keys, and each row sums to 1"
+            f"sums to {sums[layer, head, row]:.3g}: pass the output of the softmax, without padding; rows are "
+            "queries, columns are keys, and each row sums to 1"
         )
     return maps
 
 
-def _array(name: str, given: Any, axes: str) -> Floats:
+def _validate_array(name: str, values: Any, axes: str) -> Floats:
+    """Return an array, or a sequence of arrays of the layers, as one array with four axes."""
     try:
-        made = np.stack([_plain(part) for part in given]) if isinstance(given, (list, tuple)) else _plain(given)
-    except (TypeError, ValueError, RuntimeError) as error:  # numpy and torch each have words of their own
+        is_sequence = isinstance(values, (list, tuple))
+        array = np.stack([_to_numpy(layer) for layer in values]) if is_sequence else _to_numpy(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # numpy and torch raise different ones
         raise ReadingError(
-            f"{name} cannot be taken together to one array of ({axes}): {error}. Give arrays of numpy or torch"
+            f"{name} cannot be combined into one array of ({axes}): {error}. Give arrays of numpy or torch"
         ) from None
-    if made.dtype.kind not in "fiu":
-        raise ReadingError(f"{name} are of the type {made.dtype}: real numbers are needed, in arrays of numpy or torch")
-    if made.ndim == 5 and made.shape[1] == 1:
-        made = made[:, 0]
-    if made.ndim != 4 or not made.size:
-        raise ReadingError(f"{name} have the shape {made.shape}, where these axes are needed, of one text: ({axes})")
-    if not np.isfinite(made).all():
-        layer, *place = np.argwhere(~np.isfinite(made))[0].tolist()
+    if array.dtype.kind not in "fiu":
         raise ReadingError(
-            f"{name} hold a value that is not finite (NaN or infinity) in layer {layer}, at {place}: "
-            "leave padding out, and use a numeric type wide enough"
+            f"{name} are of the type {array.dtype}: real numbers are needed, in arrays of numpy or torch"
         )
-    narrow = made.dtype in (np.float16, np.float32)
-    return np.array(made, dtype=np.float32 if narrow else np.float64, order="C")  # a copy: theirs may be used again
+    if array.ndim == 5 and array.shape[1] == 1:  # a batch of one text
+        array = array[:, 0]
+    if array.ndim != 4 or not array.size:
+        raise ReadingError(f"{name} have the shape {array.shape}, where these axes are needed, of one text: ({axes})")
+    if not np.isfinite(array).all():
+        layer, *position = np.argwhere(~np.isfinite(array))[0].tolist()
+        raise ReadingError(
+            f"{name} hold a value that is not finite (NaN or infinity) in layer {layer}, at {position}: "
+            "leave padding out, and use a wide enough dtype"
+        )
+    is_narrow = array.dtype in (np.float16, np.float32)
+    # A copy: the caller may change the array later.
+    return np.array(array, dtype=np.float32 if is_narrow else np.float64, order="C")
 
 
-def _strings(tokens: Iterable[str]) -> list[str]:
+def _validate_tokens(tokens: Iterable[str]) -> list[str]:
     if isinstance(tokens, str) or not np.iterable(tokens):
         raise ReadingError(f"tokens are a {type(tokens).__name__}: give a list of strings, one for each position")
     labels = list(tokens)
@@ -126,26 +134,28 @@ def _strings(tokens: Iterable[str]) -> list[str]:
     return [str(label) for label in labels]
 
 
-def _plain(given: Any) -> np.ndarray[Any, Any]:
-    if hasattr(given, "detach"):  # a torch tensor; numpy knows no bfloat16
-        tensor = given.detach().cpu()
+def _to_numpy(values: Any) -> np.ndarray[Any, Any]:
+    if hasattr(values, "detach"):  # a torch tensor; numpy has no bfloat16
+        tensor = values.detach().cpu()
         return np.asarray((tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy())
-    return np.asarray(given)
+    return np.asarray(values)
 
 
-def _per_token(name: str, given: Any, n: int, kinds: str) -> np.ndarray[Any, Any]:
+def _validate_per_token(name: str, values: Any, n: int, kinds: str) -> np.ndarray[Any, Any]:
+    """Return values as an array (n) whose dtype is of one of these numpy kinds."""
     try:
-        made = _plain(given).ravel()
+        array = _to_numpy(values).ravel()
     except ValueError as error:
-        raise ReadingError(f"{name} cannot be taken as one array: {error}") from None
-    if len(made) != n:
-        raise ReadingError(f"{name} has {len(made)} entries for {n} tokens: one for each is needed")
-    if made.dtype.kind not in kinds:
-        wanted = "whole numbers" if kinds == "iu" else "true or false, or 1 or 0"
-        raise ReadingError(f"{name} is of the type {made.dtype}: {wanted} for each token are needed")
-    return made
+        raise ReadingError(f"{name} cannot be converted to one array: {error}") from None
+    if len(array) != n:
+        raise ReadingError(f"{name} has {len(array)} entries for {n} tokens: one for each is needed")
+    if array.dtype.kind not in kinds:
+        expected = "whole numbers" if kinds == "iu" else "true or false, or 1 or 0"
+        raise ReadingError(f"{name} is of the type {array.dtype}: {expected} for each token are needed")
+    return array
 
 
-def _by_text(labels: list[str]) -> Ints:
+def _number_by_text(labels: list[str]) -> Ints:
+    """Return an id for each token; tokens of equal text have equal ids."""
     numbers = {label: k for k, label in enumerate(dict.fromkeys(labels))}
     return np.array([numbers[label] for label in labels], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The arrays of a reading under their names: what `Reading.data` holds and a saved reading keeps."""
+"""The dataset of a reading: the content of `Reading.data` and of a saved reading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMAT = 1
 KIND = "reading"
 
 
-def dataset(
+def make_dataset(
     *,
     labels: list[str],
     ids: Ints,
@@ -29,36 +29,44 @@ def dataset(
     attributes: dict[str, Any],
     layers: Sequence[int] | None = None,
 ) -> xr.Dataset:
-    """The arrays of a reading under their names. A token that stands nowhere in the text starts and ends at −1.
+    """Return the arrays of a reading as one labelled dataset.
 
-    `layers` are their numbers, if not 0, 1, 2, …
+    Lone surrogates are replaced by U+FFFD, because no file, page or table can hold them.
 
-    Half of a surrogate pair is no character, and no file, page or table takes it: U+FFFD stands in its place.
+    Args:
+        spans: Start and end of each token in the text (position, 2); −1 for tokens that are not in the text.
+        outputs: Head outputs (layer, position, head, width).
+        attention: Attention maps (layer, head, query, key).
+        layers: Numbers of the layers, if not 0, 1, 2, …
     """
     depth, n, heads, _ = outputs.shape
-    held = np.array(_whole(text), dtype=object)
-    about = {name: _whole(value, "\0") if isinstance(value, str) else value for name, value in attributes.items()}
-    places = np.full((n, 2), -1, dtype=np.int64) if spans is None else spans
-    made = xr.Dataset(
-        {"outputs": (("layer", "position", "head", "width"), outputs), "text": ((), held)},
+    text_array = np.array(_replace_surrogates(text), dtype=object)
+    clean_attributes = {
+        name: _replace_surrogates(value, "\0") if isinstance(value, str) else value
+        for name, value in attributes.items()
+    }
+    offsets = np.full((n, 2), -1, dtype=np.int64) if spans is None else spans
+    data = xr.Dataset(
+        {"outputs": (("layer", "position", "head", "width"), outputs), "text": ((), text_array)},
         coords={
             "layer": np.arange(depth) if layers is None else np.array(layers, dtype=np.int64),
             "head": np.arange(heads),
             "position": np.arange(n),
-            "token": ("position", np.array([_whole(label) for label in labels], dtype=object)),
+            "token": ("position", np.array([_replace_surrogates(label) for label in labels], dtype=object)),
             "token_id": ("position", ids),
             "special": ("position", special),
             "sentence": ("position", sentence),
             "word": ("position", word),
-            "start": ("position", places[:, 0]),
-            "end": ("position", places[:, 1]),
+            "start": ("position", offsets[:, 0]),
+            "end": ("position", offsets[:, 1]),
         },
-        attrs={"format": FORMAT, "kind": KIND, **about},
+        attrs={"format": FORMAT, "kind": KIND, **clean_attributes},
     )
     if attention is not None:
-        made["attention"] = (("layer", "head", "query", "key"), attention)
-    return made
+        data["attention"] = (("layer", "head", "query", "key"), attention)
+    return data
 
 
-def _whole(text: str, other: str = "") -> str:
+def _replace_surrogates(text: str, other: str = "") -> str:
+    """Replace lone surrogates, and `other` characters, by U+FFFD."""
     return re.sub(f"[{other}\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)

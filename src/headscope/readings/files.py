@@ -1,4 +1,4 @@
-"""Readings and their tables as files."""
+"""Read and write readings as netCDF files, and their tables as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ SHAPES = {
     "text": ((), "OU"),
     "special": (("position",), "biu"),
 }
-TABLES = (".csv", ".parquet")
+"""dimensions and numpy dtype kinds of the arrays"""
+TABLE_SUFFIXES = (".csv", ".parquet")
 
 
 def save_reading(reading: Reading, path: Path) -> Path:
-    """Write one netCDF file; what was there stays whole until the new one is."""
-    _need_file(path)
+    """Write a reading as one netCDF file. An existing file is replaced only when the new one is complete."""
+    _refuse_folder(path)
     data = reading.data.copy()
-    for name in STRINGS:  # netCDF strings end at a NUL, and tokens may hold one
-        escaped = np.vectorize(_escaped, otypes=[object])(data[name].values)
+    for name in STRINGS:  # netCDF strings end at a NUL, and tokens may contain one
+        escaped = np.vectorize(_escape, otypes=[object])(data[name].values)
         data[name] = (data[name].dims, np.asarray(escaped, dtype=object))
     packed = [name for name in ("outputs", "attention") if name in data]
     return save_dataset(data, path, packed, ReadingError)
 
 
 def open_reading(path: str | Path) -> Reading:
-    """Open a reading that was saved.
+    """Open a saved reading.
 
     >>> open_reading("nowhere.nc")
     Traceback (most recent call last):
@@ -60,72 +61,72 @@ def open_reading(path: str | Path) -> Reading:
         raise ReadingError(f"{source}: no such file")
     data = load_dataset(source, ReadingError)
     if attribute(data, "kind") != KIND:
-        what = "a study: open it with open_study" if "theta" in data.attrs else "not a headscope reading"
-        raise ReadingError(f"{source}: {what}")
+        reason = "a study: open it with open_study" if "theta" in data.attrs else "not a headscope reading"
+        raise ReadingError(f"{source}: {reason}")
     if attribute(data, "format") != FORMAT:
         raise ReadingError(f"{source}: a reading of format {data.attrs.get('format')}; this headscope reads {FORMAT}")
-    whole = f"{source}: a reading"
-    check_arrays(data, whole, NEEDED, SHAPES, ReadingError)
-    check_numbers(data, whole, NUMBERS, ReadingError)
+    description = f"{source}: a reading"
+    check_arrays(data, description, NEEDED, SHAPES, ReadingError)
+    check_numbers(data, description, NUMBERS, ReadingError)
     for name in STRINGS:
-        plain = np.vectorize(_unescaped, otypes=[object])(data[name].values)
-        data[name] = (data[name].dims, np.asarray(plain, dtype=object))
+        unescaped = np.vectorize(_unescape, otypes=[object])(data[name].values)
+        data[name] = (data[name].dims, np.asarray(unescaped, dtype=object))
     data["special"] = data["special"].astype(bool)
     return Reading(data)
 
 
 def is_reading(path: Path) -> bool:
-    """Whether a file is a saved reading, by what it says of itself."""
+    """Whether a file is a saved reading, judged by its `kind` attribute."""
     try:
         with xr.open_dataset(path, engine="h5netcdf") as data:
             return bool(data.attrs.get("kind") == KIND)
-    except Exception:  # not netCDF at all: whoever opens it next says so
+    except Exception:  # not netCDF at all: the function that opens it next reports why
         return False
 
 
 def check_table(path: Path) -> None:
-    """Refuse an ending that tables are not written with, before anything is computed."""
-    if path.suffix.lower() not in TABLES:
-        raise ReadingError(f"{path}: tables are written as {' or '.join(TABLES)}")
+    """Raise ReadingError if tables cannot be written with this suffix; called before anything is computed."""
+    if path.suffix.lower() not in TABLE_SUFFIXES:
+        raise ReadingError(f"{path}: tables are written as {' or '.join(TABLE_SUFFIXES)}")
 
 
 def write_table(table: pd.DataFrame, path: Path) -> Path:
-    """A table as CSV or Parquet, by the file's ending."""
+    """Write a table as CSV or Parquet, depending on the suffix."""
     check_table(path)
-    _need_file(path)
+    _refuse_folder(path)
     if path.suffix.lower() == ".csv":
-        written = table.to_csv(index=False, lineterminator="\n")
-        if "\r" in written:  # a token with a carriage return stays in its row only if it is quoted
-            written = table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        content = written.encode()
+        csv_text = table.to_csv(index=False, lineterminator="\n")
+        if "\r" in csv_text:  # a token with a carriage return stays in its row only if it is quoted
+            csv_text = table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        content = csv_text.encode()
     else:
-        held = io.BytesIO()
-        _plain_columns(table).to_parquet(held, index=False)
-        content = held.getvalue()
+        buffer = io.BytesIO()
+        _convert_heads_to_text(table).to_parquet(buffer, index=False)
+        content = buffer.getvalue()
     return write_whole(path, content, ReadingError)
 
 
-def _need_file(path: Path) -> None:
+def _refuse_folder(path: Path) -> None:
     if os.path.isdir(path):  # Path.is_dir raises on names that are too long
         raise ReadingError(f"{path}: a folder: say which file in it is to be written")
 
 
-def _plain_columns(table: pd.DataFrame) -> pd.DataFrame:
-    """Columns that Parquet takes: heads as text where `sum` is among them."""
-    made = table.copy()
-    if "head" in made and made["head"].dtype == object:
-        made["head"] = made["head"].astype(str)
-    return made
+def _convert_heads_to_text(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a copy whose heads are text where `sum` is among them: a Parquet column has one type."""
+    converted = table.copy()
+    if "head" in converted and converted["head"].dtype == object:
+        converted["head"] = converted["head"].astype(str)
+    return converted
 
 
-def _escaped(text: str) -> str:
-    r"""Text without NUL.
+def _escape(text: str) -> str:
+    r"""Return text without NUL.
 
-    >>> _escaped("a\0b\\")
+    >>> _escape("a\0b\\")
     'a\\0000b\\\\'
     """
     return text.replace("\\", "\\\\").replace("\0", "\\0000")
 
 
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(\\|0000)", lambda found: "\\" if found[1] == "\\" else "\0", text)
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(\\|0000)", lambda match: "\\" if match[1] == "\\" else "\0", text)

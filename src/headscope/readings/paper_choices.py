@@ -1,6 +1,7 @@
-"""The choices a list of pairs rests on, each tried otherwise: which of them would match a published list better?
+"""Recount the pairs of Fig. 9 under other choices than METHOD's, and find which of them match the paper better.
 
-The paper leaves some open and METHOD fixes them. Every combination is counted over one reading, for every θ at once.
+The paper leaves some choices open and METHOD fixes them. Every combination is counted over one reading, for all θ at
+once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from headscope.similarity import THETA
 from headscope.types import Bools, Floats, Ints
 
 THETAS: Floats = np.arange(1, 100) / 100
-"""θ of METHOD is one of them to the last bit: 30 / 100 is the number that 0.3 is"""
+"""0.01 to 0.99; contains METHOD's θ exactly, because 30 / 100 is the same float as 0.3"""
 
 Special = Literal["take part", "not listed", "not in the maximum", "left out"]
 SPECIAL: tuple[Special, ...] = ("take part", "not listed", "not in the maximum", "left out")
@@ -25,7 +26,7 @@ SPECIAL: tuple[Special, ...] = ("take part", "not listed", "not in the maximum",
 
 @dataclass(frozen=True)
 class Published:
-    """What a figure of pairs prints: its text, tokens, and each head's pairs."""
+    """What a figure of pairs prints: its text, its tokens, and the pairs of each head."""
 
     text: str
     tokens: tuple[str, ...]
@@ -34,13 +35,13 @@ class Published:
     """by head, i < j"""
 
     def __len__(self) -> int:
-        """The number of pairs over all heads."""
+        """Return the number of pairs over all heads."""
         return sum(map(len, self.pairs.values()))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How two lists of pairs agree."""
+    """How well two lists of pairs agree."""
 
     matched: int
     missing: int
@@ -48,7 +49,7 @@ class Outcome:
 
     @property
     def jaccard(self) -> float:
-        """Matched, of all pairs in either list."""
+        """Matched pairs divided by the pairs in either list."""
         return self.matched / max(self.matched + self.missing + self.extra, 1)
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Choice:
-    """How pairs are made of a reading. The defaults are METHOD's.
+    """How pairs are computed from a reading. The defaults are METHOD's.
 
     >>> Choice().changes, Choice(theta=0.25, heads_from=1).changes
     ((), ('θ = 0.25', 'heads numbered from 1'))
@@ -65,33 +66,36 @@ class Choice:
 
     theta: float = THETA
     special: Special = "take part"
-    """`left out` of the pairs and of max(C), `not listed` among the pairs alone, or `not in the maximum` alone"""
+    """special tokens are `left out` of the pairs and of max(C), only `not listed` among the pairs, or only `not in the
+    maximum`"""
     heads_from: int = 0
     """from 1: the paper's head 5 is head 4 here"""
     layers_from: int = 0
     """from 1: the paper's layer 11 is layer 10 here"""
     diagonal: bool = False
-    """whether the diagonal takes part in max(C)"""
+    """whether max(C) includes the diagonal"""
     unit_length: bool = False
     """whether outputs are scaled to length 1, which makes C the cosine"""
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What differs from METHOD, in words."""
-        return tuple(_WORDS[name](getattr(self, name)) for name in self.changed)
+        """The differences from METHOD, in words."""
+        return tuple(_DESCRIPTIONS[name](getattr(self, name)) for name in self.changed)
 
     @property
     def changed(self) -> tuple[str, ...]:
         """The names of the fields that differ from METHOD's."""
-        return tuple(each.name for each in fields(self) if getattr(self, each.name) != each.default)
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) != field.default)
 
-    def adds_to(self, other: Choice) -> bool:
-        """Whether this choice makes all changes that the other makes, and more. θ is one change, whatever its value."""
-        mine, its = set(self.changed), set(other.changed)
-        return its < mine and all(getattr(self, name) == getattr(other, name) for name in its - {"theta"})
+    def is_extension_of(self, other: Choice) -> bool:
+        """Whether this choice makes all changes of the other and more. θ is one change, whatever its value."""
+        own_names, other_names = set(self.changed), set(other.changed)
+        return other_names < own_names and all(
+            getattr(self, name) == getattr(other, name) for name in other_names - {"theta"}
+        )
 
 
-_WORDS: dict[str, Any] = {
+_DESCRIPTIONS: dict[str, Any] = {
     "theta": lambda theta: f"θ = {theta:.2f}",
     "special": {
         "not listed": "pairs with special tokens not listed",
@@ -113,22 +117,24 @@ class Alternative:
     outcome: Outcome
     theta_from: float
     theta_to: float
-    """every θ from here to there counts the same"""
+    """every θ from `theta_from` to `theta_to` gives the same counts"""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """One combination of the choices beside θ: pairs matched and extra, for every θ of THETAS."""
+    """Matched and extra pairs of one combination of the choices other than θ, for every θ of THETAS."""
 
     choice: Choice
     matched: Ints
+    """(θ)"""
     extra: Ints
+    """(θ)"""
 
 
-def tried(reading: Reading, figure: Published) -> list[Counts]:
-    """Every combination of the choices whose heads this model has."""
-    hidden = np.asarray(reading.data["special"].values, dtype=bool)
-    made = []
+def count_choices(reading: Reading, figure: Published) -> list[Counts]:
+    """Return the counts of every combination of choices whose layer and heads the model has."""
+    is_special = np.asarray(reading.data["special"].values, dtype=bool)
+    results = []
     for special, heads_from, layers_from, diagonal, unit in product(
         SPECIAL, (0, 1), (0, 1), (False, True), (False, True)
     ):
@@ -137,80 +143,98 @@ def tried(reading: Reading, figure: Published) -> list[Counts]:
         if layer not in reading.layers or not set(heads) <= set(reading.heads):
             continue
         counts = [
-            _counted(output_of(reading, layer, head), hidden, choice, pairs)
+            _count_pairs(get_output(reading, layer, head), is_special, choice, pairs)
             for head, pairs in zip(heads, figure.pairs.values(), strict=True)
         ]
-        matched, extra = (np.sum([each[k] for each in counts], axis=0) for k in (0, 1))
-        made.append(Counts(choice, matched, extra))
-    return made
+        matched, extra = (np.sum([head_counts[k] for head_counts in counts], axis=0) for k in (0, 1))
+        results.append(Counts(choice, matched, extra))
+    return results
 
 
-def better(counted: list[Counts], figure: Published) -> tuple[Alternative, ...]:
-    """What matches better than METHOD, best first; of equals the nearest to METHOD: fewest changes, then nearest θ."""
-    own = int(np.flatnonzero(THETAS == THETA)[0])
-    # Of each combination: with θ as it is, and with the θ that matches best.
-    made = [
-        _alternative(counts, at, len(figure)) for counts in counted for at in sorted({own, _best(counts, own, figure)})
+def select_better(counts: list[Counts], figure: Published) -> tuple[Alternative, ...]:
+    """Return the choices that match better than METHOD, best first.
+
+    Ties are ordered by nearness to METHOD: fewest changes, then nearest θ.
+    """
+    method_index = int(np.flatnonzero(THETAS == THETA)[0])
+    # Of each combination: with METHOD's θ, and with the θ that matches best.
+    candidates = [
+        _make_alternative(combination, index, len(figure))
+        for combination in counts
+        for index in sorted({method_index, _find_best_theta(combination, method_index, figure)})
     ]
-    made = [
-        one
-        for one in made
-        if not any(one.choice.adds_to(two.choice) and two.outcome.jaccard >= one.outcome.jaccard for two in made)
+    # Drop those that make a further change and gain nothing by it.
+    candidates = [
+        candidate
+        for candidate in candidates
+        if not any(
+            candidate.choice.is_extension_of(other.choice) and other.outcome.jaccard >= candidate.outcome.jaccard
+            for other in candidates
+        )
     ]
-    # Further ties stay in the order of the fields, for the sort is stable.
-    made.sort(key=lambda one: (-one.outcome.jaccard, len(one.choice.changed), abs(one.choice.theta - THETA)))
-    return tuple(one for one in made if one.choice.changed)
+    # Further ties stay in the order of the fields, because the sort is stable.
+    candidates.sort(
+        key=lambda candidate: (
+            -candidate.outcome.jaccard,
+            len(candidate.choice.changed),
+            abs(candidate.choice.theta - THETA),
+        )
+    )
+    return tuple(candidate for candidate in candidates if candidate.choice.changed)
 
 
-def output_of(reading: Reading, layer: int, head: int) -> Floats:
-    """What one head writes, in float64."""
+def get_output(reading: Reading, layer: int, head: int) -> Floats:
+    """Return the output of one head (position, width) in float64."""
     return np.asarray(reading.outputs.sel(layer=layer, head=head).values, dtype=np.float64)
 
 
-def _counted(output: Floats, hidden: Bools, choice: Choice, pairs: tuple[tuple[int, int], ...]) -> tuple[Ints, Ints]:
-    """Pairs of one head that are high and published, and those that are high and not, for every θ."""
-    values, largest = _similarities(output, hidden, choice)
+def _count_pairs(
+    output: Floats, is_special: Bools, choice: Choice, pairs: tuple[tuple[int, int], ...]
+) -> tuple[Ints, Ints]:
+    """Return, for every θ, how many high pairs of a head are published, and how many are not."""
+    similarities, largest = _compute_similarities(output, is_special, choice)
     limits = THETAS * largest
     i, j = np.array(sorted((min(pair), max(pair)) for pair in pairs), dtype=np.int64).reshape(-1, 2).T
-    high = _above(values[np.triu_indices(len(output), k=1)], limits)
-    matched = _above(values[i, j], limits)
+    high = _count_above(similarities[np.triu_indices(len(output), k=1)], limits)
+    matched = _count_above(similarities[i, j], limits)
     return matched, high - matched
 
 
-def _similarities(output: Floats, hidden: Bools, choice: Choice) -> tuple[Floats, float]:
-    """C, and what θ is a share of. Pairs that a choice leaves out are −∞, which exceeds nothing."""
+def _compute_similarities(output: Floats, is_special: Bools, choice: Choice) -> tuple[Floats, float]:
+    """Return C, and the maximum that θ is relative to. Pairs that a choice leaves out are −∞, which is never high."""
     if choice.unit_length:
         lengths = np.linalg.norm(output, axis=1, keepdims=True)
         output = np.divide(output, lengths, out=np.zeros_like(output), where=lengths > 0)
     matrix = output @ output.T
     if not choice.diagonal:
         np.fill_diagonal(matrix, 0.0)
-    kept = ~hidden if choice.special in ("not in the maximum", "left out") else np.ones_like(hidden)
-    largest = float(matrix[np.ix_(kept, kept)].max(initial=0.0))
+    in_maximum = ~is_special if choice.special in ("not in the maximum", "left out") else np.ones_like(is_special)
+    largest = float(matrix[np.ix_(in_maximum, in_maximum)].max(initial=0.0))
     if choice.special in ("not listed", "left out"):
-        matrix[hidden] = matrix[:, hidden] = -np.inf
+        matrix[is_special] = matrix[:, is_special] = -np.inf
     return matrix, largest
 
 
-def _above(values: Floats, limits: Floats) -> Ints:
-    """How many values exceed each limit."""
+def _count_above(values: Floats, limits: Floats) -> Ints:
+    """Return how many values exceed each limit."""
     return np.asarray(len(values) - np.searchsorted(np.sort(values), limits, side="right"), dtype=np.int64)
 
 
-def _best(counts: Counts, own: int, figure: Published) -> int:
-    """The index of the θ with the highest Jaccard index; of several, the nearest to METHOD's."""
-    # matched / (matched + missing + extra), where matched + missing is what was published
+def _find_best_theta(counts: Counts, method_index: int, figure: Published) -> int:
+    """Return the index of the θ with the highest Jaccard index; of several, the nearest to METHOD's."""
+    # matched / (matched + missing + extra), where matched + missing is the number of published pairs
     jaccard = counts.matched / (len(figure) + counts.extra)
     best = np.flatnonzero(jaccard == jaccard.max())
-    return int(best[np.argmin(np.abs(best - own))])
+    return int(best[np.argmin(np.abs(best - method_index))])
 
 
-def _alternative(counts: Counts, at: int, published: int) -> Alternative:
-    matched, extra = int(counts.matched[at]), int(counts.extra[at])
-    other = np.flatnonzero((counts.matched != matched) | (counts.extra != extra))
-    before, after = other[other < at], other[other > at]
+def _make_alternative(counts: Counts, index: int, published: int) -> Alternative:
+    """Return the choice with the θ at an index, and the range of θ around it with the same counts."""
+    matched, extra = int(counts.matched[index]), int(counts.extra[index])
+    differing = np.flatnonzero((counts.matched != matched) | (counts.extra != extra))
+    before, after = differing[differing < index], differing[differing > index]
     return Alternative(
-        choice=replace(counts.choice, theta=float(THETAS[at])),
+        choice=replace(counts.choice, theta=float(THETAS[index])),
         outcome=Outcome(matched, published - matched, extra),
         theta_from=float(THETAS[before[-1] + 1 if len(before) else 0]),
         theta_to=float(THETAS[after[0] - 1 if len(after) else len(THETAS) - 1]),

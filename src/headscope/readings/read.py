@@ -1,4 +1,4 @@
-"""Reading one text with a model: every head's outputs and maps, kept."""
+"""Read one text with a model, and keep the outputs and attention maps of all heads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.model.tokens import ModelTokens
-from headscope.readings.dataset import dataset
+from headscope.readings.dataset import make_dataset
 from headscope.readings.reading import Reading
 from headscope.settings import Settings
 from headscope.similarity import TAU, THETA
@@ -36,57 +36,70 @@ def read(
     tau: float = TAU,
     command: str = "",
 ) -> Reading:
-    """Read a text: the first `length` tokens of it, as one window of a study.
+    """Read the beginning of a text, or an image, with a model.
 
-    A vision model reads an image, of PIL or an array of bytes (height, width, 3).
+    Parameters
+    ----------
+    model
+        From `headscope.load`, or anything that `load` takes: a hub name, a folder, `minilm`.
+    text
+        A string; for a vision model an image, of PIL or an array of bytes (height, width, 3).
+    length
+        Tokens to read; they are read as one window of a study.
+    sentences
+        How sentences are found: from the `tokens` or from the `text`.
+    theta, tau
+        Thresholds of the reading for high pairs and attention lines; methods can override them.
+    command
+        The command line, for the manifest.
 
-    `model` comes from `headscope.load`, or is what `load` takes: a hub name, a folder, `minilm`.
-
+    Examples
+    --------
     >>> import headscope
     >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
     >>> reading.similarity.sel(layer=1, head=6, position_i=2, position_j=6).token_i.item()
     'ravens'
     """
-    document = _document(text)
+    document = _make_document(text)
     settings = Settings(length=length, sentences=sentences, min_tokens=1, theta=theta, tau=tau)
-    watched = model if isinstance(model, Model) else load(model)
-    settings = fit_settings(watched, settings)
-    windows = watched.windows(document, settings.cut)
-    if isinstance(windows, str):
-        what = f"{document.name}:" if document.is_image else "the text is"
-        raise ReadingError(f"{what} {windows}: there is nothing to relate in it")
+    loaded = model if isinstance(model, Model) else load(model)
+    settings = fit_settings(loaded, settings)
+    windows = loaded.windows(document, settings.cut)
+    if isinstance(windows, str):  # why there are none
+        subject = f"{document.name}:" if document.is_image else "the text is"
+        raise ReadingError(f"{subject} {windows}: there is nothing to relate in it")
     (window,) = windows
     if len(window) < 2:
         raise ReadingError("the text is one token: it takes two to relate")
-    outputs, maps = _observed(watched, Batch.of([window], watched.tokens.pad_id))
-    if isinstance(watched.tokens, Patches):
-        spans, words, count = None, window.ids, len(window)
-        shown = f"{document.name}, {document.excerpt}"
+    outputs, maps = _capture_heads(loaded, Batch.of([window], loaded.tokens.pad_id))
+    if isinstance(loaded.tokens, Patches):
+        spans, words, token_count = None, window.ids, len(window)
+        text_read = f"{document.name}, {document.excerpt}"
     else:
-        given = text if isinstance(text, str) else document.text
-        spans, words = _places(watched.tokens, given, length, window)
-        count = watched.tokens.count(given)
-        shown = given if spans is None else given[: spans.max()]
+        full_text = text if isinstance(text, str) else document.text
+        spans, words = _locate_tokens(loaded.tokens, full_text, length, window)
+        token_count = loaded.tokens.count(full_text)
+        text_read = full_text if spans is None else full_text[: spans.max()]
     return Reading(
-        dataset(
-            labels=watched.tokens.labels(window.ids),
+        make_dataset(
+            labels=loaded.tokens.labels(window.ids),
             ids=window.ids,
             special=window.special,
             sentence=window.sentence,
             word=words,
             spans=spans,
-            text=shown,
+            text=text_read,
             outputs=outputs,
             # The columns of a cross-attention map are other tokens than its rows; a reading has one row of tokens.
             attention=None if window.crosses else maps,
-            layers=watched.anatomy.numbers,
+            layers=loaded.anatomy.numbers,
             attributes={
-                **manifest.of_model(watched),
+                **manifest.of_model(loaded),
                 "length": settings.length,
                 "sentences": sentences,
                 "theta": theta,
                 "tau": tau,
-                "tokens_in_text": count,
+                "tokens_in_text": token_count,
                 "command": command,
                 **manifest.of_run(),
             },
@@ -94,7 +107,7 @@ def read(
     )
 
 
-def _document(text: Any) -> Document:
+def _make_document(text: Any) -> Document:
     if isinstance(text, Document):
         return text
     if isinstance(text, str):
@@ -107,34 +120,36 @@ def _document(text: Any) -> Document:
     return Document.of_image(image, "the image")
 
 
-def _places(tokens: ModelTokens, text: str, length: int, window: Window) -> tuple[Ints | None, Ints]:
-    """Where each token stands in the text, if that is known, and the number of the word it belongs to."""
+def _locate_tokens(tokens: ModelTokens, text: str, length: int, window: Window) -> tuple[Ints | None, Ints]:
+    """Return start and end of each token in the text (position, 2), if known, and the number of its word (position)."""
     (encoding,) = tokens.encode(text, length, all_windows=False, offsets=True)
     spans = None
     if encoding.starts is not None and encoding.ends is not None:
         spans = np.where(encoding.special[:, None], -1, np.stack([encoding.starts, encoding.ends], axis=1))
     words = tokens.word_numbers(encoding.ids, encoding.special) if encoding.words is None else encoding.words
-    if window.source is not None:  # a decoder reads a token of its own first, which stands nowhere in the text
+    if window.source is not None:  # a decoder first reads a start token, which is not in the text
         spans = None if spans is None else np.concatenate([[[-1, -1]], spans[:-1]])
         words = np.concatenate([[0], words[:-1] + 1])
     return spans, words
 
 
-def _observed(model: Model, batch: Batch) -> tuple[Floats, Floats]:
+def _capture_heads(model: Model, batch: Batch) -> tuple[Floats, Floats]:
+    """Return outputs (layer, position, head, width) and attention maps (layer, head, query, key) of one text."""
     outputs: list[Floats] = []
     maps: list[Floats] = []
 
-    def see(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-        kept = _plain(output[0])
-        if not np.isfinite(kept).all():
-            raise not_finite(model.anatomy.numbers[layer], int(np.flatnonzero(~np.isfinite(kept).all(axis=(0, 2)))[0]))
-        outputs.append(kept)
-        maps.append(_plain(attention[0]))
+    def record(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+        layer_output = _to_numpy(output[0])
+        is_finite = np.isfinite(layer_output)
+        if not is_finite.all():
+            raise not_finite(model.anatomy.numbers[layer], int(np.flatnonzero(~is_finite.all(axis=(0, 2)))[0]))
+        outputs.append(layer_output)
+        maps.append(_to_numpy(attention[0]))
 
-    model.observe(batch, see)
+    model.observe(batch, record)
     return np.stack(outputs), np.stack(maps)
 
 
-def _plain(tensor: torch.Tensor) -> Floats:
-    # numpy knows no bfloat16, and float32 holds every float16 and bfloat16 exactly
+def _to_numpy(tensor: torch.Tensor) -> Floats:
+    # numpy has no bfloat16, and float32 holds every float16 and bfloat16 exactly
     return np.asarray((tensor if tensor.dtype == torch.float64 else tensor.float()).cpu().numpy()).copy()

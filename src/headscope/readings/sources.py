@@ -1,4 +1,4 @@
-"""What the command line may name: a text to read, and a head."""
+"""Parse the arguments of the command line that name a text or a head."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from headscope.readings.reading import SUM, Head
 
 EXAMPLE = "example:airport-policing"
 SAVED = ".nc"
-"""the ending of saved readings"""
+"""suffix of saved readings"""
 
 
 def text_named(given: str | None, *, encoding: str = "utf-8") -> tuple[str | Document, str]:
-    """A text and where it comes from: itself, a file's first document, standard input (`-`) or `example:NAME`; of an
-    image file, the image.
+    """Return the text that an argument names, and a name for it.
+
+    The argument is the text itself, a file (its first document is returned; of an image file, the image), `-`
+    (standard input) or `example:NAME`. None is the default example.
 
     >>> text_named("Two ravens met.")
     ('Two ravens met.', 'the text given')
@@ -34,7 +36,7 @@ def text_named(given: str | None, *, encoding: str = "utf-8") -> tuple[str | Doc
 
 
 def is_file(given: str) -> bool:
-    """Whether an argument names a file rather than being a text: texts hold what no file name can, or are too long."""
+    """Whether an argument is the name of a file. A text is not: it is too long or has characters no name can have."""
     try:
         return Path(given).is_file()
     except (OSError, ValueError):
@@ -42,12 +44,12 @@ def is_file(given: str) -> bool:
 
 
 def head_named(given: str) -> tuple[int, Head]:
-    """A head as it is written everywhere.
+    """Return the layer and the head of a name such as L11H8 or L11sum.
 
     >>> head_named("L11H8"), head_named("l3sum")
     ((11, 8), (3, 'sum'))
     """
-    found = re.fullmatch(r"L(\d+)(?:H(\d+)|sum)", given.strip(), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"L(\d+)(?:H(\d+)|sum)", given.strip(), re.IGNORECASE)
+    if match is None:
         raise ReadingError(f"{given!r} names no head: write L11H8, or L11sum for the sum over the layer's heads")
-    return int(found[1]), SUM if found[2] is None else int(found[2])
+    return int(match[1]), SUM if match[2] is None else int(match[2])

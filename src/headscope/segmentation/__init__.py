@@ -1,1 +1,1 @@
-"""Where a text changes its subject."""
+"""Text segmentation: find where a text changes its subject."""

@@ -1,4 +1,4 @@
-"""What is asked of a segmentation, and what is no answerable question."""
+"""Validate the options of a segmentation."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import numpy as np
 
 from headscope.errors import StudyError
 
-FEWEST, MOST = 0.01, 100.0
+MIN_GRANULARITY, MAX_GRANULARITY = 0.01, 100.0
 
 
-def check(count: Any, granularity: Any) -> None:
-    """Refuse a number of segments or a granularity that means nothing."""
+def validate_options(count: Any, granularity: Any) -> None:
+    """Raise StudyError unless count is None or a positive integer, and granularity is a number in its range."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1):
         raise StudyError(f"count is {count!r}: it is the number of segments wanted, 1 or more; None finds it")
     try:
-        share = float(granularity)
+        value = float(granularity)
     except (TypeError, ValueError):
-        share = np.nan
-    if not FEWEST <= share <= MOST:
-        raise StudyError(f"granularity is {granularity!r}: it is a number from {FEWEST} to {MOST:g}; 1 is the default")
+        value = np.nan
+    if not MIN_GRANULARITY <= value <= MAX_GRANULARITY:
+        raise StudyError(
+            f"granularity is {granularity!r}: it is a number from {MIN_GRANULARITY} to {MAX_GRANULARITY:g}; "
+            "1 is the default"
+        )

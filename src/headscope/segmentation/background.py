@@ -1,15 +1,17 @@
-"""What a model's heads do in texts that are each about one thing: the 64 bundled openings of an encyclopaedia.
+"""Background statistics: how the head outputs of a model vary within texts that have one subject each.
 
-Their sentences differ within a text too, by length, style and grammar. That is noise to a search for subjects, and a
-head's outputs vary far more along some directions than others by it. Each head's outputs are multiplied by
+The texts are the 64 bundled openings of encyclopaedia articles. Sentences of one text also differ, in length, style and
+grammar. This is noise when subjects are searched for, and the outputs of a head vary far more along some directions
+than along others because of it. The outputs of each head are multiplied by
 
     (V_h + κ·tr(V_h)/d)^(−½)         V_h: covariance of head h within texts, d: its width
 
-which makes this noise alike in all directions. The same texts say how well each head tells one subject from another:
-that is where a short document, which says little of its own, gets its weights from. Nothing is trained and no label is
-used but where one text ends; of a document to be cut nothing is known here.
+which makes this noise nearly equal in all directions. The same texts show how well each head separates subjects:
+a short document, which provides few data, takes its weights from there. Nothing is trained, and the only labels used
+are the boundaries of the bundled texts; nothing of the document to be segmented enters here.
 
-A model's background takes a pass over some 570 sentences. It is kept in a file, by the hash of the model's weights.
+Measuring a model's background takes a pass over some 570 sentences. The result is cached in a file, by the hash of the
+model's weights.
 """
 
 from __future__ import annotations
@@ -28,85 +30,89 @@ from headscope.errors import HeadscopeError
 from headscope.folders import find_cache_folder
 from headscope.model.model import Model
 from headscope.segmentation import pieces
-from headscope.segmentation.vectors import Done, head_means
-from headscope.segmentation.weights import NEAR, Contrast, contrast, products, scaled
-from headscope.types import Floats
+from headscope.segmentation.vectors import ReadCallback, head_means
+from headscope.segmentation.weights import NEAR, Contrast, compute_contrast, compute_products, scale_outputs
+from headscope.types import Floats, Ints
 from headscope.writing import replacing
 
 SHRINKAGE = 0.3
-"""κ: directions in which a head hardly varies are not blown up beyond this"""
+"""κ: limits how much directions in which a head hardly varies are amplified"""
 FAR_PAIRS = 20_000
-"""pairs of sentences of different texts that are looked at"""
+"""sampled pairs of sentences of different texts"""
 VERSION = 1
-"""of the file; another is made anew"""
+"""of the cache file; other versions are ignored"""
 
 
 @dataclass(frozen=True, eq=False)
 class Background:
-    """Of one model and stack."""
+    """Background statistics of one model and stack."""
 
     maps: Floats
-    """(heads, width, width)"""
+    """whitening matrices (head, width, width)"""
     mean: Floats
-    """(heads, width), of sentences that went through the maps"""
+    """mean whitened output of the sentences (head, width)"""
     contrast: Contrast
 
-    def whitened(self, vectors: Floats) -> Floats:
+    def whiten(self, vectors: Floats) -> Floats:
+        """Return outputs (piece, head, width) multiplied by the whitening matrices."""
         return np.asarray((vectors.transpose(1, 0, 2) @ self.maps).transpose(1, 0, 2), dtype=np.float32)
 
 
-def background(model: Model, done: Done | None = None) -> Background:
-    """From its file, or measured and kept."""
-    path = _path(model)
-    kept = None if path is None else _opened(path)
-    if kept is not None:
-        return kept
-    made = measured(model, done)
+def background(model: Model, done: ReadCallback | None = None) -> Background:
+    """Return the background of a model, from its cache file or else measured and cached."""
+    path = _get_path(model)
+    cached = None if path is None else _read_cache(path)
+    if cached is not None:
+        return cached
+    statistics = measured(model, done)
     if path is not None:
-        _keep(made, path)
-    return made
+        _write_cache(statistics, path)
+    return statistics
 
 
-def sentences_of_bundled() -> tuple[list[str], list[int]]:
-    """Sentences with a subject, and the number of the text each is from."""
+def load_bundled_sentences() -> tuple[list[str], list[int]]:
+    """Return the sentences of the bundled texts that have a subject, and the number of the text of each."""
     texts: list[str] = []
     sources: list[int] = []
     for number, document in enumerate(openings()):
         edges = pieces.edges_of(document.text)
-        found = [document.text[a:b].strip() for a, b in pairwise(edges)]
-        starts = [*pieces.units(found).tolist(), len(found)]
+        sentences = [document.text[a:b].strip() for a, b in pairwise(edges)]
+        starts = [*pieces.units(sentences).tolist(), len(sentences)]
         for a, b in pairwise(starts):
-            texts.append(" ".join(found[a:b]))
+            texts.append(" ".join(sentences[a:b]))
             sources.append(number)
     return texts, sources
 
 
-def measured(model: Model, done: Done | None = None) -> Background:
-    """By a pass over the bundled texts."""
-    texts, sources = sentences_of_bundled()
-    return _of(head_means(model, texts, done), np.asarray(sources))
+def measured(model: Model, done: ReadCallback | None = None) -> Background:
+    """Measure the background of a model with a pass over the bundled texts."""
+    texts, sources = load_bundled_sentences()
+    return _estimate_background(head_means(model, texts, done), np.asarray(sources))
 
 
-def _of(vectors: Floats, source: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Background:
-    maps = np.stack([_whitening(vectors[:, head].astype(np.float64), source) for head in range(vectors.shape[1])])
-    unmixed = Background(maps.astype(np.float32), np.zeros(0), Contrast(np.zeros(0), np.zeros((0, 0))))
-    white = unmixed.whitened(vectors)
+def _estimate_background(vectors: Floats, source: Ints) -> Background:
+    """Return the statistics of outputs (sentence, head, width), given the number of the text of each sentence."""
+    maps = np.stack(
+        [_compute_whitening(vectors[:, head].astype(np.float64), source) for head in range(vectors.shape[1])]
+    )
+    whitening = Background(maps.astype(np.float32), np.zeros(0), Contrast(np.zeros(0), np.zeros((0, 0))))
+    white = whitening.whiten(vectors)
     mean = white.mean(axis=0)
-    moved = scaled(white, mean)
+    scaled = scale_outputs(white, mean)
     n = len(source)
     lags = range(1, NEAR + 1)
     i = np.concatenate([np.arange(n - lag) for lag in lags])
     j = np.concatenate([np.arange(lag, n) for lag in lags])
     same = source[i] == source[j]
-    drawn = np.random.default_rng(0)
-    a, b = drawn.integers(0, n, size=(2, 2 * FAR_PAIRS))
+    a, b = np.random.default_rng(0).integers(0, n, size=(2, 2 * FAR_PAIRS))
     apart = np.flatnonzero(source[a] != source[b])[:FAR_PAIRS]
-    found = contrast(products(moved, (i[same], j[same])), products(moved, (a[apart], b[apart])))
-    return Background(unmixed.maps, mean, found)
+    near_products = compute_products(scaled, (i[same], j[same]))
+    far_products = compute_products(scaled, (a[apart], b[apart]))
+    return Background(whitening.maps, mean, compute_contrast(near_products, far_products))
 
 
-def _whitening(vectors: Floats, source: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
-    """(V + κ·tr(V)/d)^(−½) of one head; the identity of a head that never varies."""
+def _compute_whitening(vectors: Floats, source: Ints) -> Floats:
+    """Return (V + κ·tr(V)/d)^(−½) of one head (width, width); the identity for a head that never varies."""
     within = vectors.copy()
     for number in np.unique(source):
         within[source == number] -= within[source == number].mean(axis=0)
@@ -118,8 +124,8 @@ def _whitening(vectors: Floats, source: np.ndarray[tuple[int], np.dtype[np.int64
     return np.asarray((directions * (np.maximum(spectrum, 0) + SHRINKAGE * level) ** -0.5) @ directions.T)
 
 
-def _path(model: Model) -> Path | None:
-    """Return the file that keeps a model's background; None where there is no folder for it."""
+def _get_path(model: Model) -> Path | None:
+    """Return the cache file of a model's background; None if there is no folder for it."""
     folder = find_cache_folder()
     if folder is None:
         _warn("there is no home folder")
@@ -128,40 +134,41 @@ def _path(model: Model) -> Path | None:
     return folder / f"background-{VERSION}-{name}.npz"
 
 
-def _opened(path: Path) -> Background | None:
-    """None where there is no such file, or none that is whole."""
+def _read_cache(path: Path) -> Background | None:
+    """Return the background in a file; None if there is no such file or it is damaged."""
     try:
-        # Opened here: numpy leaves a damaged file open, and Windows replaces no file that is.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            found = Background(held["maps"], held["mean"], Contrast(held["gain"], held["noise"]))
-        return found if _whole(found) else None
+        # Opened here: numpy leaves a damaged file open, and Windows cannot replace an open file.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            cached = Background(arrays["maps"], arrays["mean"], Contrast(arrays["gain"], arrays["noise"]))
+        return cached if _is_valid(cached) else None
     except (OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile):
-        return None  # a damaged archive may also claim to be encrypted, or packed in a way nobody knows
+        return None  # zipfile raises RuntimeError if a damaged archive claims encryption or an unknown compression
 
 
-def _whole(found: Background) -> bool:
-    maps, mean, gain, noise = found.maps, found.mean, found.contrast.gain, found.contrast.noise
+def _is_valid(cached: Background) -> bool:
+    maps, mean, gain, noise = cached.maps, cached.mean, cached.contrast.gain, cached.contrast.noise
     if maps.ndim != 3 or maps.shape[1] != maps.shape[2]:
         return False
     fits = mean.shape == maps.shape[:2] and gain.shape == maps.shape[:1] and noise.shape == 2 * maps.shape[:1]
-    return fits and all(bool(np.isfinite(part).all()) for part in (maps, mean, gain, noise))
+    return fits and all(bool(np.isfinite(array).all()) for array in (maps, mean, gain, noise))
 
 
-def _keep(made: Background, path: Path) -> None:
-    """Where no file can be written the next run measures again: that is no reason to fail."""
+def _write_cache(statistics: Background, path: Path) -> None:
+    """Write the cache file. A failure is only a warning: the next run measures again."""
+    contrast = statistics.contrast
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path, HeadscopeError) as waiting, waiting.open("wb") as file:
-            np.savez(file, maps=made.maps, mean=made.mean, gain=made.contrast.gain, noise=made.contrast.noise)
+        with replacing(path, HeadscopeError) as temporary, temporary.open("wb") as file:
+            np.savez(file, maps=statistics.maps, mean=statistics.mean, gain=contrast.gain, noise=contrast.noise)
     except (OSError, HeadscopeError) as error:
         _warn(str(error))
 
 
 @cache
 def _warn(reason: str) -> None:
-    """Say once that nothing is kept."""
+    """Warn, once for each reason, that nothing is cached."""
     logging.getLogger("headscope").warning(
-        "headscope: what is measured of a model is not kept for the next run: %s. Set XDG_CACHE_HOME to a folder that "
-        "can be written",
+        "headscope: the background statistics of the model are not kept for the next run: %s. Set XDG_CACHE_HOME to a "
+        "writable folder",
         reason,
     )

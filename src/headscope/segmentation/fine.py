@@ -1,10 +1,10 @@
-"""Blocks inside a window, as in the paper's Fig. 5: attention lines of the last layers cut, region averages join.
+"""Segment one window into blocks, as in the paper's Fig. 5, and join blocks that belong together.
 
     lines      separators whose columns of the attention map, summed over the heads of the last layers, are above τ of
-               the strongest separator's; a line's token closes its block. Where a window has no separators, any word
-               may be a line. Special tokens are no part of the text and take no part.
+               the strongest separator's; the token of a line ends its block. If a window has no separators, any word
+               may be a line. Special tokens are not part of the text and are ignored.
     regions    mean of C over two blocks, for every head of these layers: the product of the blocks' mean outputs
-    segments   neighbouring blocks stay together where that is worth more, by the criterion that cuts documents
+    segments   adjacent blocks are joined by the criterion that is used for documents (`cutting`)
 
 Blocks of one window share their context, so this finds what belongs together within a subject: clauses and sentences.
 """
@@ -19,72 +19,89 @@ from headscope import similarity as equations
 from headscope.errors import ReadingError
 from headscope.readings.reading import Reading
 from headscope.segmentation import cutting, weights
-from headscope.segmentation.asked import check
-from headscope.segmentation.result import HeadVote, Segmentation, votes_of
+from headscope.segmentation.asked import validate_options
+from headscope.segmentation.result import HeadVote, Segmentation, list_votes
 from headscope.types import Bools, Floats, Ints
 
 LAST = 1 / 3
-"""of the layers, from the top, are asked: there lines stand at the ends of sentences and clauses (Fig. 4)"""
+"""share of the layers used, the last ones: their lines are at the ends of sentences and clauses (Fig. 4)"""
 MARKS, CLOSING = frozenset(".,;:!?…)]}–—"), frozenset("。，、；：！？")
-"""Separators: those that a space follows (3.5 is one number), and those of scripts that have none."""
+"""Separators if a space follows (3.5 is one number), and separators of scripts without spaces."""
 
 
 @dataclass(frozen=True, eq=False)
 class FineCut:
-    """A window in blocks, and which of them start a segment."""
+    """The blocks of a window, and which of them start a segment."""
 
     edges: Ints
-    """(blocks + 1): where each block starts in the text of the reading"""
+    """(block + 1): where each block starts in the text of the reading, and the length of the text"""
     boundaries: Ints
+    """numbers of the blocks that start a segment, except the first"""
     strengths: Floats
+    """(block − 1)"""
     vectors: Floats
-    """(blocks, numbers), each of length 1"""
+    """(block, numbers), each of length 1"""
     heads: tuple[HeadVote, ...]
 
     @classmethod
-    def whole(cls, text: str) -> FineCut:
-        """Of a text too short to be read: one block."""
-        none = np.zeros(0)
-        return cls(np.array([0, len(text)]), none.astype(np.int64), none, np.ones((1, 1), dtype=np.float32), ())
+    def from_short_text(cls, text: str) -> FineCut:
+        """Return one block for a text that is too short to be read."""
+        return cls(
+            edges=np.array([0, len(text)]),
+            boundaries=np.zeros(0, dtype=np.int64),
+            strengths=np.zeros(0),
+            vectors=np.ones((1, 1), dtype=np.float32),
+            heads=(),
+        )
 
 
-def last_layers(reading: Reading) -> list[int]:
-    """The layers that are asked."""
+def select_last_layers(reading: Reading) -> list[int]:
+    """Return the layers that are used."""
     return reading.layers[-max(1, round(LAST * len(reading.layers))) :]
 
 
-def fine_cut(
+def cut_reading(
     reading: Reading, *, count: int | None = None, granularity: float = 1.0, tau: float | None = None
 ) -> FineCut:
-    """The fine segments of a reading."""
+    """Return the fine segments of a reading.
+
+    Raises:
+        ReadingError: The reading has no attention maps or no positions of its tokens in the text, the text is empty, or
+            there are fewer blocks than `count`.
+    """
     if not reading.has_attention:
         raise ReadingError("this reading was made from outputs alone: it has no attention lines to cut at")
-    words, starts = _words(reading)
-    layers = last_layers(reading)
-    chosen = reading.data.sel(layer=layers)
-    attention = chosen["attention"].values.astype(np.float64).sum(axis=(0, 1))[np.ix_(words, words)]
-    blocks = equations.blocks(_lines(reading, attention, words, reading.tau if tau is None else tau))
+    words, starts = _find_words(reading)
+    layers = select_last_layers(reading)
+    data = reading.data.sel(layer=layers)
+    attention = data["attention"].values.astype(np.float64).sum(axis=(0, 1))[np.ix_(words, words)]
+    blocks = equations.blocks(_find_lines(reading, attention, words, reading.tau if tau is None else tau))
     if count is not None and count > len(blocks):
         raise ReadingError(
             f"{count} segments are asked for, and the attention lines cut the text into {len(blocks)} blocks: ask for "
             "fewer, or lower τ"
         )
-    outputs = chosen["outputs"].transpose("position", "layer", "head", ...).values[words]
+    outputs = data["outputs"].transpose("position", "layer", "head", ...).values[words]
     outputs = outputs.reshape(len(words), -1, outputs.shape[-1])
-    vectors, weight, relative = _weighted(np.stack([outputs[block].mean(axis=0) for block in map(_slice, blocks)]))
+    means = np.stack([outputs[block.start : block.stop].mean(axis=0) for block in blocks])
+    vectors, head_weights, contrasts = _weight_heads(means)
     band = cutting.band_for(len(blocks), count)
     worth, price = cutting.worths(vectors, band), cutting.prices(band, granularity)
-    found = cutting.cut(worth, price, count)
-    votes = votes_of(weight, relative, layers, reading.heads)
+    boundaries = cutting.cut(worth, price, count)
     edges = [0, *(int(starts[block.start]) for block in blocks[1:]), len(reading.text)]
-    strengths = cutting.strengths(worth, price, found)
-    return FineCut(np.asarray(edges, dtype=np.int64), found, strengths, vectors, votes)
+    return FineCut(
+        edges=np.asarray(edges, dtype=np.int64),
+        boundaries=boundaries,
+        strengths=cutting.compute_strengths(worth, price, boundaries),
+        vectors=vectors,
+        heads=list_votes(head_weights, contrasts, layers, reading.heads),
+    )
 
 
-def segmentation_of(reading: Reading, *, count: int | None, granularity: float, tau: float) -> Segmentation:
-    """The same as a segmentation of the text that was read."""
-    check(count, granularity)
-    cut = fine_cut(reading, count=count, granularity=granularity, tau=tau)
+def segment_reading(reading: Reading, *, count: int | None, granularity: float, tau: float) -> Segmentation:
+    """Return the fine segments of a reading as a segmentation of its text."""
+    validate_options(count, granularity)
+    cut = cut_reading(reading, count=count, granularity=granularity, tau=tau)
     return Segmentation(
         text=reading.text,
         level="fine",
@@ -99,18 +116,19 @@ def segmentation_of(reading: Reading, *, count: int | None, granularity: float, 
 
 
 def token_segments(reading: Reading) -> list[int]:
-    """The number of the fine segment each token is in, −1 for special ones; empty where there are none to be had."""
+    """Return the number of the fine segment of each token, −1 for special ones; empty if there are no segments."""
     try:
-        made = fine_cut(reading)
+        cut = cut_reading(reading)
     except ReadingError:
         return []
     starts, special = reading.data["start"].values, reading.data["special"].values.astype(bool)
-    first = made.edges[made.boundaries]
-    return [-1 if no else int(k) for no, k in zip(special, np.searchsorted(first, starts, side="right"), strict=True)]
+    segment_starts = cut.edges[cut.boundaries]
+    numbers = np.searchsorted(segment_starts, starts, side="right")
+    return [-1 if is_special else int(number) for is_special, number in zip(special, numbers, strict=True)]
 
 
-def _words(reading: Reading) -> tuple[Ints, Ints]:
-    """The tokens that are neither special nor white space, and where they stand in the text."""
+def _find_words(reading: Reading) -> tuple[Ints, Ints]:
+    """Return the positions of the tokens that are neither special nor white space, and their starts in the text."""
     words = np.flatnonzero(~reading.data["special"].values.astype(bool))
     if not len(words):
         raise ReadingError("the text has only special tokens: there is nothing to cut")
@@ -123,34 +141,44 @@ def _words(reading: Reading) -> tuple[Ints, Ints]:
     return words, starts[words]
 
 
-def _lines(reading: Reading, attention: Floats, words: Ints, tau: float) -> Bools:
-    """The lines among the places where a block may end: after a separator, or where there is none after any word."""
+def _find_lines(reading: Reading, attention: Floats, words: Ints, tau: float) -> Bools:
+    """Return which words are lines (word): separators, or if there are none any last tokens of words.
+
+    Args:
+        attention: Sum of the attention maps over heads and layers (word, word).
+        words: Positions of the tokens.
+    """
     starts, ends = (reading.data[name].values[words] for name in ("start", "end"))
-    # Of a token that holds the line break after a full stop, only what can be seen.
+    # Without white space: a token may include the line break after a full stop.
     labels = [reading.text[a:b].strip() for a, b in zip(starts, ends, strict=True)]
-    seen = [a + len(reading.text[a:b].rstrip()) for a, b in zip(starts, ends, strict=True)]
-    spaced = np.append(starts[1:] > np.asarray(seen[:-1], dtype=np.int64), True)
-    closing = np.array(
-        [label in CLOSING or (label in MARKS and apart) for label, apart in zip(labels, spaced, strict=True)]
+    visible_ends = [a + len(reading.text[a:b].rstrip()) for a, b in zip(starts, ends, strict=True)]
+    space_follows = np.append(starts[1:] > np.asarray(visible_ends[:-1], dtype=np.int64), True)
+    may_end = np.array(
+        [
+            label in CLOSING or (label in MARKS and has_space)
+            for label, has_space in zip(labels, space_follows, strict=True)
+        ]
     )
-    if not closing[:-1].any():
-        closing = spaced.copy()
-    closing[-1] = False  # the window ends there anyhow, and a last full stop draws what attention has no place for
-    if not closing.any():
-        return closing
+    if not may_end[:-1].any():
+        may_end = space_follows.copy()
+    # The window ends there anyway, and a last full stop gets attention that has nowhere else to go.
+    may_end[-1] = False
+    if not may_end.any():
+        return may_end
     received = attention.sum(axis=0)
-    found: Bools = closing & (received > tau * received[closing].max())
-    return found
+    lines: Bools = may_end & (received > tau * received[may_end].max())
+    return lines
 
 
-def _slice(block: range) -> slice:
-    return slice(block.start, block.stop)
+def _weight_heads(means: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return vectors of length 1 (block, numbers), weights and contrasts (head); equal weights if blocks are few.
 
-
-def _weighted(means: Floats) -> tuple[Floats, Floats, Floats]:
-    """Blocks' vectors of length 1, the heads' weights and contrasts; all heads weigh the same where blocks are few."""
-    moved = weights.scaled(means.astype(np.float32), means.mean(axis=0))
-    heads = moved.shape[1]
-    found = weights.own_contrast(moved)
-    weight = np.full(heads, 1 / heads) if found is None else weights.weights(found)
-    return weights.joined(moved, weight), weight, np.zeros(heads) if found is None else found.relative
+    Args:
+        means: Mean outputs of the blocks (block, head, width).
+    """
+    scaled = weights.scale_outputs(means.astype(np.float32), means.mean(axis=0))
+    heads = scaled.shape[1]
+    contrast = weights.compute_own_contrast(scaled)
+    head_weights = np.full(heads, 1 / heads) if contrast is None else weights.compute_weights(contrast)
+    contrasts = np.zeros(heads) if contrast is None else contrast.relative
+    return weights.join_heads(scaled, head_weights), head_weights, contrasts

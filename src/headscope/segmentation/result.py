@@ -1,4 +1,4 @@
-"""A text cut into segments, what was measured on the way, and how it is written down."""
+"""The result of a segmentation: segments, strengths, similarities and head weights; as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -20,64 +20,73 @@ SEPARATOR = "=" * 10
 
 @dataclass(frozen=True)
 class Segment:
-    """One part of a text. `text[start:end]` is exactly its text: joined, the segments are the text that was given."""
+    """A segment of a text. Its text is exactly `text[start:end]`; joined, the segments are the whole text."""
 
     number: int
     start: int
-    """characters; the first of the segment"""
+    """first character"""
     end: int
+    """the character after the last one"""
     first: int
     """number of its first piece: a sentence of a topic segment, a block of a fine one"""
     pieces: int
+    """number of pieces"""
     strength: float | None
-    """of the boundary it starts with; None for the first"""
+    """of the boundary at its start; None for the first segment"""
     text: str
 
 
 @dataclass(frozen=True)
 class HeadVote:
-    """How much one head had to say, and why: its contrast is what its similarities know of nearness in the text."""
+    """Weight of one head in the segmentation, and its contrast: how well its similarities tell near pieces from far."""
 
     layer: int
     head: int
     weight: float
-    """its share of the decision; the weights of all heads add up to 1"""
+    """the weights of all heads add up to 1"""
     contrast: float
-    """mean similarity of neighbouring pieces less that of distant ones, in units of the spread of the latter"""
+    """mean similarity of near pieces minus that of distant ones, in standard deviations of the latter"""
 
     @property
     def name(self) -> str:
         return f"L{self.layer}H{self.head}"
 
 
-def votes_of(weight: Floats, contrast: Floats, layers: Sequence[int], heads: Sequence[int]) -> tuple[HeadVote, ...]:
-    """The heads that have a say, the heaviest first, of those of all layers in one row."""
+def list_votes(weights: Floats, contrasts: Floats, layers: Sequence[int], heads: Sequence[int]) -> tuple[HeadVote, ...]:
+    """Return the heads with a positive weight, largest first.
+
+    Args:
+        weights: Of the heads of all layers (layer · head).
+        contrasts: Of the same heads (layer · head).
+        layers: Numbers of the layers.
+        heads: Numbers of the heads of a layer.
+    """
     return tuple(
-        HeadVote(layers[k // len(heads)], heads[k % len(heads)], float(weight[k]), float(contrast[k]))
-        for k in np.argsort(-weight, kind="stable")
-        if weight[k] > 0
+        HeadVote(layers[k // len(heads)], heads[k % len(heads)], float(weights[k]), float(contrasts[k]))
+        for k in np.argsort(-weights, kind="stable")
+        if weights[k] > 0
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Segmentation:
-    """Made by `headscope.segment`."""
+    """A text and its segments, created by `headscope.segment`. Iterating over it yields the segments."""
 
     text: str
     level: Level
     edges: Ints
-    """(pieces + 1): where each piece starts in the text, and its end; the first is 0, the last the text's length"""
+    """(piece + 1): where each piece starts in the text, and the length of the text"""
     boundaries: Ints
-    """numbers of the pieces that start a segment, the first piece aside"""
+    """numbers of the pieces that start a segment, except the first"""
     strengths: Floats
-    """(pieces − 1): of every gap between two pieces, what cutting there gains, in units of what a boundary costs; NaN
-    where it was not considered, as after a heading"""
+    """(piece − 1): for every gap between two pieces, what a boundary adds divided by what it costs; NaN if no boundary
+    was considered, as after a heading"""
     similarity: Floats
-    """(cells, cells): mean similarity of the pieces of two cells, as it was decided on"""
+    """(cell, cell): mean similarity of the pieces of two cells, as the segmentation used it"""
     cells: Ints
-    """(cells + 1): the pieces each cell of the map starts with; one piece to a cell in all but long texts"""
+    """(cell + 1): first piece of each cell of the map; cells have one piece, except in long texts"""
     heads: tuple[HeadVote, ...]
-    """those with a say, the heaviest first"""
+    """those with a positive weight, largest first"""
     manifest: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -105,36 +114,42 @@ class Segmentation:
 
     @property
     def piece(self) -> str:
-        """What its pieces are called."""
+        """What a piece is: a sentence or a block."""
         return "sentence" if self.level == "topic" else "block"
 
     def plain(self, separator: str = SEPARATOR) -> str:
-        """The text with a line between segments. Only for reading: what cuts the text exactly is `segments`."""
+        """Return the text with a line between segments, for people to read; `segments` has the exact texts."""
         return f"\n{separator}\n".join(segment.text.strip() for segment in self.segments) + "\n"
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it but the similarities, as JSON can hold it. Offsets count characters of `text`, as Python does."""
+        """Return everything but the similarities as JSON values. Offsets count characters of `text`, as in Python."""
         return {
             "level": self.level,
             "characters": len(self.text),
             "pieces": len(self.edges) - 1,
             "segments": [
                 {
-                    "number": each.number,
-                    "start": each.start,
-                    "end": each.end,
-                    "first_piece": each.first,
-                    "pieces": each.pieces,
-                    "strength": _finite(each.strength),
-                    "text": each.text,
+                    "number": segment.number,
+                    "start": segment.start,
+                    "end": segment.end,
+                    "first_piece": segment.first,
+                    "pieces": segment.pieces,
+                    "strength": _replace_nan(segment.strength),
+                    "text": segment.text,
                 }
-                for each in self.segments
+                for segment in self.segments
             ],
             "edges": self.edges.tolist(),
-            "strengths": [_finite(value) for value in self.strengths.tolist()],
+            "strengths": [_replace_nan(value) for value in self.strengths.tolist()],
             "heads": [
-                {"name": v.name, "layer": v.layer, "head": v.head, "weight": v.weight, "contrast": _finite(v.contrast)}
-                for v in self.heads
+                {
+                    "name": vote.name,
+                    "layer": vote.layer,
+                    "head": vote.head,
+                    "weight": vote.weight,
+                    "contrast": _replace_nan(vote.contrast),
+                }
+                for vote in self.heads
             ],
             "manifest": self.manifest,
         }
@@ -143,15 +158,17 @@ class Segmentation:
         return json.dumps(self.as_dict(), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
     def page(self, path: str | Path | None = None) -> str:
-        """One HTML file: the text in coloured segments, the strengths, the map, the heads. Written where a path is
-        given."""
+        """Return a self-contained HTML page with segments, strengths, similarity map and heads.
+
+        It is written to `path` if given.
+        """
         from headscope.output import write_text
         from headscope.page.segments import segments_page
 
-        made = segments_page(self)
+        html = segments_page(self)
         if path is not None:
-            write_text(Path(path), made)
-        return made
+            write_text(Path(path), html)
+        return html
 
     def _repr_html_(self) -> str:
         from headscope.page.frame import segmentation_frame
@@ -159,11 +176,12 @@ class Segmentation:
         return segmentation_frame(self)
 
     def __repr__(self) -> str:
-        plural = "" if len(self) == 1 else "s"
-        pieces = len(self.edges) - 1
-        held = f"{pieces} {self.piece}{'s' * (pieces != 1)}"
-        return f"<Segmentation, {self.level}: {len(self)} segment{plural} of {held}>"
+        segments, pieces = len(self), len(self.edges) - 1
+        return (
+            f"<Segmentation, {self.level}: {segments} segment{'s' * (segments != 1)} "
+            f"of {pieces} {self.piece}{'s' * (pieces != 1)}>"
+        )
 
 
-def _finite(value: float | None) -> float | None:
+def _replace_nan(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)

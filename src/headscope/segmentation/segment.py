@@ -1,4 +1,4 @@
-"""`headscope.segment`: where a text changes its subject, from what a model's heads write."""
+"""`headscope.segment`: find where a text changes its subject, from the head outputs of a model."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.readings.read import read
 from headscope.segmentation import pieces, topic
-from headscope.segmentation.asked import check
+from headscope.segmentation.asked import validate_options
 from headscope.segmentation.background import background
-from headscope.segmentation.fine import FineCut, fine_cut
-from headscope.segmentation.result import HeadVote, Level, Segmentation, votes_of
-from headscope.segmentation.vectors import head_means
-from headscope.segmentation.windowed import tokens_in, windows_of
+from headscope.segmentation.fine import FineCut, cut_reading
+from headscope.segmentation.result import HeadVote, Level, Segmentation, list_votes
+from headscope.segmentation.vectors import ReadCallback, head_means
+from headscope.segmentation.windowed import count_tokens, split_windows
 from headscope.similarity import TAU
 from headscope.types import Floats, Ints
 
-Told = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, and of how much in all"""
-_HALVES = re.compile("[\ud800-\udfff]")
-"""halves of surrogate pairs, which no tokenizer takes"""
+ProgressCallback = Callable[[str, int, int], None]
+"""called with the current activity, how much of it is done, and of how much in all (0 if unknown)"""
+_SURROGATES = re.compile("[\ud800-\udfff]")
+"""lone surrogates, which no tokenizer accepts"""
 
 
 def segment(
@@ -42,18 +42,36 @@ def segment(
     granularity: float = 1.0,
     length: int = 128,
     tau: float = TAU,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
     command: str = "",
 ) -> Segmentation:
-    """Cut a text where its subject changes (`topic`), or into clauses and sentences that belong together (`fine`).
+    """Split a text where its subject changes, or into clauses and sentences that belong together.
 
-    `text` is a string, which is split into sentences here, or a list of sentences. `count` asks for so many segments;
-    without it their number is found. `granularity` says how many: a boundary costs 1/granularity of what it costs by
-    default, so 2 cuts where half the evidence is there, and 0.5 only where there is twice as much.
+    Nothing is trained and no labels are used. The first use of a model takes a pass over the bundled texts, to measure
+    how its heads vary within a subject.
 
-    `length` and `tau` are those of the windows and lines of `fine`. No labels are used and nothing is trained; a
-    model's first use takes a pass over the bundled texts, to learn how its heads vary within a subject.
+    Parameters
+    ----------
+    model
+        From `headscope.load`, or anything that `load` takes: a hub name, a folder, `minilm`.
+    text
+        A string, which is split into sentences, or a list of sentences.
+    level
+        `topic` splits where the subject changes, `fine` into clauses and sentences that belong together.
+    count
+        Number of segments; without it the number is found.
+    granularity
+        A boundary costs 1/granularity of the default: with 2 half the evidence is enough for a boundary, with 0.5 twice
+        as much is needed.
+    length, tau
+        Tokens of a window, and threshold of the attention lines, both for `fine`.
+    progress
+        Called with the current activity, how much of it is done, and of how much in all (0 if unknown).
+    command
+        The command line, for the manifest.
 
+    Examples
+    --------
     >>> import headscope
     >>> rain = "Rain fell on the hills. Clouds hid the sun all day. The storm brought heavy rain and thunder. "
     >>> bank = "The bank raised its interest rates. Loans became expensive. Investors sold their shares and bonds."
@@ -62,55 +80,56 @@ def segment(
     """
     if level not in get_args(Level):
         raise StudyError(f"level {level!r}: there are {' and '.join(get_args(Level))}")
-    check(count, granularity)
+    validate_options(count, granularity)
     count, granularity = None if count is None else int(count), float(granularity)
-    whole, edges = _sentences(text)
-    watched = model if isinstance(model, Model) else load(model)
-    if isinstance(watched.tokens, Patches):
-        raise StudyError(f"{watched.name} reads images: choose a model of texts")
-    about: dict[str, Any] = {
-        **manifest.of_model(watched),
+    full_text, edges = _split_sentences(text)
+    loaded = model if isinstance(model, Model) else load(model)
+    if isinstance(loaded.tokens, Patches):
+        raise StudyError(f"{loaded.name} reads images: choose a model of texts")
+    attributes: dict[str, Any] = {
+        **manifest.of_model(loaded),
         "level": level,
         "count": "found" if count is None else count,
         "granularity": granularity,
         "command": command,
     }
     if level == "fine":
-        return _fine(watched, whole, edges, count, granularity, length, tau, about)
-    return _topic(watched, whole, edges, count, granularity, about, progress)
+        return _segment_windows(loaded, full_text, edges, count, granularity, length, tau, attributes)
+    return _segment_topics(loaded, full_text, edges, count, granularity, attributes, progress)
 
 
-def _sentences(text: str | Sequence[str]) -> tuple[str, Ints]:
+def _split_sentences(text: str | Sequence[str]) -> tuple[str, Ints]:
+    """Return the text and where its sentences start."""
     if isinstance(text, str):
         edges = pieces.edges_of(text)
-        whole = text
+        full_text = text
     elif isinstance(text, Sequence) and not isinstance(text, (bytes, bytearray)):
-        whole, edges = pieces.joined_text(text)
+        full_text, edges = pieces.join_sentences(text)
     else:
         raise CorpusError(f"the text is a {type(text).__name__}: give it as a string, or as a list of sentences")
-    if not whole.strip():
+    if not full_text.strip():
         raise CorpusError("the text is empty: there is nothing to cut")
-    return whole, edges
+    return full_text, edges
 
 
-def _run() -> dict[str, Any]:
-    held = manifest.of_run()
-    return held | {"versions": json.loads(held["versions"])}
+def _describe_run() -> dict[str, Any]:
+    attributes = manifest.of_run()
+    return attributes | {"versions": json.loads(attributes["versions"])}
 
 
 # -- topic ------------------------------------------------------------------------------------------------------------
 
 
-def _topic(
+def _segment_topics(
     model: Model,
     text: str,
     edges: Ints,
     count: int | None,
     granularity: float,
-    about: dict[str, Any],
-    progress: Told | None,
+    attributes: dict[str, Any],
+    progress: ProgressCallback | None,
 ) -> Segmentation:
-    readable = _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+    readable = _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
     sentences = [readable[a:b].strip() for a, b in pairwise(edges)]
     starts = pieces.units(sentences)
     stops = [*starts[1:].tolist(), len(sentences)]
@@ -120,50 +139,52 @@ def _topic(
             "begin one with: ask for fewer"
         )
     units = [" ".join(sentences[a:b]) for a, b in zip(starts, stops, strict=True)]
-    known = background(model, _teller(progress, "learning how the heads vary", None))
-    vectors = head_means(model, units, _teller(progress, "reading", len(units)))
+    known = background(model, _make_counter(progress, "learning how the heads vary", None))
+    vectors = head_means(model, units, _make_counter(progress, "reading", len(units)))
     if not vectors.size:
         raise CorpusError(f"the text has no token that {model.tokens.name} knows: there is nothing to cut")
-    measured = topic.measure(vectors, known)
-    found, strengths = topic.cut(measured, count, granularity)
-    gaps = np.full(len(sentences) - 1, np.nan)
-    gaps[starts[1:] - 1] = strengths
-    similarity, cells = topic.overview(measured.vectors, starts, len(sentences))
+    weighted = topic.measure(vectors, known)
+    boundaries, strengths = topic.cut(weighted, count, granularity)
+    sentence_strengths = np.full(len(sentences) - 1, np.nan)
+    sentence_strengths[starts[1:] - 1] = strengths
+    similarity, cells = topic.compute_overview(weighted.vectors, starts, len(sentences))
+    contrasts = weighted.contrast.relative
     return Segmentation(
         text=text,
         level="topic",
         edges=edges,
-        boundaries=starts[found],
-        strengths=gaps,
+        boundaries=starts[boundaries],
+        strengths=sentence_strengths,
         similarity=similarity,
         cells=cells,
-        heads=votes_of(measured.weights, measured.contrast.relative, model.anatomy.numbers, range(model.anatomy.heads)),
+        heads=list_votes(weighted.weights, contrasts, model.anatomy.numbers, range(model.anatomy.heads)),
         manifest={
-            **about,
+            **attributes,
             "sentences_cut": len(sentences),
             "sentences_joined": len(sentences) - len(starts),
-            **_run(),
+            **_describe_run(),
         },
     )
 
 
-def _teller(progress: Told | None, what: str, total: int | None) -> Callable[[int], None] | None:
+def _make_counter(progress: ProgressCallback | None, activity: str, total: int | None) -> ReadCallback | None:
+    """Return a function that adds up the pieces read and reports their number; None without `progress`."""
     if progress is None:
         return None
-    told = 0
+    count = 0
 
-    def tell(more: int) -> None:
-        nonlocal told
-        told += more
-        progress(what, told, total or 0)
+    def add(pieces_read: int) -> None:
+        nonlocal count
+        count += pieces_read
+        progress(activity, count, total or 0)
 
-    return tell
+    return add
 
 
 # -- fine -------------------------------------------------------------------------------------------------------------
 
 
-def _fine(
+def _segment_windows(
     model: Model,
     text: str,
     edges: Ints,
@@ -171,70 +192,77 @@ def _fine(
     granularity: float,
     length: int,
     tau: float,
-    about: dict[str, Any],
+    attributes: dict[str, Any],
 ) -> Segmentation:
-    readable = _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
-    windows = list(windows_of(model, readable, edges, length))
+    readable = _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+    windows = list(split_windows(model, readable, edges, length))
     if count is not None and len(windows) > 1:
         raise StudyError(
             f"the text takes {len(windows)} windows of {length} tokens, each of which is cut by itself: a count is for "
             "a text of one; leave it out, or choose a larger --length"
         )
     cuts = [(start, _cut_window(model, readable[start:end], length, tau, count, granularity)) for start, end in windows]
-    all_edges: list[int] = []
+    block_edges: list[int] = []
     boundaries: list[int] = []
     strengths: list[float] = []
     for start, cut in cuts:
-        if all_edges:
-            boundaries.append(len(all_edges))
-            strengths.append(np.nan)  # between windows: they end with a sentence, and nothing was compared
-        boundaries += (len(all_edges) + cut.boundaries).tolist()
+        if block_edges:
+            boundaries.append(len(block_edges))
+            strengths.append(np.nan)  # between windows, which end with a sentence; blocks across are not compared
+        boundaries += (len(block_edges) + cut.boundaries).tolist()
         strengths += cut.strengths.tolist()
-        all_edges += (start + cut.edges[:-1]).tolist()
-    similarity, cells = _overview([cut.vectors for _, cut in cuts])
+        block_edges += (start + cut.edges[:-1]).tolist()
+    similarity, cells = _compute_overview([cut.vectors for _, cut in cuts])
     return Segmentation(
         text=text,
         level="fine",
-        edges=np.asarray([*all_edges, len(text)], dtype=np.int64),
+        edges=np.asarray([*block_edges, len(text)], dtype=np.int64),
         boundaries=np.asarray(boundaries, dtype=np.int64),
         strengths=np.asarray(strengths),
         similarity=similarity,
         cells=cells,
-        heads=_mean_votes([cut.heads for _, cut in cuts]),
-        manifest={**about, "length": length, "tau": tau, "windows": len(windows), **_run()},
+        heads=_average_votes([cut.heads for _, cut in cuts]),
+        manifest={**attributes, "length": length, "tau": tau, "windows": len(windows), **_describe_run()},
     )
 
 
 def _cut_window(model: Model, text: str, length: int, tau: float, count: int | None, granularity: float) -> FineCut:
-    if tokens_in(model, text) < 2:
-        return FineCut.whole(text)
+    if count_tokens(model, text) < 2:
+        return FineCut.from_short_text(text)
     reading = read(model, text.rstrip(), length=length, tau=tau)  # a token of white space would be an empty block
-    return fine_cut(reading, count=count, granularity=granularity)
+    return cut_reading(reading, count=count, granularity=granularity)
 
 
-def _overview(vectors: list[Floats]) -> tuple[Floats, Ints]:
-    """Regions of each window; blocks of different windows were not compared."""
-    n = sum(map(len, vectors))
+def _compute_overview(window_vectors: list[Floats]) -> tuple[Floats, Ints]:
+    """Return the similarities of blocks (cell, cell), NaN between windows, and first block of each cell (cell + 1).
+
+    If there are more blocks than cells, all similarities are NaN.
+
+    Args:
+        window_vectors: Blocks of each window (block, numbers).
+    """
+    n = sum(map(len, window_vectors))
     size = -(-n // topic.CELLS)
     cells = np.append(np.arange(0, n, size), n)
-    found = np.full((len(cells) - 1, len(cells) - 1), np.nan, dtype=np.float32)
+    similarity = np.full((len(cells) - 1, len(cells) - 1), np.nan, dtype=np.float32)
     if size > 1:
-        return found, cells
+        return similarity, cells
     start = 0
-    for part in vectors:
-        end = start + len(part)
-        found[start:end, start:end] = part @ part.T
+    for vectors in window_vectors:
+        end = start + len(vectors)
+        similarity[start:end, start:end] = vectors @ vectors.T
         start = end
-    return found, cells
+    return similarity, cells
 
 
-def _mean_votes(votes: list[tuple[HeadVote, ...]]) -> tuple[HeadVote, ...]:
-    weight: dict[tuple[int, int], float] = {}
-    contrast: dict[tuple[int, int], float] = {}
-    for window in votes:
-        for vote in window:
+def _average_votes(votes: list[tuple[HeadVote, ...]]) -> tuple[HeadVote, ...]:
+    """Return the votes of the heads, averaged over windows; in windows without a vote a head counts as 0."""
+    weights: dict[tuple[int, int], float] = {}
+    contrasts: dict[tuple[int, int], float] = {}
+    for window_votes in votes:
+        for vote in window_votes:
             key = (vote.layer, vote.head)
-            weight[key] = weight.get(key, 0.0) + vote.weight / len(votes)
-            contrast[key] = contrast.get(key, 0.0) + vote.contrast / len(votes)
-    made = [HeadVote(*key, weight[key], contrast[key]) for key in weight]
-    return tuple(sorted(made, key=lambda vote: (-vote.weight, vote.layer, vote.head)))
+            weights[key] = weights.get(key, 0.0) + vote.weight / len(votes)
+            contrasts[key] = contrasts.get(key, 0.0) + vote.contrast / len(votes)
+    averages = [HeadVote(*key, weights[key], contrasts[key]) for key in weights]
+    return tuple(sorted(averages, key=lambda vote: (-vote.weight, vote.layer, vote.head)))

@@ -1,4 +1,4 @@
-"""Segments of one subject each, over documents of any length: from sentences to cuts."""
+"""Segments with one subject each, for documents of any length: from the head outputs of sentences to boundaries."""
 
 from __future__ import annotations
 
@@ -12,48 +12,54 @@ from headscope.segmentation.weights import Contrast
 from headscope.types import Floats, Ints
 
 TRUST = 70
-"""sentences of a document that say as much of its heads and subjects as the background does"""
-CENTRE = 5
-"""sentences of background that a document's mean is mixed with: of two sentences alone it is no mean"""
+"""number of sentences at which a document's own contrast counts as much as the background's"""
+CENTER = 5
+"""weight of the background's mean, in sentences, when it is mixed with a document's: two sentences give no mean"""
 CELLS = 300
-"""cells on a side of the map that is kept"""
+"""largest width of the similarity map, in cells"""
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """What a document's heads say of its units."""
+class WeightedUnits:
+    """The units of a document as weighted head outputs."""
 
     vectors: Floats
-    """Y (units, numbers), each of length 1: the heads' outputs, weighted; K = Y·Yᵀ"""
+    """Y (unit, numbers), each of length 1: the weighted outputs of all heads; K = Y·Yᵀ"""
     weights: Floats
+    """(head)"""
     contrast: Contrast
 
 
-def measure(vectors: Floats, known: Background) -> Measured:
-    """From what the heads write (units, heads, width)."""
-    white = known.whitened(vectors)
+def measure(vectors: Floats, known: Background) -> WeightedUnits:
+    """Return the units weighted by what their outputs (unit, head, width) and the background say of the heads."""
+    white = known.whiten(vectors)
     n = len(white)
-    mean = (white.sum(axis=0) + CENTRE * known.mean) / (n + CENTRE)
-    moved = weights.scaled(white, mean)
-    share = TRUST / (TRUST + n)
-    own = weights.own_contrast(moved)
-    found = known.contrast if own is None else own.mixed(known.contrast, share)
-    weight = weights.weights(found)
-    return Measured(weights.joined(moved, weight), weight, found)
+    mean = (white.sum(axis=0) + CENTER * known.mean) / (n + CENTER)
+    scaled = weights.scale_outputs(white, mean)
+    background_share = TRUST / (TRUST + n)
+    own = weights.compute_own_contrast(scaled)
+    contrast = known.contrast if own is None else own.mix(known.contrast, background_share)
+    head_weights = weights.compute_weights(contrast)
+    return WeightedUnits(weights.join_heads(scaled, head_weights), head_weights, contrast)
 
 
-def cut(measured: Measured, count: int | None, granularity: float) -> tuple[Ints, Floats]:
-    """Boundaries between units, and the strength of every gap."""
-    band = cutting.band_for(len(measured.vectors), count)
-    worth, price = cutting.worths(measured.vectors, band), cutting.prices(band, granularity)
-    found = cutting.cut(worth, price, count)
-    return found, cutting.strengths(worth, price, found)
+def cut(units: WeightedUnits, count: int | None, granularity: float) -> tuple[Ints, Floats]:
+    """Return the boundaries between units, and the strength of every gap (unit − 1)."""
+    band = cutting.band_for(len(units.vectors), count)
+    worth, price = cutting.worths(units.vectors, band), cutting.prices(band, granularity)
+    boundaries = cutting.cut(worth, price, count)
+    return boundaries, cutting.compute_strengths(worth, price, boundaries)
 
 
-def overview(vectors: Floats, starts: Ints, sentences: int) -> tuple[Floats, Ints]:
-    """The map of K in at most `CELLS` cells on a side, and the sentences they start with.
+def compute_overview(vectors: Floats, starts: Ints, sentences: int) -> tuple[Floats, Ints]:
+    """Return the map of K (cell, cell) with at most `CELLS` cells, and the sentences at which they start (cell + 1).
 
-    The mean of K over two cells is the product of their mean vectors; the diagonal, each unit with itself, takes part.
+    The mean of K over two cells is the product of their mean vectors. It includes the diagonal, each unit with itself.
+
+    Args:
+        vectors: Units (unit, numbers).
+        starts: First sentence of each unit (unit).
+        sentences: Number of sentences.
     """
     n = len(vectors)
     size = -(-n // CELLS)

@@ -1,8 +1,8 @@
-"""What every head writes for a piece of a text: its outputs, averaged over the piece's tokens.
+"""Head outputs of the pieces of a text, averaged over the tokens of each piece.
 
-The mean of C over two pieces is the dot product of these averages, so nothing of the size of a matrix has to be kept:
-a region average of the paper's Fig. 5, for sentences as far apart as one likes. Each piece is read by itself. Pieces of
-one window share their context, which makes all of them alike and drowns what they are about.
+The mean of C over two pieces, a region average of the paper's Fig. 5, is the dot product of their averages. So no
+matrix needs to be stored, and pieces any distance apart can be compared. Each piece is read by itself: pieces in one
+window share their context, which makes all of them similar and hides their subjects.
 """
 
 from __future__ import annotations
@@ -22,37 +22,40 @@ from headscope.run.batch_size import choose_batch_size
 from headscope.types import Floats
 
 LONGEST = 256
-"""tokens of a piece that are read; sentences are shorter, and what is not is about one thing all the same"""
-Done = Callable[[int], None]
+"""tokens of a piece that are read; sentences are shorter, and the beginning of a longer piece shows its subject"""
+ReadCallback = Callable[[int], None]
+"""called with the number of pieces read since the last call"""
 
 
-def head_means(model: Model, texts: Sequence[str], done: Done | None = None) -> Floats:
-    """(pieces, heads, width), the heads of all layers in one row. A piece without tokens has zeros; where none has
-    any, there are no heads either.
+def head_means(model: Model, texts: Sequence[str], done: ReadCallback | None = None) -> Floats:
+    """Return the mean outputs of all heads of all layers (piece, head, width).
 
-    `done` is told the number of pieces read since it was last told.
+    A piece without tokens has zeros; if no piece has any, there are no heads either.
+
+    Args:
+        done: Called with the number of pieces read since the last call.
     """
     if isinstance(model.tokens, Patches):
         raise ModelError(f"{model.name} reads images: choose a model of texts")
     length = min(LONGEST, model.max_length or LONGEST)
-    size = choose_batch_size(model, min(length, 128))
-    windows = [_Numbered(k, window) for k, window in enumerate(_windows(model, model.tokens, texts, length))]
+    batch_size = choose_batch_size(model, min(length, 128))
+    windows = [_NumberedWindow(k, window) for k, window in enumerate(_encode(model, model.tokens, texts, length))]
     means = np.zeros((len(texts), 0, 0), dtype=np.float32)
-    # Sorted by length over all of the text, where a study looks a few batches ahead: all of it is here already.
-    order = sorted((each for each in windows if len(each)), key=len)
-    for group in grouped(order, size, alike=not model.ignores_padding):
-        found = _observed(model, [each.window for each in group])
+    # Unlike a study, which sorts a few batches at a time, this sorts all windows: they are in memory anyway.
+    ordered = sorted((window for window in windows if len(window)), key=len)
+    for group in grouped(ordered, batch_size, alike=not model.ignores_padding):
+        batch_means = _average_outputs(model, [numbered.window for numbered in group])
         if not means.size:
-            means = np.zeros((len(texts), *found.shape[1:]), dtype=np.float32)
-        means[[each.number for each in group]] = found
+            means = np.zeros((len(texts), *batch_means.shape[1:]), dtype=np.float32)
+        means[[numbered.number for numbered in group]] = batch_means
         if done is not None:
             done(len(group))
     if not np.isfinite(means).all():
-        raise ModelError(f"{model.name}: its heads write values that are no finite numbers: try --dtype float32")
+        raise ModelError(f"{model.name}: its head outputs are not finite: try --dtype float32")
     return means
 
 
-class _Numbered:
+class _NumberedWindow:
     def __init__(self, number: int, window: Window) -> None:
         self.number, self.window = number, window
 
@@ -60,34 +63,35 @@ class _Numbered:
         return len(self.window) if not self.window.special.all() else 0
 
 
-def _windows(model: Model, tokens: ModelTokens, texts: Sequence[str], length: int) -> list[Window]:
-    encoded: Iterable[list[Encoding]] | None = tokens.encode_all(texts, length, all_windows=False, offsets=False)
-    if encoded is None:
+def _encode(model: Model, tokens: ModelTokens, texts: Sequence[str], length: int) -> list[Window]:
+    encodings: Iterable[list[Encoding]] | None = tokens.encode_all(texts, length, all_windows=False, offsets=False)
+    if encodings is None:
         try:
-            encoded = [tokens.encode(text, length, all_windows=False, offsets=False) for text in texts]
+            encodings = [tokens.encode(text, length, all_windows=False, offsets=False) for text in texts]
         except CorpusError as error:
             raise CorpusError(f"a sentence of the text: {error}") from None
-    return [model.reads(_window(each[0])) for each in encoded]
+    return [model.reads(_make_window(text_encodings[0])) for text_encodings in encodings]
 
 
-def _window(encoding: Encoding) -> Window:
-    none = np.zeros(len(encoding.ids), dtype=np.int64)
-    return Window(encoding.ids, encoding.special, none, encoding.end, encoding.comma)
+def _make_window(encoding: Encoding) -> Window:
+    no_sentences = np.zeros(len(encoding.ids), dtype=np.int64)
+    return Window(encoding.ids, encoding.special, no_sentences, encoding.end, encoding.comma)
 
 
-def _observed(model: Model, windows: list[Window]) -> Floats:
+def _average_outputs(model: Model, windows: list[Window]) -> Floats:
+    """Return the mean outputs of windows over their tokens that are not special (window, head, width)."""
     batch = Batch.of(windows, model.tokens.pad_id)
-    words = np.zeros_like(batch.real)
+    is_word = np.zeros_like(batch.real)
     for row, window in enumerate(windows):
-        words[row, : len(window)] = ~window.special
-    (chosen,) = send([words], model.device)
-    share = chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1)
+        is_word[row, : len(window)] = ~window.special
+    (mask,) = send([is_word], model.device)
+    token_weights = mask / mask.sum(dim=1, keepdim=True).clamp(min=1)
     layers: list[torch.Tensor] = []
 
-    def see(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-        layers.append(torch.einsum("bnhd,bn->bhd", output.float(), share))
+    def record(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+        layers.append(torch.einsum("bnhd,bn->bhd", output.float(), token_weights))
 
-    model.observe(batch, see)
+    model.observe(batch, record)
     if len({layer.shape for layer in layers}) > 1:
-        raise ModelError(f"{model.name}: the heads of its layers are of different width, which segments cannot hold")
+        raise ModelError(f"{model.name}: the heads of its layers differ in width, which segments do not support")
     return torch.cat(layers, dim=1).cpu().numpy()

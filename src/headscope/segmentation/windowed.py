@@ -1,4 +1,4 @@
-"""A text in windows of whole sentences: what the fine level reads one after the other."""
+"""Split a text into windows of whole sentences; the fine level segments them one after the other."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from headscope.model.patches import Patches
 from headscope.types import Ints
 
 
-def windows_of(model: Model, text: str, edges: Ints, length: int) -> Iterator[tuple[int, int]]:
-    """Parts of the text that fit into a window, of whole sentences; a sentence that does not is cut at white space."""
+def split_windows(model: Model, text: str, edges: Ints, length: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of windows of whole sentences; a sentence longer than a window is split at white space."""
     limit = min(length, model.max_length or length)
     start = 0
-    for a, b in pairwise(_short_edges(model, text, edges, limit)):
-        if a > start and tokens_in(model, text[start:b]) > limit and text[start:a].strip():
+    for a, b in pairwise(_split_long_sentences(model, text, edges, limit)):
+        if a > start and count_tokens(model, text[start:b]) > limit and text[start:a].strip():
             yield start, a
             start = a
     yield start, len(text)
 
 
-def tokens_in(model: Model, text: str) -> int:
-    """How many tokens a text has, special ones included."""
+def count_tokens(model: Model, text: str) -> int:
+    """Return the number of tokens of a text, including special ones."""
     return 0 if isinstance(model.tokens, Patches) else model.tokens.count(text)
 
 
-def _short_edges(model: Model, text: str, edges: Ints, limit: int) -> list[int]:
-    found: list[int] = [0]
+def _split_long_sentences(model: Model, text: str, edges: Ints, limit: int) -> list[int]:
+    """Return the edges of sentences, with further ones where a sentence has more than `limit` tokens."""
+    short_edges: list[int] = [0]
     for a, b in pairwise(edges.tolist()):
-        found += _halved(model, text, a, b, limit)
-    return found
+        short_edges += _split_in_halves(model, text, a, b, limit)
+    return short_edges
 
 
-def _halved(model: Model, text: str, a: int, b: int, limit: int) -> list[int]:
-    """The ends of parts of text[a:b] that have at most so many tokens each."""
-    if b - a < 2 or tokens_in(model, text[a:b]) <= limit:
+def _split_in_halves(model: Model, text: str, a: int, b: int, limit: int) -> list[int]:
+    """Return the ends of parts of text[a:b] that have at most `limit` tokens each."""
+    if b - a < 2 or count_tokens(model, text[a:b]) <= limit:
         return [b]
     middle = (a + b) // 2
     space = max(text.rfind(mark, a + 1, middle) for mark in " \n\t") + 1
     cut = space if space > a + 1 else middle
-    return [*_halved(model, text, a, cut, limit), *_halved(model, text, cut, b, limit)]
+    return [*_split_in_halves(model, text, a, cut, limit), *_split_in_halves(model, text, cut, b, limit)]
