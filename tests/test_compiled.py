@@ -1,4 +1,4 @@
-"""The pieces of the compiled loops, each against its plain definition."""
+"""The parts of the numba backend, each against its plain definition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
 from headscope.model.capture.plain import Question
 from headscope.tally.compiled import high, softmax
-from headscope.tally.compiled.bits import WORD, first_bits
+from headscope.tally.compiled.bits import WORD, pack_lowest_bits
 from headscope.tally.compiled.tallier import CompiledTallier
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
@@ -23,10 +23,10 @@ SEEDS = st.integers(0, 2**32 - 1)
 EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
 
 
-def softened(scores: torch.Tensor, scaling: float, n: int, causal: bool) -> torch.Tensor:
-    made = scores.clone()
-    softmax.soften(made.numpy(), made.view(torch.int32).numpy(), scaling, n, causal)
-    return made
+def apply_softmax(scores: torch.Tensor, scaling: float, n: int, causal: bool) -> torch.Tensor:
+    maps = scores.clone()
+    softmax.compute_softmax(maps.numpy(), maps.view(torch.int32).numpy(), scaling, n, causal)
+    return maps
 
 
 @EXAMPLES
@@ -39,25 +39,25 @@ def test_softmax_is_that_of_double_precision(
 ):
     n = max(1, size - left)
     scores = torch.randn(2, size, size, generator=torch.Generator().manual_seed(seed)) * large
-    made = softened(scores, scaling, n, causal)
+    maps = apply_softmax(scores, scaling, n, causal)
     allowed = torch.zeros(size, size, dtype=torch.bool)
     allowed[:, :n] = True
     if causal:
         allowed &= torch.ones(size, size, dtype=torch.bool).tril()
-    wanted = torch.where(allowed, scores.double() * scaling, -torch.inf).softmax(-1)
-    # Scores are rounded to single precision: what that changes grows with them.
-    exact = 1e-6 * (1 + large * scaling)
-    torch.testing.assert_close(made.double(), wanted, rtol=exact, atol=1e-36)
-    assert not made[:, ~allowed].any()
+    expected = torch.where(allowed, scores.double() * scaling, -torch.inf).softmax(-1)
+    # Scores are rounded to single precision: the error grows with them.
+    tolerance = 1e-6 * (1 + large * scaling)
+    torch.testing.assert_close(maps.double(), expected, rtol=tolerance, atol=1e-36)
+    assert not maps[:, ~allowed].any()
 
 
 @pytest.mark.parametrize("value", [float("nan"), -float("nan"), float("inf"), float("inf") - float("inf")])
 def test_a_row_with_what_is_no_number_is_none(value: float):
     scores = torch.randn(1, 20, 20)
     scores[0, 7, 11] = value
-    made = softened(scores, 0.3, 20, causal=False)
-    assert made[0, 7].isnan().all()
-    assert made[0, [*range(7), *range(8, 20)]].isfinite().all()
+    maps = apply_softmax(scores, 0.3, 20, causal=False)
+    assert maps[0, 7].isnan().all()
+    assert maps[0, [*range(7), *range(8, 20)]].isfinite().all()
 
 
 @pytest.mark.parametrize("broken", ["query", "key", "value"])
@@ -65,25 +65,27 @@ def test_a_row_with_what_is_no_number_is_none(value: float):
 def test_a_head_that_writes_no_numbers_is_named(broken: str, value: float):
     random = np.random.default_rng(0)
     batch = Batch.of(windows_of(random, [9, 12]))
-    asked = question(random, batch, 3)
-    getattr(asked, broken)[1, 2, 4, 1] = value
+    layer_question = question(random, batch, 3)
+    getattr(layer_question, broken)[1, 2, 4, 1] = value
     tallier = CompiledTallier(Counting(Shape(1, 3, 12), 0.3, 0.3, 0.0))
     tallier.begin(batch)
     with pytest.raises(ModelError, match="L0H2 are not finite"):
-        tallier.attend(0, asked)
+        tallier.attend(0, layer_question)
 
 
 def test_what_stands_on_padding_does_not_matter():
     random = np.random.default_rng(0)
     batch = Batch.of(windows_of(random, [5, 12]))
-    asked = question(random, batch, 2)
+    layer_question = question(random, batch, 2)
     sums = []
     for value in (0.0, 1e30):
-        for each in (asked.query, asked.key, asked.value):
-            each[0, :, 5:] = value
+        for tensor in (layer_question.query, layer_question.key, layer_question.value):
+            tensor[0, :, 5:] = value
         tallier = CompiledTallier(Counting(Shape(1, 2, 12), 0.3, 0.3, 1.0))
         tallier.begin(batch)
-        written = tallier.attend(0, Question(asked.query, asked.key, asked.value, asked.mask, 0.4, False))
+        written = tallier.attend(
+            0, Question(layer_question.query, layer_question.key, layer_question.value, layer_question.mask, 0.4, False)
+        )
         assert written is not None
         assert written[0, :5].isfinite().all()
         tallier.end()
@@ -102,9 +104,9 @@ def test_bits_are_added_by_their_distance(seed: int, n: int, density: float):
         row = np.zeros((words + 1) * WORD, np.uint8)
         row[:n] = marks[i]
         bits = np.packbits(row, bitorder="little").view(np.uint64)
-        high._add_moved(bits, i + 1, words, planes)
+        high._add_shifted(bits, i + 1, words, planes)
     numbers = np.empty(words * WORD, np.uint64)
-    high.take_numbers(planes, numbers)
+    high.pop_numbers(planes, numbers)
     assert numbers[: n - 1].tolist() == [int(np.trace(marks, d)) for d in range(1, n)]
     assert not numbers[n - 1 :].any()
     assert not planes.any()
@@ -114,12 +116,12 @@ def test_bits_are_added_by_their_distance(seed: int, n: int, density: float):
 @given(marks=st.lists(st.integers(0, 3), min_size=WORD, max_size=WORD))
 def test_the_lowest_bits_of_bytes_become_a_word(marks: list[int]):
     eights = np.array(marks, np.uint8).view(np.uint64)
-    assert int(first_bits(eights)) == sum((mark & 1) << k for k, mark in enumerate(marks))
+    assert int(pack_lowest_bits(eights)) == sum((mark & 1) << k for k, mark in enumerate(marks))
 
 
 @pytest.mark.parametrize("step", [1, 7, 400])
 def test_more_texts_than_a_byte_counts_have_all_their_places(step: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headscope.tally.compiled.tallier.CACHED", step * 2 * 25)
+    monkeypatch.setattr("headscope.tally.compiled.tallier.CACHED_ELEMENTS", step * 2 * 25)
     random = np.random.default_rng(0)
     batch = Batch.of(windows_of(random, [5, 4, 5] * 200))
     counting = Counting(Shape(1, 2, 5), 0.3, 0.3, 0.0)
@@ -131,5 +133,5 @@ def test_more_texts_than_a_byte_counts_have_all_their_places(step: int, monkeypa
         tallier.see(0, output, maps)
         tallier.end()
         sums.append(tallier.total())
-    assert sums[0]["location"].max() > high.MOST
+    assert sums[0]["location"].max() > high.MAX_BYTE
     assert not differences(*sums, rtol=1e-9, atol=1e-9)

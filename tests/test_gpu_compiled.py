@@ -1,4 +1,5 @@
-"""The GPU's kernels through the compiler, for GPUs that are not here: the interpreter takes what no compiler would."""
+"""Compile the GPU kernels for GPUs that are not here: Triton's interpreter accepts code that the compiler would
+reject."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ import pytest
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "compiling.py"
 MOST_SPILLED = 2_000
-"""bytes of a thread. Where the factors of a product do not fit into registers, it is four times as many."""
+"""bytes per thread. If the factors of a product do not fit into registers, four times as many are spilled."""
 
 
-def compiled(*command: str) -> subprocess.CompletedProcess[str]:
+def run_script(*command: str) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("triton")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parent)}
     return subprocess.run(
@@ -32,9 +33,9 @@ def compiled(*command: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_kernels_compile_and_fit(asked: str, cases: int):
-    made = compiled(str(SCRIPT), *asked.split())
-    assert made.returncode == 0, made.stderr
-    rows = [re.split(r"\s{2,}", row) for row in made.stdout.splitlines()[1:]]
+    process = run_script(str(SCRIPT), *asked.split())
+    assert process.returncode == 0, process.stderr
+    rows = [re.split(r"\s{2,}", row) for row in process.stdout.splitlines()[1:]]
     assert len(rows) == cases
     for case, kernels, shared, spilled, *_ in rows:
         assert int(kernels) >= 15, case
@@ -43,7 +44,7 @@ def test_kernels_compile_and_fit(asked: str, cases: int):
 
 
 def test_what_does_not_fit_is_said():
-    few = "import compiling; compiling.Case.room = 10_000; compiling.main(['--length', '40', '--dtype', 'float32'])"
-    made = compiled("-c", few)
-    assert made.returncode == 1
-    assert "find_all needs more than 10,000 bytes of shared memory" in made.stderr
+    script = "import compiling; compiling.Case.room = 10_000; compiling.main(['--length', '40', '--dtype', 'float32'])"
+    process = run_script("-c", script)
+    assert process.returncode == 1
+    assert "find_all needs more than 10,000 bytes of shared memory" in process.stderr

@@ -4,21 +4,21 @@
     token     [CLS]   a   .   a  [SEP]       sentence 1: positions 3, 4
     id          1     7   4   7   2
 
-Head 0 writes (1,0) (2,0) (0,1) (2,1) (0,−1). Products of its rows, i < j:
+Head 0 outputs (1,0) (2,0) (0,1) (2,1) (0,−1). Products of its rows, i < j:
 
     C01 = 2   C02 = 0   C03 = 2   C04 = 0   C12 = 0   C13 = 4   C14 = 0   C23 = 1   C24 = −1   C34 = −1
 
 max(C) = 4, θ = 0.3: high are those above 1.2: (0,1), (0,3), (1,3).
     equal tokens: (1,3): 1.  Same sentence: (0,1): 1.  Both: 0.  Distances 1, 3, 2: sum 6.
     The value 7 (positions 1 and 3) is in all three pairs, in (1,3) once; 1 is in two; so 7 dominates with 3 of 3.
-Head 1 writes zeros: max(C) = 0, no high pairs, no dominant token.
-Head 2 writes (1,0) everywhere: C = 1 off the diagonal, all 10 pairs high.
+Head 1 outputs zeros: max(C) = 0, no high pairs, no dominant token.
+Head 2 outputs (1,0) everywhere: C = 1 off the diagonal, all 10 pairs high.
     equal: 1 (1,3).  Same sentence: 01 02 12 34 = 4.  Both: 0.  Distances: 4 of 1, 3 of 2, 2 of 3, 1 of 4: 20.
     7 is in 4 + 4 pairs, (1,3) counted once: 7 of 10. Ten pairs drawn at random of ten are the same ten: 7 of 10 too.
 
 All pairs: 10; equal 1; same sentence 4; both 0.
 
-Attention of head 0 (rows look, columns are looked at); heads 1 and 2 look at themselves only:
+Attention of head 0 (rows are queries, columns are keys); heads 1 and 2 attend to themselves only:
 
     1    0    0    0    0        column sums of head 0: 3, .5, .75, .25, .5; with the two identities:
     .5   .5   0    0    0                               5, 2.5, 2.75, 2.25, 2.5
@@ -37,7 +37,7 @@ from headscope.corpus.windows import BLOCKS, Batch
 from headscope.studies.result import Study
 from headscope.tally.quantities import QUANTITIES, RECEIVERS, Shape
 from headscope.tally.tally import Counting, Tally
-from headscope.tally.text_structure import pair_ranks
+from headscope.tally.text_structure import rank_pairs
 from headscope.tally.vectorized import VectorizedTallier
 from tests.synthetic import TALLIERS, study_of, tally, window
 
@@ -54,133 +54,147 @@ SHAPE = Shape(layers=1, heads=3, length=6)  # one longer than the window: the la
 
 
 @pytest.fixture(params=TALLIERS, scope="module")
-def made(request: pytest.FixtureRequest) -> Study:
-    counted = tally(request.param, Counting(SHAPE, 0.3, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
-    return study_of(counted)
+def study(request: pytest.FixtureRequest) -> Study:
+    sums = tally(request.param, Counting(SHAPE, 0.3, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
+    return study_of(sums)
 
 
-def held(study: Study, name: str) -> list:
+def get_values(study: Study, name: str) -> list:
     return study.data[name].values.tolist()
 
 
-def filled(size: int, counts: dict[int, float]) -> list[float]:
+def fill_row(size: int, counts: dict[int, float]) -> list[float]:
     row = [0.0] * size
-    for place, count in counts.items():
-        row[place] = count
+    for index, count in counts.items():
+        row[index] = count
     return row
 
 
-def test_texts(made: Study):
-    assert held(made, "texts") == 1
-    assert held(made, "sample_texts") == 1
-    assert held(made, "window_tokens") == [0, 0, 0, 0, 0, 1, 0]
+def test_texts(study: Study):
+    assert get_values(study, "texts") == 1
+    assert get_values(study, "sample_texts") == 1
+    assert get_values(study, "window_tokens") == [0, 0, 0, 0, 0, 1, 0]
 
 
-def test_chance_level_counts_all_pairs(made: Study):
-    assert [held(made, f"all_{name}") for name in ("pairs", "equal", "same", "equal_same")] == [10, 1, 4, 0]
-    assert float(made.chance("repeat_rate")) == 1 / 10
-    assert float(made.chance("same_sentence_rate")) == 4 / 10
-    assert float(made.chance("repeat_rate_in_sentence")) == 0 / 4
-    assert float(made.chance("mean_distance")) == 20 / 10
+def test_chance_level_counts_all_pairs(study: Study):
+    assert [get_values(study, f"all_{name}") for name in ("pairs", "equal", "same", "equal_same")] == [10, 1, 4, 0]
+    assert float(study.chance("repeat_rate")) == 1 / 10
+    assert float(study.chance("same_sentence_rate")) == 4 / 10
+    assert float(study.chance("repeat_rate_in_sentence")) == 0 / 4
+    assert float(study.chance("mean_distance")) == 20 / 10
 
 
-def test_high_pairs(made: Study):
-    assert held(made, "pairs") == [[3, 0, 10]]
-    assert held(made, "equal") == [[1, 0, 1]]
-    assert held(made, "same") == [[1, 0, 4]]
-    assert held(made, "equal_same") == [[0, 0, 0]]
+def test_high_pairs(study: Study):
+    assert get_values(study, "pairs") == [[3, 0, 10]]
+    assert get_values(study, "equal") == [[1, 0, 1]]
+    assert get_values(study, "same") == [[1, 0, 4]]
+    assert get_values(study, "equal_same") == [[0, 0, 0]]
 
 
-def test_rates(made: Study):
-    np.testing.assert_array_equal(made.rate("repeat_rate").values, [[1 / 3, np.nan, 1 / 10]])
-    np.testing.assert_array_equal(made.rate("repeat_rate_in_sentence").values, [[0, np.nan, 0]])
-    np.testing.assert_array_equal(made.rate("same_sentence_rate").values, [[1 / 3, np.nan, 4 / 10]])
-    np.testing.assert_array_equal(made.rate("mean_distance").values, [[2, np.nan, 2]])
-    np.testing.assert_array_equal(made.rate("dominant_share").values, [[1, np.nan, 0.7]])
+def test_rates(study: Study):
+    np.testing.assert_array_equal(study.rate("repeat_rate").values, [[1 / 3, np.nan, 1 / 10]])
+    np.testing.assert_array_equal(study.rate("repeat_rate_in_sentence").values, [[0, np.nan, 0]])
+    np.testing.assert_array_equal(study.rate("same_sentence_rate").values, [[1 / 3, np.nan, 4 / 10]])
+    np.testing.assert_array_equal(study.rate("mean_distance").values, [[2, np.nan, 2]])
+    np.testing.assert_array_equal(study.rate("dominant_share").values, [[1, np.nan, 0.7]])
 
 
-def test_distribution_over_texts(made: Study):
+def test_distribution_over_texts(study: Study):
     # 50 bins of 0.02: 1/3 lies in bin 16, 0.1 in bin 5, 0.4 in bin 20, 0.7 in bin 35; 1 is in the last.
-    assert held(made, "repeat_rate_texts")[0] == [filled(50, {16: 1}), filled(50, {}), filled(50, {5: 1})]
-    assert held(made, "repeat_rate_in_sentence_texts")[0] == [filled(50, {0: 1}), filled(50, {}), filled(50, {0: 1})]
-    assert held(made, "same_sentence_rate_texts")[0] == [filled(50, {16: 1}), filled(50, {}), filled(50, {20: 1})]
-    assert held(made, "dominant_share_texts")[0] == [filled(50, {49: 1}), filled(50, {}), filled(50, {35: 1})]
+    assert get_values(study, "repeat_rate_texts")[0] == [fill_row(50, {16: 1}), fill_row(50, {}), fill_row(50, {5: 1})]
+    assert get_values(study, "repeat_rate_in_sentence_texts")[0] == [
+        fill_row(50, {0: 1}),
+        fill_row(50, {}),
+        fill_row(50, {0: 1}),
+    ]
+    assert get_values(study, "same_sentence_rate_texts")[0] == [
+        fill_row(50, {16: 1}),
+        fill_row(50, {}),
+        fill_row(50, {20: 1}),
+    ]
+    assert get_values(study, "dominant_share_texts")[0] == [
+        fill_row(50, {49: 1}),
+        fill_row(50, {}),
+        fill_row(50, {35: 1}),
+    ]
 
 
-def test_distance(made: Study):
-    assert held(made, "distance")[0] == [[1, 1, 1, 0, 0], [0] * 5, [4, 3, 2, 1, 0]]
-    assert held(made, "distance_sum") == [[6, 0, 20]]
-    assert made.data["tokens_apart"].values.tolist() == [1, 2, 3, 4, 5]
+def test_distance(study: Study):
+    assert get_values(study, "distance")[0] == [[1, 1, 1, 0, 0], [0] * 5, [4, 3, 2, 1, 0]]
+    assert get_values(study, "distance_sum") == [[6, 0, 20]]
+    assert study.data["tokens_apart"].values.tolist() == [1, 2, 3, 4, 5]
 
 
-def test_location(made: Study):
+def test_location(study: Study):
     expected = np.zeros((3, 6, 6), dtype=int)
     for i, j in ((0, 1), (0, 3), (1, 3)):
         expected[0, i, j] = expected[0, j, i] = 1
     expected[2, :5, :5] = 1 - np.eye(5)
-    assert held(made, "location")[0] == expected.tolist()
+    assert get_values(study, "location")[0] == expected.tolist()
 
 
-def test_dominant_token(made: Study):
-    assert held(made, "texts_with_pairs") == [[1, 0, 1]]
-    assert held(made, "dominant_share_sum") == [[1, 0, 0.7]]
+def test_dominant_token(study: Study):
+    assert get_values(study, "texts_with_pairs") == [[1, 0, 1]]
+    assert get_values(study, "dominant_share_sum") == [[1, 0, 0.7]]
     # Heads 0 and 2 choose the token 7, head 1 none: one different token among the three heads.
-    assert held(made, "distinct_dominants") == [[0, 1, 0, 0]]
+    assert get_values(study, "distinct_dominants") == [[0, 1, 0, 0]]
 
 
-def test_random_pairs(made: Study):
-    assert held(made, "shuffled_share_texts") == [[1, 0, 1]]
-    assert held(made, "shuffled_share_sum")[0][2] == 0.7
+def test_random_pairs(study: Study):
+    assert get_values(study, "shuffled_share_texts") == [[1, 0, 1]]
+    assert get_values(study, "shuffled_share_sum")[0][2] == 0.7
     # Head 0's three random pairs are those of rank 0, 1, 2 in the window's own order.
-    ranks = pair_ranks(WINDOW)
+    ranks = rank_pairs(WINDOW)
     drawn = [(i, j) for i in range(5) for j in range(i + 1, 5) if ranks[i, j] < 3]
     including = [sum(WINDOW.ids[i] == value or WINDOW.ids[j] == value for i, j in drawn) for value in (1, 7, 4, 2)]
-    assert held(made, "shuffled_share_sum")[0][0] == max(including) / 3
+    assert get_values(study, "shuffled_share_sum")[0][0] == max(including) / 3
 
 
-def test_value_histogram(made: Study):
+def test_value_histogram(study: Study):
     # Head 0, C/4: .5 .0 .5 .0 .0 1 .0 .25 −.25 −.25, in bins of 0.01 from −1; 1 belongs to the last bin.
-    head = filled(200, {150: 2, 100: 4, 199: 1, 125: 1, 75: 2})
-    assert held(made, "value_histogram")[0] == [head, filled(200, {}), filled(200, {199: 10})]
+    head = fill_row(200, {150: 2, 100: 4, 199: 1, 125: 1, 75: 2})
+    assert get_values(study, "value_histogram")[0] == [head, fill_row(200, {}), fill_row(200, {199: 10})]
     # All values but 1 lie exactly on an inner edge.
-    assert held(made, "near_bin_edge") == [[9, 0, 0]]
+    assert get_values(study, "near_bin_edge") == [[9, 0, 0]]
 
 
-def test_similarity_sum(made: Study):
+def test_similarity_sum(study: Study):
     products = np.array([[0, 2, 0, 2, 0], [2, 0, 0, 4, 0], [0, 0, 0, 1, -1], [2, 4, 1, 0, -1], [0, 0, -1, -1, 0]])
     expected = np.zeros((6, 6))
     expected[:5, :5] = products / 4 + (1 - np.eye(5))
-    np.testing.assert_array_equal(made.data["similarity"].values[0], expected)
+    np.testing.assert_array_equal(study.data["similarity"].values[0], expected)
 
 
-def test_attention_sum(made: Study):
-    assert made.data["attention"].values[0, 0, :5, :5].tolist() == MAP
-    assert made.data["attention"].values[0, 1, :5, :5].tolist() == np.eye(5).tolist()
-    assert made.data["attention"].values[..., 5].sum() == 0
-    positions = made.data["position_texts"].values
+def test_attention_sum(study: Study):
+    assert study.data["attention"].values[0, 0, :5, :5].tolist() == MAP
+    assert study.data["attention"].values[0, 1, :5, :5].tolist() == np.eye(5).tolist()
+    assert study.data["attention"].values[..., 5].sum() == 0
+    positions = study.data["position_texts"].values
     assert positions[:5, :5].tolist() == np.ones((5, 5)).tolist()
     assert positions[5].sum() == positions[:, 5].sum() == 0
 
 
-def test_attention_without_lines(made: Study):
+def test_attention_without_lines(study: Study):
     summed = np.array(MAP) + 2 * np.eye(5)
     summed[:, [0, 2]] = 0
-    assert made.data["attention_without_lines"].values[0, :5, :5].tolist() == summed.tolist()
+    assert study.data["attention_without_lines"].values[0, :5, :5].tolist() == summed.tolist()
     np.fill_diagonal(summed, 0)
-    assert made.data["attention_without_lines_and_diagonal"].values[0, :5, :5].tolist() == summed.tolist()
+    assert study.data["attention_without_lines_and_diagonal"].values[0, :5, :5].tolist() == summed.tolist()
 
 
-def test_attention_offset(made: Study):
+def test_attention_offset(study: Study):
     # Head 0: on the diagonal 1 + .5 + .5 + .25 + .5; at −1 .5 (row 1) + .25 (row 3); at −2, −3, −4 .5 each.
-    by_offset = dict(zip(made.data["offset"].values.tolist(), held(made, "attention_offset")[0][0], strict=True))
+    by_offset = dict(
+        zip(study.data["offset"].values.tolist(), get_values(study, "attention_offset")[0][0], strict=True)
+    )
     assert by_offset == {-5: 0, -4: 0.5, -3: 0.5, -2: 0.5, -1: 0.75, 0: 2.75, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0}
-    assert int(made.data["attention_offset"][0, 1].idxmax("offset")) == 0
+    assert int(study.data["attention_offset"][0, 1].idxmax("offset")) == 0
 
 
-def test_attention_received(made: Study):
+def test_attention_received(study: Study):
     # Column 0 is the first token: 3 + 1 + 1. Column 4 the last special: .5 + 1 + 1. Column 2 a sentence end: .75 + 2.
     # Of columns 1 and 3, all attention lies on the diagonal: .5 + .25 + 2 + 2.
-    received = dict(zip(RECEIVERS, held(made, "attention_received")[0], strict=True))
+    received = dict(zip(RECEIVERS, get_values(study, "attention_received")[0], strict=True))
     assert received == {
         "first token": 5,
         "last special token": 2.5,
@@ -190,31 +204,31 @@ def test_attention_received(made: Study):
         "neighbour": 0,
         "rest": 0,
     }
-    assert made.data["attention_received_share"].values[0].tolist() == [value / 15 for value in received.values()]
+    assert study.data["attention_received_share"].values[0].tolist() == [value / 15 for value in received.values()]
 
 
-def test_attention_spread_evenly(made: Study):
+def test_attention_spread_evenly(study: Study):
     # A fifth each: three columns with a receiver of their own; in columns 1 and 3 two diagonal, four neighbouring,
     # four other elements.
-    np.testing.assert_allclose(made.data["attention_spread"].values, [1, 1, 1, 0, 0.4, 0.8, 0.8])
+    np.testing.assert_allclose(study.data["attention_spread"].values, [1, 1, 1, 0, 0.4, 0.8, 0.8])
 
 
-def test_most_attended(made: Study):
-    assert made.data["token"].values.tolist() == ["t1"]
-    assert made.data["token_id"].values.tolist() == [1]
-    assert held(made, "most_attended") == [[1]]
+def test_most_attended(study: Study):
+    assert study.data["token"].values.tolist() == ["t1"]
+    assert study.data["token_id"].values.tolist() == [1]
+    assert get_values(study, "most_attended") == [[1]]
 
 
-def test_blocks(made: Study):
+def test_blocks(study: Study):
     block = WINDOW.digest % 20
     for name in ("pairs", "equal", "same", "equal_same", "distance_sum"):
-        blocks = made.data[f"{name}_blocks"]
+        blocks = study.data[f"{name}_blocks"]
         assert blocks.dims == ("block", "layer", "head")
-        assert blocks.values[block].tolist() == held(made, name)
-        assert blocks.sum() == made.data[name].sum()
+        assert blocks.values[block].tolist() == get_values(study, name)
+        assert blocks.sum() == study.data[name].sum()
 
 
-def test_names_dims_and_types_of_the_method(made: Study):
+def test_names_dims_and_types_of_the_method(study: Study):
     lh = ("layer", "head")
     expected = {
         **dict.fromkeys(
@@ -240,15 +254,15 @@ def test_names_dims_and_types_of_the_method(made: Study):
         **dict.fromkeys((f"{n}_blocks" for n in ("pairs", "equal", "same")), (("block", *lh), "int64")),
         **dict.fromkeys((f"{n}_blocks" for n in ("equal_same", "distance_sum")), (("block", *lh), "int64")),
     }
-    there = {name: (made.data[name].dims, str(made.data[name].dtype)) for name in expected}
-    assert there == expected
+    actual = {name: (study.data[name].dims, str(study.data[name].dtype)) for name in expected}
+    assert actual == expected
 
 
 @pytest.mark.parametrize("kernel", TALLIERS)
 def test_high_is_strict(kernel: str):
     # θ = 0.5: head 0's values 2 of 4 are not above half of the largest; only (1,3) is.
-    counted = tally(kernel, Counting(SHAPE, 0.5, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
-    assert counted["pairs"].sum(0).tolist() == [[1, 0, 10]]
+    sums = tally(kernel, Counting(SHAPE, 0.5, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
+    assert sums["pairs"].sum(0).tolist() == [[1, 0, 10]]
 
 
 @pytest.mark.parametrize("kernel", TALLIERS)
@@ -257,8 +271,8 @@ def test_near_threshold(kernel: str, value: float, near: int):
     # One number a token: 1, 1, v. C01 = 1 = max, C02 = C12 = v: two pairs this near to θ = 0.3, or none.
     output = torch.tensor([[[[1.0]], [[1.0]], [[value]]]], dtype=torch.float64)
     maps = torch.full((1, 1, 3, 3), 1 / 3, dtype=torch.float64)
-    counted = tally(kernel, Counting(Shape(1, 1, 3), 0.3, 0.3, 1.0), [window([1, 7, 2])], [output], [maps])
-    assert counted["near_threshold"].sum() == near
+    sums = tally(kernel, Counting(Shape(1, 1, 3), 0.3, 0.3, 1.0), [window([1, 7, 2])], [output], [maps])
+    assert sums["near_threshold"].sum() == near
 
 
 @pytest.mark.parametrize("kernel", TALLIERS)
@@ -269,8 +283,8 @@ def test_ties_go_to_the_token_met_first(kernel: str):
     maps = torch.full((1, 2, 4, 4), 0.25, dtype=torch.float64)
     counting = Counting(Shape(1, 2, 4), 0.3, 0.3, 1.0)
     for ids, distinct in (([9, 3, 3, 8], 2), ([3, 9, 8, 3], 1), ([3, 9, 8, 7], 2)):
-        counted = tally(kernel, counting, [window(ids)], [output], [maps])
-        assert counted["distinct_dominants"].sum((0, 1)).tolist() == [float(k == distinct) for k in range(3)], ids
+        sums = tally(kernel, counting, [window(ids)], [output], [maps])
+        assert sums["distinct_dominants"].sum((0, 1)).tolist() == [float(k == distinct) for k in range(3)], ids
 
 
 @pytest.mark.parametrize("kernel", TALLIERS)
@@ -279,9 +293,9 @@ def test_receivers_count_in_order(kernel: str):
     # their tokens are also "itself" or "neighbour" to some; of column 2 one element is itself, two neighbours, two not.
     maps = torch.full((1, 1, 5, 5), 0.2, dtype=torch.float64)
     output = torch.zeros((1, 5, 1, 1), dtype=torch.float64)
-    counted = tally(kernel, Counting(Shape(1, 1, 5), 0.3, 0.3, 1.0), [window([1, 5, 7, 4, 2])], [output], [maps])
-    np.testing.assert_allclose(counted["attention_received"].sum(0)[0], [1, 1, 1, 1, 0.2, 0.4, 0.4])
-    np.testing.assert_allclose(counted["attention_spread"].sum(0), [1, 1, 1, 1, 0.2, 0.4, 0.4])
+    sums = tally(kernel, Counting(Shape(1, 1, 5), 0.3, 0.3, 1.0), [window([1, 5, 7, 4, 2])], [output], [maps])
+    np.testing.assert_allclose(sums["attention_received"].sum(0)[0], [1, 1, 1, 1, 0.2, 0.4, 0.4])
+    np.testing.assert_allclose(sums["attention_spread"].sum(0), [1, 1, 1, 1, 0.2, 0.4, 0.4])
 
 
 @pytest.mark.parametrize("kernel", TALLIERS)
@@ -290,15 +304,15 @@ def test_causal_attention_spreads_over_what_came_before(kernel: str):
     # themselves, 1/3 to the neighbour before (column 1 from row 2).
     counting = Counting(Shape(1, 1, 3), 0.3, 0.3, 1.0, causal=True)
     maps, output = torch.eye(3).double()[None, None], torch.zeros((1, 3, 1, 1)).double()
-    counted = tally(kernel, counting, [window([7, 8, 9])], [output], [maps])
-    np.testing.assert_allclose(counted["attention_spread"].sum(0), [11 / 6, 0, 0, 0, 5 / 6, 1 / 3, 0])
+    sums = tally(kernel, counting, [window([7, 8, 9])], [output], [maps])
+    np.testing.assert_allclose(sums["attention_spread"].sum(0), [11 / 6, 0, 0, 0, 5 / 6, 1 / 3, 0])
 
 
 @pytest.mark.parametrize("kernel", TALLIERS)
 def test_outside_the_sample_only_the_costly_quantities_are_missing(kernel: str):
-    counted = tally(kernel, Counting(SHAPE, 0.3, 0.5, 0.0), [WINDOW], [OUTPUT], [ATTENTION])
+    sums = tally(kernel, Counting(SHAPE, 0.3, 0.5, 0.0), [WINDOW], [OUTPUT], [ATTENTION])
     for quantity in QUANTITIES:
-        assert (counted[quantity.name].sum() == 0) == quantity.sample or quantity.name in (
+        assert (sums[quantity.name].sum() == 0) == quantity.sample or quantity.name in (
             "equal_same",
             "all_equal_same",
             "near_threshold",
@@ -306,16 +320,16 @@ def test_outside_the_sample_only_the_costly_quantities_are_missing(kernel: str):
 
 
 def test_a_tally_adds():
-    one = tally("reference", Counting(SHAPE, 0.3, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
-    before = {name: array.copy() for name, array in one.arrays.items()}
-    both = Tally.zeros(SHAPE) + one + one
-    assert all((both[name] == 2 * one[name]).all() for name in one.arrays)
-    assert both.most_attended[1].sum() == 2
-    assert one.most_attended[1].sum() == 1
-    assert all((one[name] == array).all() for name, array in before.items())
-    assert study_of(both).rate("repeat_rate").values[0, 0] == 1 / 3
+    sums = tally("reference", Counting(SHAPE, 0.3, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
+    before = {name: array.copy() for name, array in sums.arrays.items()}
+    total = Tally.zeros(SHAPE) + sums + sums
+    assert all((total[name] == 2 * sums[name]).all() for name in sums.arrays)
+    assert total.most_attended[1].sum() == 2
+    assert sums.most_attended[1].sum() == 1
+    assert all((sums[name] == array).all() for name, array in before.items())
+    assert study_of(total).rate("repeat_rate").values[0, 0] == 1 / 3
     with pytest.raises(ValueError, match="different shape"):
-        both + Tally.zeros(Shape(1, 2, 6))
+        total + Tally.zeros(Shape(1, 2, 6))
 
 
 def test_blocks_follow_the_digest_of_the_ids():

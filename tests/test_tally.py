@@ -1,4 +1,4 @@
-"""The vectorized tally against the plain loops, on random inputs with padding; what a tally must not depend on."""
+"""The torch backend against the plain loops, on random inputs with padding; and what a tally must not depend on."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
 from headscope.tally.quantities import QUANTITIES, Shape
 from headscope.tally.tally import Counting, Tally
-from headscope.tally.vectorized import _exact, diagonal_sums
+from headscope.tally.vectorized import _choose_count_dtype, sum_diagonals
 from tests.synthetic import TALLIERS, masked_maps, tally, window
 
 
 class Case:
-    """A random batch: windows of different lengths, outputs of different characters, garbage on the padding."""
+    """A random batch: windows of different lengths, different kinds of outputs, garbage on the padding."""
 
     def __init__(self, seed: int, lengths: list[int], heads: int, layers: int, fraction: float, causal: bool) -> None:
         random = np.random.default_rng(seed)
         longest = max(lengths)
         self.windows = [window(random.integers(1, 9, n).tolist()) for n in lengths]
         self.counting = Counting(Shape(layers, heads, longest + 2), 0.3, 0.3, fraction, causal)
-        self.outputs = [self._output(random, lengths, heads) for _ in range(layers)]
+        self.outputs = [self._make_output(random, lengths, heads) for _ in range(layers)]
         self.maps = [masked_maps(random, self.windows, heads, longest) for _ in range(layers)]
 
-    def _output(self, random: np.random.Generator, lengths: list[int], heads: int) -> torch.Tensor:
+    def _make_output(self, random: np.random.Generator, lengths: list[int], heads: int) -> torch.Tensor:
         values = random.normal(random.choice([-1.0, 0.0, 1.0]), 1, (len(lengths), max(lengths), heads, 3))
         kind = random.integers(4)
         if kind == 0:
@@ -35,18 +35,18 @@ class Case:
         elif kind == 1:
             values[:, :, 0] = 0
         elif kind == 2:
-            # One output repeated with alternating sign: half of the similarities are negative.
+            # One output with alternating signs: half of the similarities are negative.
             values[:, :, -1] = values[:, :1, -1] * np.where(np.arange(max(lengths)) % 2, -1, 1)[None, :, None]
         for row, n in enumerate(lengths):
-            values[row, n:] = np.nan  # what a model writes on padding must not matter
+            values[row, n:] = np.nan  # outputs on padding must not matter
         return torch.from_numpy(values)
 
     def tally(self, kernel: str, rows: list[int] | None = None) -> Tally:
-        chosen = list(range(len(self.windows))) if rows is None else rows
-        windows = [self.windows[row] for row in chosen]
-        longest = max(len(made) for made in windows)
-        outputs = [output[chosen, :longest] for output in self.outputs]
-        maps = [held[chosen][:, :, :longest, :longest] for held in self.maps]
+        selected = list(range(len(self.windows))) if rows is None else rows
+        windows = [self.windows[row] for row in selected]
+        longest = max(len(text) for text in windows)
+        outputs = [output[selected, :longest] for output in self.outputs]
+        maps = [layer_maps[selected][:, :, :longest, :longest] for layer_maps in self.maps]
         return tally(kernel, self.counting, windows, outputs, maps)
 
 
@@ -61,17 +61,17 @@ cases = st.builds(
 )
 
 
-def assert_equal(one: Tally, other: Tally) -> None:
+def assert_equal(actual: Tally, expected: Tally) -> None:
     for quantity in QUANTITIES:
         if quantity.real:
             np.testing.assert_allclose(
-                one[quantity.name], other[quantity.name], rtol=1e-12, atol=1e-13, err_msg=quantity.name
+                actual[quantity.name], expected[quantity.name], rtol=1e-12, atol=1e-13, err_msg=quantity.name
             )
         else:
-            np.testing.assert_array_equal(one[quantity.name], other[quantity.name], err_msg=quantity.name)
-    assert one.most_attended.keys() == other.most_attended.keys()
-    for token, counts in one.most_attended.items():
-        np.testing.assert_array_equal(counts, other.most_attended[token])
+            np.testing.assert_array_equal(actual[quantity.name], expected[quantity.name], err_msg=quantity.name)
+    assert actual.most_attended.keys() == expected.most_attended.keys()
+    for token, counts in actual.most_attended.items():
+        np.testing.assert_array_equal(counts, expected.most_attended[token])
 
 
 @settings(max_examples=60, deadline=None)
@@ -100,31 +100,31 @@ def test_the_order_of_texts_does_not_matter(case: Case, random):
 @settings(max_examples=40, deadline=None)
 @given(cases)
 def test_sums_agree_with_each_other(case: Case):
-    made = case.tally("vectorized")
-    assert (made["distance"].sum(-1) == made["pairs"]).all()
-    assert ((made["distance"] * np.arange(1, made.shape.length)).sum(-1) == made["distance_sum"]).all()
-    assert (made["location"] == made["location"].swapaxes(-1, -2)).all()
-    assert (made["location"].sum((-1, -2)) == 2 * made["pairs"].sum(0)).all()
-    assert (made["repeat_rate_texts"].sum(-1) == made["texts_with_pairs"]).all()
-    assert (made["distinct_dominants"].sum((0, -1)) == len(case.windows)).all()
-    tokens = sum(len(held) for held in case.windows)
-    heads = made.shape.heads
-    np.testing.assert_allclose(made["attention"].sum((-1, -2)), tokens)
-    np.testing.assert_allclose(made["attention_offset"].sum((0, -1)), tokens)
-    np.testing.assert_allclose(made["attention_received"].sum((0, -1)), tokens * heads)
-    np.testing.assert_allclose(made["attention_spread"].sum(), tokens)
-    assert sum(counts.sum() for counts in made.most_attended.values()) == len(case.windows) * made.shape.layers
+    sums = case.tally("vectorized")
+    assert (sums["distance"].sum(-1) == sums["pairs"]).all()
+    assert ((sums["distance"] * np.arange(1, sums.shape.length)).sum(-1) == sums["distance_sum"]).all()
+    assert (sums["location"] == sums["location"].swapaxes(-1, -2)).all()
+    assert (sums["location"].sum((-1, -2)) == 2 * sums["pairs"].sum(0)).all()
+    assert (sums["repeat_rate_texts"].sum(-1) == sums["texts_with_pairs"]).all()
+    assert (sums["distinct_dominants"].sum((0, -1)) == len(case.windows)).all()
+    tokens = sum(len(text) for text in case.windows)
+    heads = sums.shape.heads
+    np.testing.assert_allclose(sums["attention"].sum((-1, -2)), tokens)
+    np.testing.assert_allclose(sums["attention_offset"].sum((0, -1)), tokens)
+    np.testing.assert_allclose(sums["attention_received"].sum((0, -1)), tokens * heads)
+    np.testing.assert_allclose(sums["attention_spread"].sum(), tokens)
+    assert sum(counts.sum() for counts in sums.most_attended.values()) == len(case.windows) * sums.shape.layers
 
 
 def test_without_maps_everything_else_is_the_same():
     case = Case(5, [9, 4, 7], 3, 2, 1.0, causal=False)
-    whole = case.tally("vectorized")
+    with_maps = case.tally("vectorized")
     case.counting = Counting(Shape(2, 3, 11, maps=False), 0.3, 0.3, 1.0)
     for kernel in TALLIERS:
-        bare = case.tally(kernel)
-        assert set(whole.arrays) - set(bare.arrays) == {q.name for q in QUANTITIES if q.is_map}
-        for name, array in bare.arrays.items():
-            np.testing.assert_allclose(array, whole[name], rtol=1e-12, atol=1e-13, err_msg=name)
+        without_maps = case.tally(kernel)
+        assert set(with_maps.arrays) - set(without_maps.arrays) == {q.name for q in QUANTITIES if q.is_map}
+        for name, array in without_maps.arrays.items():
+            np.testing.assert_allclose(array, with_maps[name], rtol=1e-12, atol=1e-13, err_msg=name)
 
 
 @pytest.mark.parametrize("kernel", TALLIERS)
@@ -153,20 +153,20 @@ def test_outputs_that_are_no_numbers_name_their_head(kernel: str, broken: float)
 def test_long_windows_count_exactly():
     # All pairs of 420 tokens are high; their distances add up to 420(420² − 1)/6 = 12,347,930, near float32's 2²⁴.
     n = 420
-    made = tally(
+    sums = tally(
         "vectorized",
         Counting(Shape(1, 1, n, maps=False), 0.3, 0.3, 0.0),
         [window([7] * n, [0] * n), window([8] * n, [0] * n)],
         [torch.ones(2, n, 1, 1)],
         [torch.full((2, 1, n, n), 1 / n)],
     )
-    assert made["distance_sum"].sum() == 2 * n * (n * n - 1) // 6
-    assert made["pairs"].sum() == made["equal"].sum() == 2 * n * (n - 1) // 2
-    assert _exact(465) == torch.float32
-    assert _exact(466) == torch.float64
+    assert sums["distance_sum"].sum() == 2 * n * (n * n - 1) // 6
+    assert sums["pairs"].sum() == sums["equal"].sum() == 2 * n * (n - 1) // 2
+    assert _choose_count_dtype(465) == torch.float32
+    assert _choose_count_dtype(466) == torch.float64
 
 
 def test_diagonal_sums():
     matrix = torch.arange(24, dtype=torch.float64).view(2, 3, 4)[:, :, :3]
     expected = [[float(np.trace(m, offset=k)) for k in range(-2, 3)] for m in matrix.numpy()]
-    assert diagonal_sums(matrix).tolist() == expected
+    assert sum_diagonals(matrix).tolist() == expected

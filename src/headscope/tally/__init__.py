@@ -1,1 +1,1 @@
-"""The sums of a study, and the ways to compute them. `reference` is the definition; the others must equal it."""
+"""The sums of a study and the backends that compute them. `reference` is the definition; all others must equal it."""

@@ -1,4 +1,4 @@
-"""The ways to add up, by name, and which of them to take."""
+"""The tally backends ("kernels") by name, and the choice among them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from headscope.tally.vectorized import VectorizedTallier
 __all__ = ["AUTO", "FASTEST", "KERNELS", "Choice", "OnCpu", "choose"]
 
 FASTEST = {"cuda": "triton", "cpu": "compiled"}
-"""by the type of device; these work nowhere else"""
+"""fastest backend by device type; it works on no other device type"""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel that was chosen, and why not another, where that has to be said."""
+    """The chosen backend, and why no faster one was chosen, if that has to be reported."""
 
     name: str
     note: str
     make: Callable[[], Tallier]
     threads: int = 1
-    """how many talliers may work side by side, each in a thread of its own"""
+    """how many talliers may run side by side, each in its own thread"""
     shares: bool = False
-    """a batch is computed in one thread, whatever torch would do by itself"""
+    """A batch is computed in one thread, whatever torch would do by default."""
 
 
 class OnCpu:
-    """Has a tallier that works on the CPU see the layers of a model that runs elsewhere."""
+    """Tallier on the CPU for a model that runs elsewhere: copies outputs and maps of every layer to the CPU."""
 
     def __init__(self, tallier: Tallier) -> None:
         self.tallier = tallier
@@ -55,24 +55,25 @@ class OnCpu:
 
 
 def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = False) -> Choice:
-    """The kernel of that name; `auto`: the fastest that can do this, and what kept a faster one from it.
+    """Return the backend of this name; for `auto`, the fastest that can do this, with a note on what ruled out a faster
+    one.
 
-    Whether a fast one counts right on this machine is another question: `run.kernel_trial` asks it.
+    Whether a fast backend counts correctly on this machine is tested elsewhere, by `run.kernel_trial`.
     """
-    if not supports_float64(device) and name != "triton":  # which is refused below, as elsewhere
+    if not supports_float64(device) and name != "triton":  # triton is refused below, with the usual message
         chosen = choose(name, counting, CPU)
         note = chosen.note or f"summed on the CPU: {device.type} has no double precision"
-        # One thread runs the model: a GPU gains nothing from more.
+        # Only one thread runs the model: a GPU gains nothing from more.
         return replace(chosen, note=note, make=lambda: OnCpu(chosen.make()), threads=1, shares=False)
     if name == AUTO:
         fastest = FASTEST.get(device.type, "vectorized")
-        reason = _reason_against(fastest, counting, device)
+        reason = _explain_unavailable(fastest, counting, device)
         if not reason:
             return choose(fastest, counting, device, tf32=tf32)
         return Choice("vectorized", f"not {fastest}: {reason}", lambda: VectorizedTallier(counting, device))
     if name not in KERNELS:
         raise StudyError(f"unknown kernel {name!r}; there are: {', '.join((AUTO, *KERNELS))}")
-    reason = _reason_against(name, counting, device)
+    reason = _explain_unavailable(name, counting, device)
     if reason:
         raise StudyError(f"the kernel {name} cannot do this: {reason}")
     if name == "triton":
@@ -88,8 +89,8 @@ def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = 
     return Choice(name, "", lambda: ReferenceTallier(counting))
 
 
-def _reason_against(name: str, counting: Counting, device: torch.device) -> str:
-    """Why a kernel cannot do this here; empty if it can."""
+def _explain_unavailable(name: str, counting: Counting, device: torch.device) -> str:
+    """Return why a backend cannot do this here; empty if it can."""
     if name not in FASTEST.values():
         return ""
     if FASTEST.get(device.type) != name:
@@ -98,18 +99,18 @@ def _reason_against(name: str, counting: Counting, device: torch.device) -> str:
     if importlib.util.find_spec(package) is None:
         return f"{package} is not installed"
     if name == "compiled":
-        return _reason_against_numba()
-    from headscope.tally.gpu.tallier import LARGEST
+        return _explain_numba_unavailable()
+    from headscope.tally.gpu.tallier import MAX_LENGTH
 
-    if counting.shape.length > LARGEST:
-        return f"windows of {counting.shape.length} tokens are longer than the {LARGEST} it can do"
+    if counting.shape.length > MAX_LENGTH:
+        return f"windows of {counting.shape.length} tokens are longer than the {MAX_LENGTH} it can do"
     return ""
 
 
-def _reason_against_numba() -> str:
-    """Why numba cannot compile here; empty if it can."""
+def _explain_numba_unavailable() -> str:
+    """Return why numba cannot compile here; empty if it can."""
     try:
         import numba
-    except ImportError as error:  # it does not take every version of NumPy
+    except ImportError as error:  # numba does not support every version of NumPy
         return f"numba cannot be imported: {error}"
     return "numba's compiler is turned off (NUMBA_DISABLE_JIT)" if numba.config.DISABLE_JIT else ""

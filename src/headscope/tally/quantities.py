@@ -1,6 +1,6 @@
-"""What a study adds up (METHOD §3): one table that says of every sum its name, axes and kind.
+"""The table of all sums of a study (METHOD §3): name, axes and kind of each.
 
-Everything that is not an N×N map is kept apart for each of the 20 blocks of texts, so that any number derived from the
+Everything but the N×N maps is kept separately for each of the 20 blocks of texts, so that any number derived from the
 sums has a jackknife standard error. A variable of a study is the sum over its blocks.
 """
 
@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RATE_BINS = 50
-"""on [0, 1]"""
+"""number of bins on [0, 1]"""
 VALUE_BINS = 200
-"""on [−1, 1]"""
+"""number of bins on [−1, 1]"""
 RECEIVERS = ("first token", "last special token", "sentence end", "comma", "itself", "neighbour", "rest")
-"""Who attention goes to; the first that fits counts."""
+"""What a key is to a query that attends to it. If several fit, the first counts."""
 KINDS = ("unrelated", "equal", "same sentence", "equal in a sentence", "neighbours")
-"""What a pair of tokens is: the first four by token and sentence, none of them neighbours; the last are unequal
-neighbours of one sentence."""
+"""Kinds of pairs of tokens. The first four, by token and sentence, are not neighbours; the last are unequal neighbours
+in one sentence. Some pairs are of no kind."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How large the arrays are. `maps` says whether N×N maps are kept."""
+    """Sizes of the arrays. `maps` says whether N×N maps are kept."""
 
     layers: int
     heads: int
@@ -49,14 +49,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One sum over texts. Counts are int64, reals float64."""
+    """One sum over texts: an int64 count or a float64 real."""
 
     name: str
     dims: tuple[str, ...]
     about: str
     real: bool = False
     sample: bool = False
-    """summed over the sample of texts only"""
+    """summed only over the texts in the sample"""
 
     @property
     def is_map(self) -> bool:

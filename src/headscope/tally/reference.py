@@ -1,6 +1,6 @@
-"""The tally in plain loops: the definition in code (METHOD §3). Slow, and meant to be read beside it.
+"""The tally in plain loops: the definition in code (METHOD §3). Slow, and meant to be read side by side with METHOD.
 
-Every other way to compute a tally is tested against this one.
+All other backends are tested against this one.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import torch
 from headscope import similarity as equations
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS
-from headscope.tally.relations import explains, kinds_of, relations
+from headscope.tally.relations import compute_kinds, explains, relations
 from headscope.tally.tally import Counting, Tally
-from headscope.tally.text_structure import pair_ranks, place_order, receivers
+from headscope.tally.text_structure import draw_position_order, rank_pairs, receivers
 from headscope.types import Floats, Ints
 
 
 class ReferenceTallier:
-    """One text after the other, one head after the other."""
+    """Backend that counts one text after the other, one head after the other."""
 
     def __init__(self, counting: Counting) -> None:
         self.counting = counting
@@ -43,13 +43,13 @@ class ReferenceTallier:
                 self._count_signal(window, layer, outputs, maps.sum(axis=0))
 
     def end(self) -> None:
-        self.ended = self.ended + self.tally  # a new one: an interrupt never leaves half a batch in it
+        self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
 
     def total(self) -> Tally:
         return self.ended
 
     def _count_text(self, window: Window) -> None:
-        """What belongs to the text alone: the chance levels."""
+        """Add what belongs to the text alone: the chance levels."""
         t, block, n = self.tally, window.block, len(window)
         t["texts"][block] += 1
         t["sample_texts"][block] += window.sampled(self.counting.fraction)
@@ -62,8 +62,10 @@ class ReferenceTallier:
                 t["all_same"][block] += same
                 t["all_equal_same"][block] += equal and same
         if window.sampled(self.counting.fraction):
-            t["sentence_texts"][block] += has_both(pairs_by(window.sentence))
-            t["kind_share"][block] += np.triu(kinds_of(relations(window)), k=1).sum(axis=(1, 2)) / (n * (n - 1) / 2)
+            t["sentence_texts"][block] += has_both(count_pairs(window.sentence))
+            t["kind_share"][block] += np.triu(compute_kinds(relations(window)), k=1).sum(axis=(1, 2)) / (
+                n * (n - 1) / 2
+            )
         kinds = receivers(window)
         for i in range(n):
             reached = range(i + 1) if self.counting.causal else range(n)
@@ -71,7 +73,7 @@ class ReferenceTallier:
                 t["attention_spread"][block, kinds[i, j]] += 1 / len(reached)
 
     def _count_head(self, window: Window, layer: int, head: int, output: Floats) -> int | None:
-        """Everything about one head's similarity matrix; returns its dominant token."""
+        """Add everything about one head's similarity matrix; return its dominant token."""
         t, block, at = self.tally, window.block, (window.block, layer, head)
         if not np.isfinite(output).all():
             raise self.counting.not_finite(layer, head)
@@ -95,10 +97,10 @@ class ReferenceTallier:
             t["location"][layer, head, : len(window), : len(window)] += elements
 
         if pairs:
-            t["repeat_rate_texts"][(*at, rate_bin(n_equal, len(pairs)))] += 1
-            t["same_sentence_rate_texts"][(*at, rate_bin(n_same, len(pairs)))] += 1
+            t["repeat_rate_texts"][(*at, get_rate_bin(n_equal, len(pairs)))] += 1
+            t["same_sentence_rate_texts"][(*at, get_rate_bin(n_same, len(pairs)))] += 1
         if n_same:
-            t["repeat_rate_in_sentence_texts"][(*at, rate_bin(n_both, n_same))] += 1
+            t["repeat_rate_in_sentence_texts"][(*at, get_rate_bin(n_both, n_same))] += 1
 
         upper = matrix[np.triu_indices(len(window), k=1)]
         if largest > 0:
@@ -106,24 +108,24 @@ class ReferenceTallier:
         if window.sampled(self.counting.fraction):
             if largest > 0:
                 for value in upper / largest:
-                    t["value_histogram"][(*at, value_bin(value))] += 1
-                    t["near_bin_edge"][at] += near_bin_edge(value)
+                    t["value_histogram"][(*at, get_value_bin(value))] += 1
+                    t["near_bin_edge"][at] += is_near_bin_edge(value)
                 if self.counting.shape.maps:
                     t["similarity"][layer, : len(window), : len(window)] += matrix / largest
             if pairs:
-                ranks = pair_ranks(window)
+                ranks = rank_pairs(window)
                 shuffled = equations.dominant(equations.pairs_of(ranks < len(pairs)), window.ids)
                 assert shuffled is not None
                 t["shuffled_share_sum"][at] += shuffled[1] / len(pairs)
                 t["shuffled_share_texts"][at] += 1
 
-        found = equations.dominant(pairs, window.ids)
-        if found is None:
+        dominant = equations.dominant(pairs, window.ids)
+        if dominant is None:
             return None
-        token, count = found
+        token, count = dominant
         t["texts_with_pairs"][at] += 1
         t["dominant_share_sum"][at] += count / len(pairs)
-        t["dominant_share_texts"][(block, layer, head, rate_bin(count, len(pairs)))] += 1
+        t["dominant_share_texts"][(block, layer, head, get_rate_bin(count, len(pairs)))] += 1
         return token
 
     def _count_attention(self, window: Window, layer: int, maps: Floats) -> None:
@@ -134,10 +136,10 @@ class ReferenceTallier:
             for j in range(n):
                 t["attention_offset"][block, layer, :, j - i + maximum - 1] += maps[:, i, j]
                 t["attention_received"][block, layer, kinds[i, j]] += summed[i, j]
-        most = int(window.keys.ids[np.argmax(summed.sum(axis=0))])
+        most_attended = int(window.keys.ids[np.argmax(summed.sum(axis=0))])
         counts = np.zeros((t["texts"].shape[0], self.counting.shape.layers), dtype=np.int64)
         counts[block, layer] = 1
-        t.attend(most, counts)
+        t.attend(most_attended, counts)
         if not self.counting.shape.maps:
             return
         t["attention"][layer, :, :n, :n] += maps
@@ -147,15 +149,16 @@ class ReferenceTallier:
             t["attention_without_lines_and_diagonal"][layer, :n, :n] += without * (1 - np.eye(n))
 
     def _count_signal(self, window: Window, layer: int, outputs: Floats, attention: Floats) -> None:
-        """What signal-to-noise ratios are made of (docs/noise.md), as the text is and with its places shuffled."""
-        t, block, n, order = self.tally, window.block, len(window), place_order(window)
+        """Add what signal-to-noise ratios are made of (docs/noise.md), for the text as it is and with its positions
+        shuffled."""
+        t, block, n, order = self.tally, window.block, len(window), draw_position_order(window)
         lines = equations.lines(attention, self.counting.tau)
         cuts = equations.blocks(lines)
         in_block = np.array([k for k, cut in enumerate(cuts) for _ in cut])
-        by_sentence, by_block = pairs_by(window.sentence), pairs_by(in_block)
+        by_sentence, by_block = count_pairs(window.sentence), count_pairs(in_block)
         cut = has_both(by_block) and not window.crosses
         t["block_texts"][block, layer] += cut
-        found, kinds = explains(relations(window)), kinds_of(relations(window))
+        explained, kinds = explains(relations(window)), compute_kinds(relations(window))
         for head in range(outputs.shape[1]):
             at, output = (block, layer, head), outputs[:, head]
             power = (output**2).sum() / n
@@ -163,58 +166,60 @@ class ReferenceTallier:
             matrix = equations.similarity(output)
             for i, j in equations.pairs_of(equations.high(matrix, self.counting.theta)):
                 t["sample_pairs"][at] += 1
-                t["explained"][at] += found[i, j]
-                t["shuffled_explained"][at] += found[order[i], order[j]]
+                t["explained"][at] += explained[i, j]
+                t["shuffled_explained"][at] += explained[order[i], order[j]]
             if power == 0:
                 continue
-            apart = np.array([[((a - b) ** 2).sum() / 2 for a in output] for b in output]) / power
+            distances = np.array([[((a - b) ** 2).sum() / 2 for a in output] for b in output]) / power
             energy = (matrix / power) ** 2
-            for start, places in (("", np.arange(n)), ("shuffled_", order)):
+            for prefix, positions in (("", np.arange(n)), ("shuffled_", order)):
                 for i in range(n):
                     for j in range(i + 1, n):
-                        kind = kinds[:, places[i], places[j]]
-                        t[f"{start}apart_sum"][at] += kind * apart[i, j] / (n * (n - 1) / 2)
+                        kind = kinds[:, positions[i], positions[j]]
+                        t[f"{prefix}apart_sum"][at] += kind * distances[i, j] / (n * (n - 1) / 2)
                 if has_both(by_sentence):
-                    within, across = means_by(apart, window.sentence[places])
-                    t[f"{start}within_sum"][at] += within
-                    t[f"{start}across_sum"][at] += across
+                    within, across = compute_means(distances, window.sentence[positions])
+                    t[f"{prefix}within_sum"][at] += within
+                    t[f"{prefix}across_sum"][at] += across
                 if cut:
-                    inside, outside = means_by(energy, in_block[places])
-                    t[f"{start}inside_energy_sum"][at] += inside
-                    t[f"{start}outside_energy_sum"][at] += outside
+                    inside, outside = compute_means(energy, in_block[positions])
+                    t[f"{prefix}inside_energy_sum"][at] += inside
+                    t[f"{prefix}outside_energy_sum"][at] += outside
 
 
-def pairs_by(group: Ints) -> tuple[int, int]:
-    """How many pairs i < j lie in one group, and how many do not."""
+def count_pairs(group: Ints) -> tuple[int, int]:
+    """Return how many pairs i < j lie in one group, and how many do not."""
     same = [group[i] == group[j] for i in range(len(group)) for j in range(i + 1, len(group))]
     return sum(same), len(same) - sum(same)
 
 
 def has_both(counts: tuple[int, int]) -> bool:
-    """Whether there are pairs of both kinds to compare."""
+    """Return whether there are pairs of both kinds to compare."""
     return min(counts) > 0
 
 
-def means_by(matrix: Floats, group: Ints) -> tuple[float, float]:
-    """The means over pairs i < j in one group, and over all other pairs."""
+def compute_means(matrix: Floats, group: Ints) -> tuple[float, float]:
+    """Return the means over the pairs i < j in one group, and over all other pairs."""
     pairs = [(i, j) for i in range(len(group)) for j in range(i + 1, len(group))]
     same = [matrix[i, j] for i, j in pairs if group[i] == group[j]]
     other = [matrix[i, j] for i, j in pairs if group[i] != group[j]]
     return float(np.mean(same)), float(np.mean(other))
 
 
-def rate_bin(part: int, whole: int) -> int:
-    """The bin of part/whole among 50 on [0, 1], the last closed on both sides; in integers, so it never rounds."""
-    return min(RATE_BINS * int(part) // int(whole), RATE_BINS - 1)
+def get_rate_bin(part: int, total: int) -> int:
+    """Return the bin of part/total among 50 on [0, 1], the last one closed on both sides; computed in integers, without
+    rounding."""
+    return min(RATE_BINS * int(part) // int(total), RATE_BINS - 1)
 
 
-def value_bin(value: float) -> int:
-    """The bin of a normalized value among 200 on [−1, 1]; lower values go to the first."""
+def get_value_bin(value: float) -> int:
+    """Return the bin of a normalized value among 200 on [−1, 1]; lower values go to the first."""
     return int(np.clip(np.floor((value + 1) * (VALUE_BINS / 2)), 0, VALUE_BINS - 1))
 
 
-def near_bin_edge(value: float) -> bool:
-    """Whether a value is so near an inner edge of its histogram that floating-point order may decide its bin."""
-    place = (value + 1) * (VALUE_BINS / 2)
-    edge = np.round(place)
-    return bool(abs(place - edge) <= equations.NEAR * (VALUE_BINS / 2) and 0 < edge < VALUE_BINS)
+def is_near_bin_edge(value: float) -> bool:
+    """Return whether a value is so close to an inner edge of its histogram that floating-point order may decide its
+    bin."""
+    position = (value + 1) * (VALUE_BINS / 2)
+    edge = np.round(position)
+    return bool(abs(position - edge) <= equations.NEAR * (VALUE_BINS / 2) and 0 < edge < VALUE_BINS)

@@ -1,4 +1,4 @@
-"""How the tokens of a pair are related: what a text itself explains (docs/noise.md)."""
+"""How the two tokens of a pair are related, that is, which pairs the text itself explains (docs/noise.md)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from headscope.types import Bools
 
 
 def relations(window: Window) -> Bools:
-    """What each pair is, one N×N matrix each: equal tokens, of one sentence, neighbours."""
-    places = np.arange(len(window))
+    """Return for each pair whether its tokens are equal, in one sentence, and neighbours: (3, N, N)."""
+    positions = np.arange(len(window))
     equal = window.ids[:, None] == window.ids[None, :]
     same = window.sentence[:, None] == window.sentence[None, :]
-    return np.stack([equal, same, np.abs(places[:, None] - places[None, :]) == 1])
+    return np.stack([equal, same, np.abs(positions[:, None] - positions[None, :]) == 1])
 
 
-def kinds_of(relations: Bools) -> Bools:
-    """The same by `KINDS`: which pairs are of each; some are of none."""
+def compute_kinds(relations: Bools) -> Bools:
+    """Return for each pair whether it is of each of `KINDS`: (kind, N, N). A pair may be of none."""
     equal, same, near = relations
     kinds = (~equal & ~same & ~near, equal & ~same & ~near, ~equal & same & ~near, equal & same & ~near)
     return np.stack([*kinds, ~equal & same & near])
 
 
 def explains(relations: Bools) -> Bools:
-    """Which pairs the text itself explains: those that are related in any way."""
-    found: Bools = np.logical_or.reduce(relations)
-    return found
+    """Return which pairs are related in any way: (N, N)."""
+    related: Bools = np.logical_or.reduce(relations)
+    return related

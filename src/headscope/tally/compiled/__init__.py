@@ -1,1 +1,1 @@
-"""The tally in loops that numba compiles, for the CPU: every head's maps are read once, while they are in the cache."""
+"""The numba backend, for the CPU: loops that read every head's map once, while it is in the cache."""

@@ -1,7 +1,7 @@
-"""What signal-to-noise ratios are made of, one head of one text at a time.
+"""The sums of signal-to-noise ratios, one head of one text at a time.
 
-Σ½|oᵢ−oⱼ|² over the pairs of a group of n is n·Σ|oᵢ|² − |Σoᵢ|², halved: distances need a look at every token, not at
-every pair. Similarities are looked at once, while they are in the cache.
+Σ½|oᵢ−oⱼ|² over the pairs of a group of n is n·Σ|oᵢ|² − |Σoᵢ|², halved: distances need one pass over tokens, not over
+pairs. Similarities are read once, while they are in the cache.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from headscope.tally.compiled.bits import WORD, first_bits, ones
+from headscope.tally.compiled.bits import WORD, count_bits, pack_lowest_bits
 from headscope.tally.compiled.compiling import compiled
-from headscope.tally.compiled.high import at_most, row_largest
+from headscope.tally.compiled.high import find_max, round_down
 
 GROUPINGS = ("equal", "same", "both", "every")
 """what the tokens of a group share: the token, the sentence, both, or nothing"""
@@ -20,7 +20,7 @@ GROUPINGS = ("equal", "same", "both", "every")
 
 @compiled()
 def find_groups(n: int, ids: Any, sentence: Any, groups: Any) -> None:
-    """Find the groups of `GROUPINGS` that each place is in; a group is called after its first place."""
+    """Set the group of each position in each of `GROUPINGS`; a group is numbered by its first position."""
     for i in range(n):
         groups[:, i] = i
         for j in range(i - 1, -1, -1):
@@ -36,62 +36,63 @@ def find_groups(n: int, ids: Any, sentence: Any, groups: Any) -> None:
 
 @compiled(fast=True)
 def add_distances(
-    written: Any, means: Any, n: int, groups: Any, ids: Any, sentence: Any, order: Any, apart: Any
+    vectors: Any, means: Any, n: int, groups: Any, ids: Any, sentence: Any, order: Any, distance_sums: Any
 ) -> None:
-    """Add ½|oᵢ−oⱼ|² to the sums `apart` of every head: by kind of pair, in a sentence and of all; then shuffled."""
-    heads, width = len(written), written.shape[2]
-    output = np.empty((n, width), written.dtype)
-    place = np.zeros(n, np.int64)
-    held, lengths, sizes = np.zeros((n, width)), np.zeros(n), np.zeros(n)
-    squares, found, near = np.zeros(n), np.zeros(4), np.zeros(4)
+    """Add ½|oᵢ−oⱼ|² to the sums `distance_sums` (head, 2, kinds + 2): by kind of pair, in a sentence and of all, with
+    positions as they are and shuffled."""
+    heads, width = len(vectors), vectors.shape[2]
+    output = np.empty((n, width), vectors.dtype)
+    token_at = np.zeros(n, np.int64)
+    vector_sums, square_sums, sizes = np.zeros((n, width)), np.zeros(n), np.zeros(n)
+    squares, group_distances, neighbor_distances = np.zeros(n), np.zeros(4), np.zeros(4)
     for head in range(heads):
-        every = 0.0
+        total = 0.0
         for i in range(n):
             squares[i] = 0.0
             for k in range(width):
-                output[i, k] = written[head, i, k] - means[head, k]
+                output[i, k] = vectors[head, i, k] - means[head, k]
                 squares[i] += output[i, k] * output[i, k]
         for shuffled in range(2):
             for i in range(n):
-                place[order[i] if shuffled else i] = i  # what stands at each place of the text
+                token_at[order[i] if shuffled else i] = i  # the token at each position
             for g in range(len(groups)):
-                found[g] = 0.0
-                held[:] = 0.0
-                lengths[:] = 0.0
+                group_distances[g] = 0.0
+                vector_sums[:] = 0.0
+                square_sums[:] = 0.0
                 sizes[:] = 0.0
                 for k in range(n):
-                    group, i = groups[g, k], place[k]
+                    group, i = groups[g, k], token_at[k]
                     sizes[group] += 1
-                    lengths[group] += squares[i]
+                    square_sums[group] += squares[i]
                     for w in range(width):
-                        held[group, w] += output[i, w]
+                        vector_sums[group, w] += output[i, w]
                 for group in range(n):
                     if sizes[group] > 0:
-                        whole = 0.0
+                        sum_square = 0.0
                         for w in range(width):
-                            whole += held[group, w] * held[group, w]
-                        found[g] += (sizes[group] * lengths[group] - whole) / 2
-            near[:] = 0.0
+                            sum_square += vector_sums[group, w] * vector_sums[group, w]
+                        group_distances[g] += (sizes[group] * square_sums[group] - sum_square) / 2
+            neighbor_distances[:] = 0.0
             for k in range(n - 1):
-                one, two, between = output[place[k]], output[place[k + 1]], 0.0
+                first, second, distance = output[token_at[k]], output[token_at[k + 1]], 0.0
                 for w in range(width):
-                    between += (one[w] - two[w]) * (one[w] - two[w])
-                near[(ids[k] == ids[k + 1]) + 2 * (sentence[k] == sentence[k + 1])] += between / 2
-            equal, same, both, every = found[0], found[1], found[2], found[3]
-            sums = apart[head, shuffled]
-            sums[0] += every - equal - same + both - near[0]
-            sums[1] += equal - both - near[1]
-            sums[2] += same - both - near[2]
-            sums[3] += both - near[3]
-            sums[4] += near[2]
+                    distance += (first[w] - second[w]) * (first[w] - second[w])
+                neighbor_distances[(ids[k] == ids[k + 1]) + 2 * (sentence[k] == sentence[k + 1])] += distance / 2
+            equal, same, both, total = group_distances[0], group_distances[1], group_distances[2], group_distances[3]
+            sums = distance_sums[head, shuffled]
+            sums[0] += total - equal - same + both - neighbor_distances[0]
+            sums[1] += equal - both - neighbor_distances[1]
+            sums[2] += same - both - neighbor_distances[2]
+            sums[3] += both - neighbor_distances[3]
+            sums[4] += neighbor_distances[2]
             sums[5] += same
-            sums[6] += every
+            sums[6] += total
 
 
 @compiled()
 def find_explained(n: int, ids: Any, sentence: Any, order: Any, explained: Any) -> None:
-    """Bits of the pairs i < j that are of equal tokens, of one sentence or neighbours; then the same for the places
-    that these were shuffled to."""
+    """Set the bits of the pairs i < j that are of equal tokens, of one sentence or neighbours; then the same for
+    shuffled positions."""
     for i in range(n - 1):
         a = order[i]
         for j in range(i + 1, n):
@@ -104,49 +105,49 @@ def find_explained(n: int, ids: Any, sentence: Any, order: Any, explained: Any) 
 
 @compiled()
 def add_similarities(
-    matrix: Any, whole: Any, n: int, explained: Any, blocks: Any, theta: float, high: Any, energy: Any
+    matrix: Any, int_matrix: Any, n: int, explained: Any, blocks: Any, theta: float, high_counts: Any, energies: Any
 ) -> None:
-    """Add high pairs and C² of every head to `high` and `energy`.
+    """Add the high pairs and C² of every head to `high_counts` and `energies`.
 
-    `whole` is `matrix` as integers of the same bits, of which the largest is found sooner.
+    `int_matrix` is `matrix` as integers of the same bits, whose maximum is found faster.
     """
-    found = np.zeros(explained.shape[2] * WORD, np.uint8)
-    words, largest = found.view(np.uint64), np.zeros(1, whole.dtype)
-    top = largest.view(matrix.dtype)
+    marks = np.zeros(explained.shape[2] * WORD, np.uint8)
+    mark_words, int_max = marks.view(np.uint64), np.zeros(1, int_matrix.dtype)
+    max_value = int_max.view(matrix.dtype)
     for head in range(len(matrix)):
-        largest[0] = 0
+        int_max[0] = 0
         for i in range(n - 1):
-            largest[0] = max(largest[0], row_largest(whole[head, i, i + 1 : n]))
-        found[:] = 0
-        bound = at_most(theta * np.float64(top[0]), matrix)
+            int_max[0] = max(int_max[0], find_max(int_matrix[head, i, i + 1 : n]))
+        marks[:] = 0
+        threshold = round_down(theta * np.float64(max_value[0]), matrix)
         for i in range(n - 1):
             row = matrix[head, i]
-            _add_energy(row, i, n, blocks, energy[head])
-            found[i] = 0
-            _mark(row[i + 1 : n], bound, found[i + 1 : n])
-            for w in range(i // WORD, len(words) // 8):
-                word = first_bits(words[w * 8 : w * 8 + 8])
-                high[head, 0] += np.int64(ones(word))
-                high[head, 1] += np.int64(ones(word & explained[0, i, w]))
-                high[head, 2] += np.int64(ones(word & explained[1, i, w]))
+            _add_energy(row, i, n, blocks, energies[head])
+            marks[i] = 0
+            _mark_high(row[i + 1 : n], threshold, marks[i + 1 : n])
+            for w in range(i // WORD, len(mark_words) // 8):
+                word = pack_lowest_bits(mark_words[w * 8 : w * 8 + 8])
+                high_counts[head, 0] += np.int64(count_bits(word))
+                high_counts[head, 1] += np.int64(count_bits(word & explained[0, i, w]))
+                high_counts[head, 2] += np.int64(count_bits(word & explained[1, i, w]))
 
 
 @compiled(fast=True)
 def _add_energy(row: Any, i: int, n: int, blocks: Any, energy: Any) -> None:
-    """In a loop of its own, which the compiler turns into one over many pairs at once."""
-    every, inside, shuffled = row.dtype.type(0), row.dtype.type(0), row.dtype.type(0)
-    zero, own, other = row.dtype.type(0), blocks[0, i], blocks[1, i]
+    """Add one row. A loop of its own, which the compiler vectorizes."""
+    total, inside, shuffled = row.dtype.type(0), row.dtype.type(0), row.dtype.type(0)
+    zero, block, shuffled_block = row.dtype.type(0), blocks[0, i], blocks[1, i]
     for j in range(i + 1, n):
         square = row[j] * row[j]
-        every += square
-        inside += square if blocks[0, j] == own else zero
-        shuffled += square if blocks[1, j] == other else zero
-    energy[0] += every
+        total += square
+        inside += square if blocks[0, j] == block else zero
+        shuffled += square if blocks[1, j] == shuffled_block else zero
+    energy[0] += total
     energy[1] += inside
     energy[2] += shuffled
 
 
 @compiled(fast=True)
-def _mark(row: Any, bound: Any, found: Any) -> None:
+def _mark_high(row: Any, threshold: Any, marks: Any) -> None:
     for k in range(row.size):
-        found[k] = row[k] > bound
+        marks[k] = row[k] > threshold

@@ -1,1 +1,2 @@
-"""The tally in Triton kernels, for GPUs: high elements are bits, and no map of a single text is ever written."""
+"""The Triton backend, for GPUs: high elements are bits, and no attention map of a single text is ever written to
+memory."""
