@@ -1,4 +1,4 @@
-"""Running `headscope …` as people do, in this process."""
+"""Fixtures that run `headscope …` in this process."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing all figures takes most of a small study's time; where they do not matter, a blank one will do."""
+    """Replace all figures by a blank one: drawing them takes most of the time of a small study."""
     monkeypatch.setattr(output, "draw_all", lambda study: {"11b": Figure(figsize=(1, 1))})
 
 
-class Ran(SimpleNamespace):
+class CommandResult(SimpleNamespace):
     code: int
     out: str
     err: str
@@ -45,11 +45,11 @@ def headscope_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     """Run `headscope …` in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> Ran:
+    def run(*arguments: str) -> CommandResult:
         monkeypatch.setattr(sys, "argv", ["headscope", *arguments])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             cli.main()
         captured = capsys.readouterr()
-        return Ran(code=ended.value.code or 0, out=captured.out, err=captured.err)
+        return CommandResult(code=exit_info.value.code or 0, out=captured.out, err=captured.err)
 
     return run

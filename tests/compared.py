@@ -1,4 +1,4 @@
-"""Studies to compare, made without a model: several models on the same texts, in the same blocks."""
+"""Studies to compare, built without a model: several models on the same texts, in the same blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.comparison.measures import Sums
+from headscope.comparison.measures import RateSums
 from headscope.corpus.windows import Window
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
@@ -18,7 +18,7 @@ from tests.synthetic import CLS, SEP, masked_maps, study_of, tally, window
 
 
 @lru_cache(maxsize=32)
-def model_study(
+def make_model_study(
     number: int = 0,
     texts: int = 80,
     layers: int = 3,
@@ -28,53 +28,72 @@ def model_study(
     blocks: int = 20,
     **changes: Any,
 ) -> Study:
-    """A study of a model without any preference: `corpus` decides the texts, `number` what the model's heads write.
+    """Return a study of a model without any preference.
 
-    Only texts of the first `blocks` blocks are taken: a jackknife goes over all of them, and fewer are faster.
-    The same study is handed out again, with what it has found out about itself: tests leave it as it is.
+    Results are cached, so tests must not modify them.
+
+    Args:
+        number: Decides what the heads of the model write.
+        corpus: Decides the texts.
+        blocks: Only texts of the first so many blocks are used: with fewer blocks, a jackknife is faster.
+        changes: Attributes of the study.
     """
     random = np.random.default_rng(corpus)
     windows: list[Window] = []
     while len(windows) < texts:
-        made = window([CLS, *random.integers(3, 9, random.integers(4, length - 1)).tolist(), SEP])
-        windows += [made] * (made.block < blocks)
+        candidate = window([CLS, *random.integers(3, 9, random.integers(4, length - 1)).tolist(), SEP])
+        windows += [candidate] * (candidate.block < blocks)
     longest = max(len(w) for w in windows)
     random = np.random.default_rng([corpus, number])
     outputs = [torch.from_numpy(random.normal(0.4, 1, (texts, longest, heads, 4))) for _ in range(layers)]
     maps = [masked_maps(random, windows, heads, longest) for _ in range(layers)]
     counting = Counting(Shape(layers, heads, length, False), 0.3, 0.3, 1.0)
     sums_of_texts = tally("vectorized", counting, windows, outputs, maps)
-    about = {"model": f"models/model-{number}", "weight_hash": f"{number:064x}", "corpus_hash": f"{corpus:032x}"}
-    return study_of(sums_of_texts, **about | changes)
+    attributes = {"model": f"models/model-{number}", "weight_hash": f"{number:064x}", "corpus_hash": f"{corpus:032x}"}
+    return study_of(sums_of_texts, **attributes | changes)
 
 
-def changed(study: Study, layer: int, head: int, share: float = 0.5, **changes: Any) -> Study:
-    """The same study after training changed one head: this share of its other pairs now joins equal tokens."""
+def change_head(study: Study, layer: int, head: int, share: float = 0.5, **changes: Any) -> Study:
+    """Return the study as after training changed one head: this share of its other pairs now joins equal tokens."""
     data = study.data.copy(deep=True)
-    at = {"layer": layer, "head": head}
-    blocks = data["equal_blocks"].sel(at)
-    more = ((data["pairs_blocks"].sel(at) - blocks) * share).astype(np.int64)
-    data["equal_blocks"].loc[at] = blocks + more
-    data["equal"].loc[at] = (blocks + more).sum()
-    data["repeat_rate"].loc[at] = data["equal"].sel(at) / data["pairs"].sel(at)
-    about = {"model": "models/tuned", "weight_hash": "f" * 64, "date": "2026-02-01T00:00:00+00:00"}
-    return Study(data.assign_attrs(about | changes))
+    position = {"layer": layer, "head": head}
+    equal_pairs = data["equal_blocks"].sel(position)
+    added_pairs = ((data["pairs_blocks"].sel(position) - equal_pairs) * share).astype(np.int64)
+    data["equal_blocks"].loc[position] = equal_pairs + added_pairs
+    data["equal"].loc[position] = (equal_pairs + added_pairs).sum()
+    data["repeat_rate"].loc[position] = data["equal"].sel(position) / data["pairs"].sel(position)
+    attributes = {"model": "models/tuned", "weight_hash": "f" * 64, "date": "2026-02-01T00:00:00+00:00"}
+    return Study(data.assign_attrs(attributes | changes))
 
 
-def sums(part: Any, whole: Any) -> Sums:
-    """The sums of one layer, from part and whole by block and head; chance is 0 of 1."""
-    parts, wholes = (np.asarray(each, dtype=np.float64)[:, None, :] for each in (part, whole))
-    none = np.zeros((len(parts), 1, 1))
-    return Sums(parts, wholes, none, none + 1)
+def make_sums(numerators: Any, denominators: Any) -> RateSums:
+    """Return the sums of one layer.
+
+    Args:
+        numerators: Of shape (blocks, heads).
+        denominators: Of the same shape. The chance level is 0 of 1.
+    """
+    numerators, denominators = (
+        np.asarray(values, dtype=np.float64)[:, None, :] for values in (numerators, denominators)
+    )
+    zeros = np.zeros((len(numerators), 1, 1))
+    return RateSums(numerators, denominators, zeros, zeros + 1)
 
 
-def drawn(random: np.random.Generator, blocks: Ints, effect: Floats, heads: int, rate: Any = 0.1) -> Sums:
-    """What one model counts: pairs of each text, more of them equal where the text repeats itself (its `effect`)."""
-    texts = len(blocks)
-    pairs = random.poisson(40, (texts, heads))
-    own = np.clip(rate + 0.06 * effect[:, None] + 0.05 * random.standard_normal((texts, heads)), 0.001, 0.999)
-    part, whole = np.zeros((20, heads)), np.zeros((20, heads))
-    np.add.at(part, blocks, random.binomial(pairs, own))
-    np.add.at(whole, blocks, pairs)
-    there = np.bincount(blocks, minlength=20) > 0
-    return sums(part[there], whole[there])
+def draw_counts(random: np.random.Generator, blocks: Ints, effect: Floats, heads: int, rate: Any = 0.1) -> RateSums:
+    """Draw what one model counts: pairs of each text, of which more are equal where the text repeats itself.
+
+    Args:
+        blocks: Block of each text.
+        effect: How much each text repeats itself.
+    """
+    text_count = len(blocks)
+    pairs = random.poisson(40, (text_count, heads))
+    probabilities = np.clip(
+        rate + 0.06 * effect[:, None] + 0.05 * random.standard_normal((text_count, heads)), 0.001, 0.999
+    )
+    numerators, denominators = np.zeros((20, heads)), np.zeros((20, heads))
+    np.add.at(numerators, blocks, random.binomial(pairs, probabilities))
+    np.add.at(denominators, blocks, pairs)
+    is_filled = np.bincount(blocks, minlength=20) > 0
+    return make_sums(numerators[is_filled], denominators[is_filled])

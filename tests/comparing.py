@@ -1,4 +1,4 @@
-"""When two studies of the same texts are the same study."""
+"""Compare the sums of two studies of the same texts."""
 
 from __future__ import annotations
 
@@ -9,35 +9,40 @@ from headscope.studies.result import Study
 from headscope.tally.quantities import QUANTITIES
 
 
-def assert_same_sums(one: Study, other: Study) -> int:
-    """Equal in every integer, but for elements so near a threshold that floating-point order decides them.
+def assert_same_sums(first: Study, second: Study) -> int:
+    """Assert that two studies are equal in every integer, except for elements that floating-point order decides.
 
-    Those are counted by the studies themselves; returns how many integers they explain.
+    Such elements are near a threshold or a bin edge. The studies count them themselves.
+
+    Returns:
+        How many differing integers they explain.
     """
     explained = 0
-    near = np.maximum(one.data["near_threshold"].values, other.data["near_threshold"].values)
-    edge = np.maximum(one.data["near_bin_edge"].values, other.data["near_bin_edge"].values)
-    length = one.data.attrs["length"]
+    near_threshold = np.maximum(first.data["near_threshold"].values, second.data["near_threshold"].values)
+    near_edge = np.maximum(first.data["near_bin_edge"].values, second.data["near_bin_edge"].values)
+    length = first.data.attrs["length"]
     for quantity in QUANTITIES:
-        mine, theirs = one.data[quantity.name], other.data[quantity.name]
+        first_values, second_values = first.data[quantity.name], second.data[quantity.name]
         if quantity.real:
-            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * max(1, one.texts), err_msg=quantity.name)
+            np.testing.assert_allclose(
+                first_values, second_values, rtol=1e-4, atol=1e-4 * max(1, first.texts), err_msg=quantity.name
+            )
             continue
-        differing = np.abs(mine - theirs)
+        differences = np.abs(first_values - second_values)
         if quantity.name in ("near_threshold", "near_bin_edge"):
-            # On the rim of nearness itself a few elements may fall either way.
-            assert int(differing.max()) <= 2 + int(mine.max()) // 10, quantity.name
+            # Whether an element is near is itself a threshold: a few elements may fall either way.
+            assert int(differences.max()) <= 2 + int(first_values.max()) // 10, quantity.name
             continue
-        if int(differing.sum()) == 0:
+        if int(differences.sum()) == 0:
             continue
         if quantity.dims[:2] != ("layer", "head"):
-            allowed = 2 * near.sum(axis=1) if quantity.dims[:1] == ("layer",) else np.array(0)
-            moved = differing.sum([dim for dim in quantity.dims if dim != "layer"]).values
+            allowed = 2 * near_threshold.sum(axis=1) if quantity.dims[:1] == ("layer",) else np.array(0)
+            difference = differences.sum([dim for dim in quantity.dims if dim != "layer"]).values
         else:
-            allowed = edge if quantity.name == "value_histogram" else near
+            allowed = near_edge if quantity.name == "value_histogram" else near_threshold
             allowed = 2 * allowed * (length if quantity.name == "distance_sum" else 1)
-            moved = differing.sum([dim for dim in quantity.dims if dim not in ("layer", "head")]).values
-        assert (moved <= allowed).all(), quantity.name
-        explained += int(np.sum(moved))
-    xr.testing.assert_identical(one.data["most_attended"], other.data["most_attended"])
+            difference = differences.sum([dim for dim in quantity.dims if dim not in ("layer", "head")]).values
+        assert (difference <= allowed).all(), quantity.name
+        explained += int(np.sum(difference))
+    xr.testing.assert_identical(first.data["most_attended"], second.data["most_attended"])
     return explained

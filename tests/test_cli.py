@@ -1,4 +1,4 @@
-"""The command line as people meet it: what it prints, writes and exits with, above all when something is wrong."""
+"""The command line: what it prints and writes, and its exit codes, above all when something is wrong."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from pathlib import Path
 import pytest
 
 import headscope
-from tests.compared import model_study
+from tests.compared import make_model_study
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study on disk, made without a model, of few blocks: what is found of it is found sooner."""
-    study = model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
+def saved_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a study that is made without a model; its few blocks make results faster."""
+    study = make_model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
     return study.save(tmp_path_factory.mktemp("saved") / "study.nc")
 
 
 @pytest.fixture
-def made(saved: Path, tmp_path: Path) -> Path:
-    """A folder with this study, for a test to do with what it likes."""
-    (tmp_path / "made").mkdir()
-    return Path(shutil.copy(saved, tmp_path / "made")).parent
+def study_folder(saved_study: Path, tmp_path: Path) -> Path:
+    """Copy this study into a folder of its own, which the test may change."""
+    (tmp_path / "study").mkdir()
+    return Path(shutil.copy(saved_study, tmp_path / "study")).parent
 
 
 def test_study_writes_the_whole_folder(headscope_command, corpus: Path, tmp_path: Path):
-    ran = headscope_command("study", str(corpus), "--out", "out", "--batch-size", "3")
-    assert ran.code == 0, ran.err
+    result = headscope_command("study", str(corpus), "--out", "out", "--batch-size", "3")
+    assert result.code == 0, result.err
     names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert {"study.nc", "findings.md", "findings.json", "heads.csv", "report.html"} <= names
     figures = {Path(name).stem for name in names if name.startswith("figures/")}
     assert len(figures) == 12
     assert all({f"figures/{stem}.{kind}" for kind in ("png", "svg", "pdf")} <= names for stem in figures)
     assert not any(Path(name).name.startswith(".") for name in names)
-    assert "the paper's claim" in ran.out
-    assert "cannot be measured" in ran.out or "holds" in ran.out
-    assert "Report: out/report.html" in ran.err
+    assert "the paper's claim" in result.out
+    assert "cannot be measured" in result.out or "holds" in result.out
+    assert "Report: out/report.html" in result.err
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "<script>alert(1)" not in page
     assert "<img src=x" not in page
@@ -58,23 +58,23 @@ def test_the_same_command_again_makes_the_same_study_in_the_same_place(headscope
 
 @pytest.mark.usefixtures("one_figure", "loaded_once")
 def test_json_goes_to_stdout_alone(headscope_command, corpus: Path):
-    ran = headscope_command("study", str(corpus), "--out", "out", "--json", "--limit", "2")
-    assert ran.code == 0, ran.err
-    read = json.loads(ran.out)
+    result = headscope_command("study", str(corpus), "--out", "out", "--json", "--limit", "2")
+    assert result.code == 0, result.err
+    read = json.loads(result.out)
     assert len(read["findings"]) == 12
     assert read["manifest"]["documents_read"] == 2
-    assert ran.err == ""
+    assert result.err == ""
 
 
 @pytest.mark.usefixtures("one_figure", "loaded_once")
 def test_another_study_in_the_folder_is_not_replaced(headscope_command, corpus: Path, tmp_path: Path):
     assert headscope_command("study", str(corpus), "--out", "out", "--limit", "1").code == 0
     before = (tmp_path / "out" / "study.nc").read_bytes()
-    ran = headscope_command("study", str(corpus), "--out", "out", "--theta", "0.5", "--limit", "1")
-    assert ran.code == 1
-    assert "holds another study" in ran.err
-    assert "theta (0.3 there, 0.5 now)" in ran.err
-    assert "--overwrite" in ran.err
+    result = headscope_command("study", str(corpus), "--out", "out", "--theta", "0.5", "--limit", "1")
+    assert result.code == 1
+    assert "holds another study" in result.err
+    assert "theta (0.3 there, 0.5 now)" in result.err
+    assert "--overwrite" in result.err
     # Fewer or more documents of the same corpus are another study too.
     assert "limit (1 there, none now)" in headscope_command("study", str(corpus), "--out", "out").err
     assert (tmp_path / "out" / "study.nc").read_bytes() == before
@@ -88,18 +88,18 @@ def test_another_study_in_the_folder_is_not_replaced(headscope_command, corpus: 
 def test_a_strange_file_in_the_folder_is_not_replaced(headscope_command, corpus: Path, tmp_path: Path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "study.nc").write_text("mine")
-    ran = headscope_command("study", str(corpus), "--out", "out")
-    assert ran.code == 1
-    assert "not readable as netCDF" in ran.err
+    result = headscope_command("study", str(corpus), "--out", "out")
+    assert result.code == 1
+    assert "not readable as netCDF" in result.err
     assert (tmp_path / "out" / "study.nc").read_text() == "mine"
 
 
 def test_a_broken_line_of_a_small_corpus_is_found_before_any_work(headscope_command, corpus: Path, tmp_path: Path):
     with corpus.open("a", encoding="utf-8") as file:
         file.write('\n{"text": "broken')
-    ran = headscope_command("study", str(corpus), "--out", "out")
-    assert ran.code == 1
-    assert "corpus.jsonl:5: not a JSON object" in ran.err
+    result = headscope_command("study", str(corpus), "--out", "out")
+    assert result.code == 1
+    assert "corpus.jsonl:5: not a JSON object" in result.err
     assert not (tmp_path / "out" / "study.nc").exists()
 
 
@@ -138,52 +138,52 @@ def test_bad_input_gets_a_clear_error(headscope_command, corpus: Path, tmp_path:
         (tmp_path / name / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "pickled" / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     arguments, fragments = BAD[case]
-    ran = headscope_command(*arguments)
-    assert ran.code == 1, (ran.out, ran.err)
+    result = headscope_command(*arguments)
+    assert result.code == 1, (result.out, result.err)
     for fragment in fragments:
-        assert fragment in ran.err, ran.err
-    assert "Traceback" not in ran.err
-    assert ran.out == ""
+        assert fragment in result.err, result.err
+    assert "Traceback" not in result.err
+    assert result.out == ""
     assert not list(tmp_path.rglob("*.nc"))
 
 
 def test_an_error_cannot_command_the_terminal(headscope_command):
-    ran = headscope_command("study", "\x1b[31mred\x1b]0;title\x07.txt")
-    assert ran.code == 1
-    assert "\x07" not in ran.err
-    assert "\x1b]0" not in ran.err
-    assert "red" in ran.err
+    result = headscope_command("study", "\x1b[31mred\x1b]0;title\x07.txt")
+    assert result.code == 1
+    assert "\x07" not in result.err
+    assert "\x1b]0" not in result.err
+    assert "red" in result.err
 
 
 @pytest.mark.parametrize(
     "arguments", [["study", "--no-such-option"], ["nonsense"], ["study", "--length", "many"], ["findings"]]
 )
 def test_a_command_not_understood_exits_with_2(headscope_command, arguments: list[str]):
-    ran = headscope_command(*arguments)
-    assert ran.code == 2
-    assert "Traceback" not in ran.err
+    result = headscope_command(*arguments)
+    assert result.code == 2
+    assert "Traceback" not in result.err
 
 
-def test_findings_of_a_study(headscope_command, made: Path):
-    table = headscope_command("findings", str(made))
+def test_findings_of_a_study(headscope_command, study_folder: Path):
+    table = headscope_command("findings", str(study_folder))
     assert table.code == 0
     assert table.out.count("hold") >= 12
-    read = json.loads(headscope_command("findings", str(made), "--json").out)
+    read = json.loads(headscope_command("findings", str(study_folder), "--json").out)
     assert [finding["number"] for finding in read["findings"]] == list(range(1, 13))
-    assert headscope_command("findings", str(made), "--markdown").out.startswith("# Findings: synthetic")
+    assert headscope_command("findings", str(study_folder), "--markdown").out.startswith("# Findings: synthetic")
 
 
-def test_figures_of_a_study(headscope_command, made: Path, tmp_path: Path):
-    ran = headscope_command(
-        "figures", str(made), "--only", "7,11b", "--layers", "0,2-3", "--formats", "svg", "--out", "pictures"
+def test_figures_of_a_study(headscope_command, study_folder: Path, tmp_path: Path):
+    result = headscope_command(
+        "figures", str(study_folder), "--only", "7,11b", "--layers", "0,2-3", "--formats", "svg", "--out", "pictures"
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == [
         "fig-07-distances.svg",
         "fig-11b-distinct-dominants.svg",
     ]
     assert "L3H2" in (tmp_path / "pictures" / "fig-07-distances.svg").read_text(encoding="utf-8")
-    written = json.loads(headscope_command("figures", str(made / "study.nc"), "--only", "13", "--json").out)
+    written = json.loads(headscope_command("figures", str(study_folder / "study.nc"), "--only", "13", "--json").out)
     assert [Path(path).suffix for path in written] == [".png", ".svg", ".pdf"]
 
 
@@ -194,38 +194,38 @@ def test_figures_of_a_study(headscope_command, made: Path, tmp_path: Path):
         (["--layers", "9"], "no layer 9"),
         (["--layers", "a-b"], "like 0,5,10-11"),
         (["--formats", "gif"], "png, svg, pdf"),
-        (["--out", "made/study.nc/below"], "cannot be written"),
+        (["--out", "study/study.nc/below"], "cannot be written"),
     ],
 )
-def test_figures_that_cannot_be_drawn(headscope_command, made: Path, options: list[str], message: str):
-    ran = headscope_command("figures", str(made), *options)
-    assert ran.code == 1
-    assert message in ran.err
+def test_figures_that_cannot_be_drawn(headscope_command, study_folder: Path, options: list[str], message: str):
+    result = headscope_command("figures", str(study_folder), *options)
+    assert result.code == 1
+    assert message in result.err
 
 
 @pytest.mark.usefixtures("one_figure")
-def test_report_of_a_study(headscope_command, made: Path, tmp_path: Path):
-    assert headscope_command("report", str(made)).code == 0
-    assert (made / "report.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>")
-    assert headscope_command("report", str(made), "--out", "page.html").out.strip() == "page.html"
+def test_report_of_a_study(headscope_command, study_folder: Path, tmp_path: Path):
+    assert headscope_command("report", str(study_folder)).code == 0
+    assert (study_folder / "report.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+    assert headscope_command("report", str(study_folder), "--out", "page.html").out.strip() == "page.html"
     assert (tmp_path / "page.html").exists()
-    assert headscope_command("report", str(made), "--out", "no/such/folder.html").code == 1
+    assert headscope_command("report", str(study_folder), "--out", "no/such/folder.html").code == 1
 
 
 def test_models(headscope_command):
-    ran = headscope_command("models")
-    assert ran.code == 0
-    assert "minilm" in ran.out
-    assert "save_pretrained" in ran.out
+    result = headscope_command("models")
+    assert result.code == 0
+    assert "minilm" in result.out
+    assert "save_pretrained" in result.out
     listed = json.loads(headscope_command("models", "--json").out)
     assert listed[0]["name"] == "minilm"
     assert listed[0]["ready"] is True
 
 
 def test_help_has_examples(headscope_command):
-    ran = headscope_command("study", "--help")
-    assert ran.code == 0
-    assert "headscope study articles.jsonl --model google-bert/bert-base-uncased" in " ".join(ran.out.split())
+    result = headscope_command("study", "--help")
+    assert result.code == 0
+    assert "headscope study articles.jsonl --model google-bert/bert-base-uncased" in " ".join(result.out.split())
     assert headscope_command("--version").out.strip() == f"headscope {headscope.__version__}"
     assert all(name in headscope_command("--help").out for name in ("study", "findings", "figures", "report", "models"))
 
@@ -236,10 +236,10 @@ def test_help_is_quick():
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ}, check=False).returncode == 0
 
 
-def test_what_was_made_is_shown_without_torch(made: Path):
-    """It takes seconds to import, and only a model needs it: who looks at results need not wait for it."""
-    commands = [["findings", "made"], ["heads", "made"], ["models"], ["report", "made"]]
-    commands.append(["figures", "made", "--only", "7", "--formats", "svg"])
+def test_what_was_made_is_shown_without_torch(study_folder: Path):
+    """It takes seconds to import, and only a model needs it."""
+    commands = [["findings", "study"], ["heads", "study"], ["models"], ["report", "study"]]
+    commands.append(["figures", "study", "--only", "7", "--formats", "svg"])
     code = f"""
 import sys
 from headscope.cli import main
@@ -251,5 +251,7 @@ for command in {commands}:
         assert not ended.code, (command, ended.code)
     assert not {{"torch", "transformers"}} & set(sys.modules), command
 """
-    ran = subprocess.run([sys.executable, "-c", code], cwd=made.parent, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=study_folder.parent, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr

@@ -19,81 +19,81 @@ TEXTS = "the cat sat. the dog ran!\na b c d e f g\nwho, me? the one.\n"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("llama")
-    predicting.network("llama").save_pretrained(made)
-    tiny.tokenizer().save_pretrained(made)
-    return made
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    predicting.network("llama").save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture
-def ablate(headscope_command: Any, folder: Path, tmp_path: Path) -> Any:
+def run_ablate(headscope_command: Any, model_folder: Path, tmp_path: Path) -> Any:
     (tmp_path / "texts.txt").write_text(TEXTS)
 
     def run(*arguments: str) -> Any:
-        given = ["texts.txt", "--format", "lines", "--length", "16", "--model", str(folder), *arguments]
-        return headscope_command("ablate", *given)
+        command = ["texts.txt", "--format", "lines", "--length", "16", "--model", str(model_folder), *arguments]
+        return headscope_command("ablate", *command)
 
     return run
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_the_table_has_the_most_needed_first(ablate: Any, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_the_most_needed_first(run_ablate: Any, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    ran = ablate()
-    assert ran.code == 0
-    lines = [line.split() for line in ran.out.splitlines() if line.strip()[:1].isdigit() and " L" in line]
+    result = run_ablate()
+    assert result.code == 0
+    lines = [line.split() for line in result.out.splitlines() if line.strip()[:1].isdigit() and " L" in line]
     assert [line[0] for line in lines] == [str(k) for k in range(1, 9)]
     changes = [float(line[2]) for line in lines]
     assert changes == sorted(changes, reverse=True)
-    assert "3 texts, next-token loss" in " ".join(ran.out.split())
-    assert "8 heads: without " in ran.out
-    assert max(map(len, ran.out.splitlines())) <= columns
+    assert "3 texts, next-token loss" in " ".join(result.out.split())
+    assert "8 heads: without " in result.out
+    assert max(map(len, result.out.splitlines())) <= columns
 
 
-def test_json_files_and_the_same_numbers_in_all(ablate: Any, tmp_path: Path) -> None:
-    ran = ablate("--out", "heads", "--csv", "more.csv", "--json", "--heads", "L1H0-2", "--by", "mean")
-    assert ran.code == 0
-    found = json.loads(ran.out)
-    assert [head["name"] for head in found["heads"]] == ["L1H0", "L1H1", "L1H2"]
-    kept = open_ablation(tmp_path / "heads")
-    assert [head["change"] for head in found["heads"]] == pytest.approx(kept.table()["change"].tolist())
-    assert found["objective"]["name"] == "next-token loss"
-    assert found["objective"]["value"] == pytest.approx(float(kept.data["objective"]))
-    assert found["manifest"]["command"].startswith("headscope ablate texts.txt")
-    assert (found["manifest"]["by"], found["manifest"]["limit"]) == ("mean", 64)
+def test_json_files_and_the_same_numbers_in_all(run_ablate: Any, tmp_path: Path) -> None:
+    result = run_ablate("--out", "heads", "--csv", "more.csv", "--json", "--heads", "L1H0-2", "--by", "mean")
+    assert result.code == 0
+    output = json.loads(result.out)
+    assert [head["name"] for head in output["heads"]] == ["L1H0", "L1H1", "L1H2"]
+    stored = open_ablation(tmp_path / "heads")
+    assert [head["change"] for head in output["heads"]] == pytest.approx(stored.table()["change"].tolist())
+    assert output["objective"]["name"] == "next-token loss"
+    assert output["objective"]["value"] == pytest.approx(float(stored.data["objective"]))
+    assert output["manifest"]["command"].startswith("headscope ablate texts.txt")
+    assert (output["manifest"]["by"], output["manifest"]["limit"]) == ("mean", 64)
     for name in ("heads/ablation.csv", "more.csv"):
         rows = list(csv.DictReader(io.StringIO((tmp_path / name).read_text(encoding="utf-8"))))
         assert [row["name"] for row in rows] == ["L1H0", "L1H1", "L1H2"]
-        assert float(rows[0]["change"]) == kept.table()["change"][0]
-    again = ablate("--out", "heads")
+        assert float(rows[0]["change"]) == stored.table()["change"][0]
+    again = run_ablate("--out", "heads")
     assert again.code == 1
     assert "ablation.nc is there already: choose another folder with --out, or say --overwrite" in again.err.replace(
         "\n", " "
     )
-    assert ablate("--out", "heads", "--overwrite", "--heads", "L0H0", "--json").code == 0
+    assert run_ablate("--out", "heads", "--overwrite", "--heads", "L0H0", "--json").code == 0
     assert open_ablation(tmp_path / "heads").table()["name"].tolist() == ["L0H0"]
 
 
-def test_one_text_has_no_error(ablate: Any) -> None:
-    ran = ablate("--limit", "1", "--json", "--heads", "L0H0")
-    assert json.loads(ran.out)["heads"][0]["error"] is None
-    assert json.loads(ran.out)["objective"]["error"] is None
-    assert "–" in ablate("--limit", "1", "--heads", "L0H0").out
+def test_one_text_has_no_error(run_ablate: Any) -> None:
+    result = run_ablate("--limit", "1", "--json", "--heads", "L0H0")
+    assert json.loads(result.out)["heads"][0]["error"] is None
+    assert json.loads(result.out)["objective"]["error"] is None
+    assert "–" in run_ablate("--limit", "1", "--heads", "L0H0").out
 
 
 def test_an_embedding_has_other_words(headscope_command: Any, loaded_once: None) -> None:
-    ran = headscope_command("ablate", "--limit", "2", "--length", "12", "--heads", "L0H0-11,L5H0-11")
-    assert ran.code == 0
-    words = " ".join(ran.out.split())
+    result = headscope_command("ablate", "--limit", "2", "--length", "12", "--heads", "L0H0-11,L5H0-11")
+    assert result.code == 0
+    words = " ".join(result.out.split())
     assert "how far a text's embedding moves (1 − cosine) when this head alone writes nothing" in words
     assert "24 heads: the embedding moves by 0.0" in words
     assert "4 heads between" in words
-    assert ran.out.count("L5H") + ran.out.count("L0H") == 20
+    assert result.out.count("L5H") + result.out.count("L0H") == 20
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--heads", "L9H0"], "there is no layer 9"),
         (["--heads", "first"], "'first' is no head: write them like L0H1,L3H4-7"),
@@ -103,44 +103,46 @@ def test_an_embedding_has_other_words(headscope_command: Any, loaded_once: None)
         (["--windows", "some"], "windows is 'some'"),
         (["--batch-size", "0"], "batch size is 0"),
         (["--stack", "cross"], "no stack 'cross'"),
-        (["--dtype", "int8"], "unknown numeric type"),
+        (["--dtype", "int8"], "'int8'; there are: float32, bfloat16, float16"),
         (["--csv", "nowhere/heads.csv"], "nowhere/heads.csv"),
         (["--out", "texts.txt"], "cannot write there"),
         (["missing.txt"], "no such file"),
     ],
 )
-def test_errors_say_what_to_do(ablate: Any, arguments: list[str], said: str) -> None:
-    ran = ablate(*arguments)
-    assert ran.code == 1
-    assert said in " ".join(ran.err.split())
-    assert "Traceback" not in ran.err
-    assert ran.out == ""
+def test_errors_say_what_to_do(run_ablate: Any, arguments: list[str], message: str) -> None:
+    result = run_ablate(*arguments)
+    assert result.code == 1
+    assert message in " ".join(result.err.split())
+    assert "Traceback" not in result.err
+    assert result.out == ""
 
 
-def test_what_was_finished_is_kept(ablate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_finished_is_kept(run_ablate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add = ablation._Sums.add
 
-    def then_stop(self: Any, *given: Any) -> None:
+    def add_or_stop(self: Any, *arguments: Any) -> None:
         if self.places:
             raise KeyboardInterrupt
-        add(self, *given)
+        add(self, *arguments)
 
-    monkeypatch.setattr(ablation._Sums, "add", then_stop)
-    ran = ablate("--out", "heads", "--batch-size", "1")
-    assert (ran.code, ran.out) == (130, "")
-    assert "The 1 texts finished until then are in heads, marked incomplete" in " ".join(ran.err.split())
+    monkeypatch.setattr(ablation._Sums, "add", add_or_stop)
+    result = run_ablate("--out", "heads", "--batch-size", "1")
+    assert (result.code, result.out) == (130, "")
+    assert "The 1 texts finished until then are in heads, marked incomplete" in " ".join(result.err.split())
     assert open_ablation(tmp_path / "heads").manifest["complete"] == 0
-    monkeypatch.setattr(ablation._Sums, "add", lambda self, *given: then_stop(self, *given) if self.places else stop())
-    early = ablate("--out", "other", "--batch-size", "1")
+    monkeypatch.setattr(
+        ablation._Sums, "add", lambda self, *arguments: add_or_stop(self, *arguments) if self.places else interrupt()
+    )
+    early = run_ablate("--out", "other", "--batch-size", "1")
     assert (early.code, "no text was finished" in early.err) == (130, True)
 
 
-def stop() -> None:
+def interrupt() -> None:
     raise KeyboardInterrupt
 
 
 def test_names_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    found = ablation.ablate(tiny.model("bert"), ["a b c d", "e f g"], heads="L0H0", length=8)
-    found.data.attrs["model"] = "[red]bert[/red]\x1b[31m"
-    show_ablation(found)
+    result = ablation.ablate(tiny.model("bert"), ["a b c d", "e f g"], heads="L0H0", length=8)
+    result.data.attrs["model"] = "[red]bert[/red]\x1b[31m"
+    show_ablation(result)
     assert "[red]bert[/red]\ufffd[31m" in capsys.readouterr().out

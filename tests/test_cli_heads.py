@@ -16,48 +16,54 @@ from tests.synthetic import random_study
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("study")
-    planted(*VARIED, model="[red]planted[/red]\x1b[31m").save(made)
-    return made
+def study_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    planted(*VARIED, model="[red]planted[/red]\x1b[31m").save(folder)
+    return folder
 
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
 def test_one_line_a_head_and_how_many_are_what(
-    headscope_command, folder: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+    headscope_command, study_folder: Path, monkeypatch: pytest.MonkeyPatch, columns: int
 ):
     monkeypatch.setenv("COLUMNS", str(columns))
-    ran = headscope_command("heads", str(folder))
-    assert ran.code == 0
-    lines = {line.split()[0]: line.split() for line in ran.out.splitlines() if line.strip().startswith(("L0", "L1"))}
+    result = headscope_command("heads", str(study_folder))
+    assert result.code == 0
+    lines = {line.split()[0]: line.split() for line in result.out.splitlines() if line.strip().startswith(("L0", "L1"))}
     assert [words[1] for words in lines.values()] == list(NAMES)
     assert lines["L0H0"][2:7] == ["100", "30", "3.9", "30", "20"]
     assert lines["L1H2"][2:7] == ["0.0", "–", "–", "–", "–"]
-    assert f"8 heads: {', '.join(f'1 {name}' for name in NAMES)}" in " ".join(ran.out.split())
-    assert "[red]planted[/red]\ufffd[31m" in ran.out
-    assert max(map(len, ran.out.splitlines())) <= columns
+    assert f"8 heads: {', '.join(f'1 {name}' for name in NAMES)}" in " ".join(result.out.split())
+    assert "[red]planted[/red]\ufffd[31m" in result.out
+    assert max(map(len, result.out.splitlines())) <= columns
 
 
-def test_a_part_in_an_order(headscope_command, folder: Path):
-    part = headscope_command("heads", str(folder), "--layers", "1", "--heads", "0-1", "--json")
-    found = json.loads(part.out)
-    assert [head["name"] for head in found["heads"]] == ["L1H0", "L1H1"]
-    assert {kind["name"]: kind["heads"] for kind in found["characters"]} == {
+def test_a_part_in_an_order(headscope_command, study_folder: Path):
+    part = headscope_command("heads", str(study_folder), "--layers", "1", "--heads", "0-1", "--json")
+    output = json.loads(part.out)
+    assert [head["name"] for head in output["heads"]] == ["L1H0", "L1H1"]
+    assert {kind["name"]: kind["heads"] for kind in output["characters"]} == {
         name: int(name in ("long-range", "diffuse")) for name in NAMES
     }
-    assert found["manifest"]["length"] == 101
-    one = json.loads(headscope_command("heads", str(folder), "--character", "one-token", "--json").out)
-    assert [(head["name"], head["also"]) for head in one["heads"]] == [("L0H3", [])]
-    assert sum(kind["heads"] for kind in one["characters"]) == 8
-    by = json.loads(headscope_command("heads", str(folder), "--sort", "mean_distance", "--json").out)["heads"]
-    assert [by[0]["name"], by[-1]["name"], by[-1]["mean_distance"]] == ["L1H0", "L1H2", None]
+    assert output["manifest"]["length"] == 101
+    filtered = json.loads(headscope_command("heads", str(study_folder), "--character", "one-token", "--json").out)
+    assert [(head["name"], head["also"]) for head in filtered["heads"]] == [("L0H3", [])]
+    assert sum(kind["heads"] for kind in filtered["characters"]) == 8
+    sorted_heads = json.loads(headscope_command("heads", str(study_folder), "--sort", "mean_distance", "--json").out)[
+        "heads"
+    ]
+    assert [sorted_heads[0]["name"], sorted_heads[-1]["name"], sorted_heads[-1]["mean_distance"]] == [
+        "L1H0",
+        "L1H2",
+        None,
+    ]
 
 
 def test_a_file_for_a_spreadsheet(headscope_command, tmp_path: Path):
     study = planted([Planted(equal=0.4, same=0.9), Planted()])
     study.save(tmp_path / "a.nc")
-    ran = headscope_command("heads", "a.nc", "--csv", "heads.csv", "--character", "repeat-token")
-    assert (ran.code, "written: heads.csv" in ran.err) == (0, True)
+    result = headscope_command("heads", "a.nc", "--csv", "heads.csv", "--character", "repeat-token")
+    assert (result.code, "written: heads.csv" in result.err) == (0, True)
     (row,) = csv.DictReader(io.StringIO((tmp_path / "heads.csv").read_text(encoding="utf-8")))
     table = characters(study)
     assert list(row) == table.columns.tolist()
@@ -66,7 +72,7 @@ def test_a_file_for_a_spreadsheet(headscope_command, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--character", "noisy"], "unknown character 'noisy'; there are: repeat-token, local, "),
         (["--sort", "size"], "unknown column 'size'; there are: layer, head, name, character, "),
@@ -75,12 +81,12 @@ def test_a_file_for_a_spreadsheet(headscope_command, tmp_path: Path):
         (["--csv", "nowhere/heads.csv"], "nowhere/heads.csv"),
     ],
 )
-def test_errors_say_what_to_do(headscope_command, folder: Path, arguments: list[str], said: str):
-    ran = headscope_command("heads", str(folder), *arguments)
-    assert ran.code == 1
-    assert said in ran.err
-    assert "Traceback" not in ran.err
-    assert ran.out == ""
+def test_errors_say_what_to_do(headscope_command, study_folder: Path, arguments: list[str], message: str):
+    result = headscope_command("heads", str(study_folder), *arguments)
+    assert result.code == 1
+    assert message in result.err
+    assert "Traceback" not in result.err
+    assert result.out == ""
 
 
 def test_the_folder_of_a_study_holds_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

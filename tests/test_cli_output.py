@@ -1,4 +1,4 @@
-"""Where a command writes: a full disk or a closed pipe behind stdout, and files that are the user's own."""
+"""Where a command writes: a full disk or closed pipe behind stdout, and files that belong to the user."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import pytest
 
 import headscope
 from headscope import output
-from tests.compared import model_study
+from tests.compared import make_model_study
 from tests.cutting import files, saved_model
 
 FULL = Path("/dev/full")
-UNDRAWN = (
-    "from headscope import output; output.write_figures = lambda *given: []; from headscope.cli import main; main()"
+MAIN_WITHOUT_FIGURES = (
+    "from headscope import output; output.write_figures = lambda *arguments: []; from headscope.cli import main; main()"
 )
-COMMAND = "from headscope.__main__ import main; main()"
+MAIN = "from headscope.__main__ import main; main()"
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    study = model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
+def saved_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    study = make_model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
     return study.save(tmp_path_factory.mktemp("saved") / "study.nc")
 
 
@@ -34,29 +34,29 @@ COMMANDS = [["models"], ["models", "--json"], ["--version"], ["--help"], ["findi
 
 @needs_full
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_full_stdout_is_one_line(saved: Path, command: list[str]):
-    arguments = [str(saved) if part == "STUDY" else part for part in command]
+def test_a_full_stdout_is_one_line(saved_study: Path, command: list[str]):
+    arguments = [str(saved_study) if part == "STUDY" else part for part in command]
     with FULL.open("w") as full:
-        ran = subprocess.run(
-            [sys.executable, "-c", COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        result = subprocess.run(
+            [sys.executable, "-c", MAIN, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert ran.returncode == 1, ran.stderr
-    assert ran.stderr == "headscope: standard output cannot be written: No space left on device\n"
+    assert result.returncode == 1, result.stderr
+    assert result.stderr == "headscope: standard output cannot be written: No space left on device\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_closed_pipe_is_quiet(saved: Path, command: list[str]):
-    arguments = [str(saved) if part == "STUDY" else part for part in command]
+def test_a_closed_pipe_is_quiet(saved_study: Path, command: list[str]):
+    arguments = [str(saved_study) if part == "STUDY" else part for part in command]
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        ran = subprocess.run(
-            [sys.executable, "-c", COMMAND, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        result = subprocess.run(
+            [sys.executable, "-c", MAIN, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
         )
     finally:
         os.close(writer)
-    assert ran.returncode == 1, ran.stderr
-    assert ran.stderr == ""
+    assert result.returncode == 1, result.stderr
+    assert result.stderr == ""
 
 
 @needs_full
@@ -64,13 +64,13 @@ def test_a_study_is_kept_where_its_findings_cannot_be_shown(tmp_path: Path):
     folder, (texts,) = saved_model(tmp_path / "model"), files(tmp_path / "in", [8])
     command = ["study", str(texts), "--model", str(folder), "--length", "24", "--quiet", "--out", "out"]
     with FULL.open("w") as full:
-        ran = subprocess.run(
-            [sys.executable, "-c", UNDRAWN, *command],
+        result = subprocess.run(
+            [sys.executable, "-c", MAIN_WITHOUT_FIGURES, *command],
             cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
-    assert ran.returncode == 1
-    assert "Traceback" not in ran.stderr
-    assert ran.stderr.endswith("headscope: standard output cannot be written: No space left on device\n")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert result.stderr.endswith("headscope: standard output cannot be written: No space left on device\n")
     assert headscope.open_study(tmp_path / "out").manifest["complete"] == 1
     assert not (tmp_path / "out" / "checkpoint").exists()
 
@@ -96,13 +96,13 @@ def test_the_users_own_files_are_not_replaced(
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
     before = list_files(tmp_path)
-    ran = headscope_command(*command, "--out", ".", *options)
-    assert ran.code == 1
-    assert f"{name} is there already, and headscope did not write it" in ran.err
+    result = headscope_command(*command, "--out", ".", *options)
+    assert result.code == 1
+    assert f"{name} is there already, and headscope did not write it" in result.err
     assert list_files(tmp_path) == before
-    ran = headscope_command("merge", "a", "b", "--out", ".", *options)
-    assert ran.code == 1
-    assert f"{name} is there already, and headscope did not write it" in ran.err
+    result = headscope_command("merge", "a", "b", "--out", ".", *options)
+    assert result.code == 1
+    assert f"{name} is there already, and headscope did not write it" in result.err
     assert list_files(tmp_path) == before
 
 
@@ -112,8 +112,8 @@ def test_other_files_may_lie_beside_a_study(headscope_command, command: list[str
     (tmp_path / "figures" / "mine.png").write_text("mine")
     (tmp_path / "notes.md").write_text("mine")
     before = list_files(tmp_path)
-    ran = headscope_command(*command, "--out", ".")
-    assert ran.code == 0, ran.err
+    result = headscope_command(*command, "--out", ".")
+    assert result.code == 0, result.err
     assert before.items() <= list_files(tmp_path).items()
 
 
@@ -121,12 +121,12 @@ def test_other_files_may_lie_beside_a_study(headscope_command, command: list[str
 def test_a_study_of_ours_is_replaced_on_request(headscope_command, command: list[str], tmp_path: Path):
     assert headscope_command(*command, "--out", "out").code == 0
     assert headscope_command(*command, "--out", "out", "--theta", "0.5", "--overwrite").code == 0
-    (tmp_path / "out" / "study.nc").unlink()  # what is beside our report is ours
+    (tmp_path / "out" / "study.nc").unlink()  # files beside a report of headscope may be replaced
     assert headscope_command(*command, "--out", "out").code == 0
     (tmp_path / "out" / "report.html").write_text("mine")
-    ran = headscope_command(*command, "--out", "out", "--overwrite")
-    assert ran.code == 1
-    assert "report.html is there already" in ran.err
+    result = headscope_command(*command, "--out", "out", "--overwrite")
+    assert result.code == 1
+    assert "report.html is there already" in result.err
 
 
 def test_a_folder_that_another_process_removes_is_no_error(tmp_path: Path):
@@ -148,20 +148,20 @@ def test_without_numba_compiling_the_vectorized_kernel_counts(
     import numba
 
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)  # as NUMBA_DISABLE_JIT=1 does
-    ran = headscope_command(*command, "--out", "out", "--device", "cpu", "--kernel", "compiled")
-    assert ran.code == 1
-    assert "the kernel compiled cannot do this: numba's compiler is turned off (NUMBA_DISABLE_JIT)" in ran.err
+    result = headscope_command(*command, "--out", "out", "--device", "cpu", "--kernel", "compiled")
+    assert result.code == 1
+    assert "the kernel compiled cannot do this: numba's compiler is turned off (NUMBA_DISABLE_JIT)" in result.err
     assert not (tmp_path / "out").exists()
-    ran = headscope_command(*command, "--out", "out", "--device", "cpu")
-    assert ran.code == 0, ran.err
-    about = headscope.open_study(tmp_path / "out").manifest
-    assert about["kernel"] == "vectorized"
-    assert about["kernel_note"] == "not compiled: numba's compiler is turned off (NUMBA_DISABLE_JIT)"
+    result = headscope_command(*command, "--out", "out", "--device", "cpu")
+    assert result.code == 0, result.err
+    manifest = headscope.open_study(tmp_path / "out").manifest
+    assert manifest["kernel"] == "vectorized"
+    assert manifest["kernel_note"] == "not compiled: numba's compiler is turned off (NUMBA_DISABLE_JIT)"
 
 
 @pytest.mark.usefixtures("one_figure")
 def test_all_files_of_a_study_are_checked(tmp_path: Path):
-    study = model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
+    study = make_model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
     (tmp_path / "out").mkdir()
     output.write(study, tmp_path / "out")
     for number, name in enumerate(list_files(tmp_path / "out").keys() - {"study.nc"}):
@@ -169,4 +169,4 @@ def test_all_files_of_a_study_are_checked(tmp_path: Path):
         path.parent.mkdir(parents=True)
         path.write_text("mine")
         with pytest.raises(headscope.StudyError, match="headscope did not write it"):
-            output.check(tmp_path / str(number))
+            output.check_folder(tmp_path / str(number))

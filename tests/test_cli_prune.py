@@ -1,4 +1,4 @@
-"""`headscope prune` as people meet it."""
+"""`headscope prune`: what it prints and writes, and its exit codes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from tests import tiny
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
-    made = tmp_path_factory.mktemp("models") / "llama"
-    tiny.network("llama").save_pretrained(made)
-    tiny.tokenizer().save_pretrained(made)
-    return str(made)
+def llama_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("models") / "llama"
+    tiny.network("llama").save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return str(folder)
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_what_is_printed(headscope_command: Any, llama: str, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_what_is_printed(
+    headscope_command: Any, llama_folder: str, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    ran = headscope_command("prune", llama, "--heads", "L0H0-1,L1H2", "--out", "small", "--quiet")
-    assert (ran.code, ran.err) == (0, "")
-    words = " ".join(ran.out.split())
+    result = headscope_command("prune", llama_folder, "--heads", "L0H0-1,L1H2", "--out", "small", "--quiet")
+    assert (result.code, result.err) == (0, "")
+    words = " ".join(result.out.split())
     assert "3 of 8 heads removed" in words
     assert "0 H0-1 removed 2" in words
     assert "1 H2 masked 4" in words
@@ -38,25 +40,25 @@ def test_what_is_printed(headscope_command: Any, llama: str, monkeypatch: pytest
     assert 'headscope.load("small")' in words
 
 
-def test_the_line_it_prints_opens_it(headscope_command: Any, llama: str, tmp_path: Path) -> None:
-    ran = headscope_command(
-        "prune", llama, "--keep", "50%", "--by", "random", "--per-layer", "--out", "small", "--json"
+def test_the_line_it_prints_opens_it(headscope_command: Any, llama_folder: str, tmp_path: Path) -> None:
+    result = headscope_command(
+        "prune", llama_folder, "--keep", "50%", "--by", "random", "--per-layer", "--out", "small", "--json"
     )
-    found = json.loads(ran.out)
-    assert (found["form"], found["folder"], len(found["heads_removed"])) == ("plain", "small", 4)
-    assert found["command"].startswith("headscope prune")
-    network = eval(found["opens_with"][0], {"transformers": __import__("transformers")})
-    assert isinstance(network, type(AutoModel.from_pretrained(llama)))
+    output = json.loads(result.out)
+    assert (output["form"], output["folder"], len(output["heads_removed"])) == ("plain", "small", 4)
+    assert output["command"].startswith("headscope prune")
+    network = eval(output["opens_with"][0], {"transformers": __import__("transformers")})
+    assert isinstance(network, type(AutoModel.from_pretrained(llama_folder)))
     assert headscope.load(tmp_path / "small", device="cpu").anatomy.heads == 2
-    assert found["after"]["bytes"] == sum(weight.numel() * 4 for weight in network.parameters())
-    assert found["before"]["parameters"] - found["after"]["parameters"] == 2048  # 2 layers, 2 heads, 2 maps of 8 × 32
+    assert output["after"]["bytes"] == sum(weight.numel() * 4 for weight in network.parameters())
+    assert output["before"]["parameters"] - output["after"]["parameters"] == 2048  # 2 layers, 2 heads, 2 maps of 8 × 32
 
 
-def test_texts_rank(headscope_command: Any, llama: str, tmp_path: Path) -> None:
+def test_texts_rank(headscope_command: Any, llama_folder: str, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"body": "the cat sat. a b c"}\n{"body": "who, me? the dog."}\n')
-    ran = headscope_command(
+    result = headscope_command(
         "prune",
-        llama,
+        llama_folder,
         "texts.jsonl",
         "--field",
         "body",
@@ -70,15 +72,15 @@ def test_texts_rank(headscope_command: Any, llama: str, tmp_path: Path) -> None:
         "--length",
         "20",
     )
-    found = json.loads(ran.out)
-    assert (found["ranking"]["texts"], found["form"], found["folder"]) == (2, "masked", "pruned")
-    assert found["before"] == found["after"]
+    output = json.loads(result.out)
+    assert (output["ranking"]["texts"], output["form"], output["folder"]) == (2, "masked", "pruned")
+    assert output["before"] == output["after"]
     columns = AutoModel.from_pretrained(tmp_path / "pruned").layers
     silent = {
         f"L{k}H{head}" for k in range(2) for head in range(4)
         if not columns[k].self_attn.o_proj.weight[:, head * 8 : head * 8 + 8].any()
     }  # fmt: skip
-    assert silent == set(found["heads_removed"])
+    assert silent == set(output["heads_removed"])
 
 
 @pytest.mark.parametrize(
@@ -97,41 +99,41 @@ def test_texts_rank(headscope_command: Any, llama: str, tmp_path: Path) -> None:
     ],
 )
 def test_bad_commands_end_in_a_sentence(
-    headscope_command: Any, llama: str, tmp_path: Path, arguments: tuple[str, ...], words: str
+    headscope_command: Any, llama_folder: str, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
-    ran = headscope_command("prune", llama, *arguments)
-    assert (ran.code, ran.out) == (1, "")
-    assert words in " ".join(ran.err.split())
-    assert "Traceback" not in ran.err
+    result = headscope_command("prune", llama_folder, *arguments)
+    assert (result.code, result.out) == (1, "")
+    assert words in " ".join(result.err.split())
+    assert "Traceback" not in result.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
 
 
 def test_a_model_that_is_not_there(headscope_command: Any) -> None:
-    ran = headscope_command("prune", "./nowhere", "--heads", "L0H0")
-    assert ran.code == 1
-    assert "no such folder" in ran.err
+    result = headscope_command("prune", "./nowhere", "--heads", "L0H0")
+    assert result.code == 1
+    assert "no such folder" in result.err
 
 
-def test_ctrl_c(headscope_command: Any, llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*given: object, **more: object) -> None:
+def test_ctrl_c(headscope_command: Any, llama_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pruning, "write_folder", interrupt)
-    ran = headscope_command("prune", llama, "--heads", "L0H0", "--out", "small")
-    assert ran.code == 130
-    assert "interrupted" in ran.err
+    result = headscope_command("prune", llama_folder, "--heads", "L0H0", "--out", "small")
+    assert result.code == 130
+    assert "interrupted" in result.err
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("loaded_once")
 def test_the_bundled_model(headscope_command: Any, minilm: Any, tmp_path: Path) -> None:
     before = {name: weight.clone() for name, weight in minilm.network.state_dict().items()}
-    ran = headscope_command("prune", "minilm", "--keep", "70%", "--by", "random", "--out", "small", "--json")
-    found = json.loads(ran.out)
-    assert (len(found["heads_removed"]), found["form"]) == (22, "with code")
-    assert found["before"]["parameters"] - found["after"]["parameters"] == 22 * (4 * 32 * 384 + 3 * 32)
-    assert found["difference"] <= 1e-9  # in float64
+    result = headscope_command("prune", "minilm", "--keep", "70%", "--by", "random", "--out", "small", "--json")
+    output = json.loads(result.out)
+    assert (len(output["heads_removed"]), output["form"]) == (22, "with code")
+    assert output["before"]["parameters"] - output["after"]["parameters"] == 22 * (4 * 32 * 384 + 3 * 32)
+    assert output["difference"] <= 1e-9  # in float64
     assert all(torch.equal(weight, before[name]) for name, weight in minilm.network.state_dict().items())
     assert headscope.load(tmp_path / "small", device="cpu").network.config.num_attention_heads == 12

@@ -1,4 +1,4 @@
-"""`headscope read` as people meet it: what it prints, writes and exits with, above all when something is wrong."""
+"""`headscope read`: what it prints and writes, and its exit codes, above all when something is wrong."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.usefixtures("loaded_once")
 
 
 def test_a_text_becomes_a_page(headscope_command, tmp_path: Path):
-    ran = headscope_command("read", TEXT)
-    assert (ran.code, ran.out) == (0, "reading.html\n")
+    result = headscope_command("read", TEXT)
+    assert (result.code, result.out) == (0, "reading.html\n")
     page = (tmp_path / "reading.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "6 layers × 12 heads · 10 tokens" in page
@@ -31,38 +31,38 @@ def test_a_text_becomes_a_page(headscope_command, tmp_path: Path):
 
 def test_the_pairs_of_a_head_are_printed(headscope_command, minilm: Model, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "160")
-    ran = headscope_command("read", TEXT, "--head", "L1H6", "--theta", "0.4")
+    result = headscope_command("read", TEXT, "--head", "L1H6", "--theta", "0.4")
     expected = headscope.read(minilm, TEXT).pairs(layer=1, head=6, theta=0.4)
-    assert f"L1H6 of minilm: {len(expected)} high pairs, θ = 0.4" in ran.out
-    cells = [line.split() for line in ran.out.splitlines()]
+    assert f"L1H6 of minilm: {len(expected)} high pairs, θ = 0.4" in result.out
+    cells = [line.split() for line in result.out.splitlines()]
     for pair in expected.itertuples():
         row = [pair.token_i, pair.token_j, str(pair.index_i), str(pair.index_j), f"{pair.value:.4g}"]
         assert [*row, f"{pair.relative:.3f}"] in cells
 
 
 def test_a_head_as_json(headscope_command, minilm: Model):
-    ran = headscope_command("read", TEXT, "--head", "L1sum", "--json")
-    found = json.loads(ran.out)
+    result = headscope_command("read", TEXT, "--head", "L1sum", "--json")
+    output = json.loads(result.out)
     expected = headscope.read(minilm, TEXT).pairs(layer=1, head="sum")
-    assert found["page"] == "reading.html"
-    assert found["tokens"][2] == "ravens"
-    assert [(pair["index_i"], pair["index_j"]) for pair in found["pairs"]] == list(
+    assert output["page"] == "reading.html"
+    assert output["tokens"][2] == "ravens"
+    assert [(pair["index_i"], pair["index_j"]) for pair in output["pairs"]] == list(
         zip(expected.index_i, expected.index_j, strict=True)
     )
-    assert ran.err == ""
+    assert result.err == ""
 
 
 def test_all_heads_as_json(headscope_command, minilm: Model):
-    found = json.loads(headscope_command("read", TEXT, "--json").out)
+    output = json.loads(headscope_command("read", TEXT, "--json").out)
     expected = headscope.read(minilm, TEXT).dominant()
-    assert [row["pairs"] for row in found["heads"]] == expected["pairs"].tolist()
-    assert [row["token"] for row in found["heads"]] == expected["token"].tolist()
+    assert [row["pairs"] for row in output["heads"]] == expected["pairs"].tolist()
+    assert [row["token"] for row in output["heads"]] == expected["token"].tolist()
 
 
 def test_everything_else_it_writes(headscope_command, minilm: Model, tmp_path: Path):
-    wanted = ("--save", "r.nc", "--pairs", "p.parquet", "--figures", "figs", "--formats", "svg", "--layers", "1,3-4")
-    ran = headscope_command("read", TEXT, *wanted)
-    assert ran.code == 0
+    options = ("--save", "r.nc", "--pairs", "p.parquet", "--figures", "figs", "--formats", "svg", "--layers", "1,3-4")
+    result = headscope_command("read", TEXT, *options)
+    assert result.code == 0
     saved = headscope.open_reading(tmp_path / "r.nc")
     assert saved.layers == [0, 1, 2, 3, 4, 5]  # what is kept is whole; what is shown is chosen
     table = pd.read_parquet(tmp_path / "p.parquet")
@@ -74,24 +74,24 @@ def test_everything_else_it_writes(headscope_command, minilm: Model, tmp_path: P
 def test_a_saved_reading_is_shown_again_without_a_model(headscope_command, monkeypatch: pytest.MonkeyPatch):
     headscope_command("read", TEXT, "--save", "r.nc")
     monkeypatch.setattr(loading, "load", lambda *_, **__: pytest.fail("no model is needed"))
-    ran = headscope_command("read", "r.nc", "--head", "L1H6", "--out", "again.html")
-    assert ran.code == 0
-    assert "high pairs" in ran.out
+    result = headscope_command("read", "r.nc", "--head", "L1H6", "--out", "again.html")
+    assert result.code == 0
+    assert "high pairs" in result.out
 
 
 def test_thresholds_of_a_saved_reading(headscope_command, minilm: Model):
     headscope_command("read", TEXT, "--theta", "0.5", "--save", "r.nc")
     expected = {theta: len(headscope.read(minilm, TEXT).pairs(layer=1, head=6, theta=theta)) for theta in (0.5, 0.7)}
     assert len(set(expected.values())) == 2
-    for given, theta in (((), 0.5), (("--theta", "0.7"), 0.7)):
-        found = json.loads(headscope_command("read", "r.nc", "--head", "L1H6", "--json", *given).out)
-        assert len(found["pairs"]) == expected[theta]
+    for options, theta in (((), 0.5), (("--theta", "0.7"), 0.7)):
+        output = json.loads(headscope_command("read", "r.nc", "--head", "L1H6", "--json", *options).out)
+        assert len(output["pairs"]) == expected[theta]
 
 
 def test_figures_of_a_saved_reading(headscope_command, tmp_path: Path):
     headscope_command("read", TEXT, "--save", "r.nc")
-    ran = headscope_command("figures", "r.nc", "--only", "9", "--heads", "6", "--layers", "1", "--formats", "svg")
-    assert ran.out.split() == ["figures/fig-09-pairs-in-text.svg"]
+    result = headscope_command("figures", "r.nc", "--only", "9", "--heads", "6", "--layers", "1", "--formats", "svg")
+    assert result.out.split() == ["figures/fig-09-pairs-in-text.svg"]
     assert ">ravens<" in (tmp_path / "figures" / "fig-09-pairs-in-text.svg").read_text(encoding="utf-8")
     wrong = headscope_command("figures", "r.nc", "--only", "7")
     assert wrong.code == 1
@@ -100,29 +100,29 @@ def test_figures_of_a_saved_reading(headscope_command, tmp_path: Path):
 
 def test_texts_from_files_and_standard_input(headscope_command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "story.txt").write_text(TEXT, encoding="utf-8")
-    ran = headscope_command("read", "story.txt", "--json")
+    result = headscope_command("read", "story.txt", "--json")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(TEXT.encode()))))
     piped = headscope_command("read", "-", "--json")
-    assert json.loads(ran.out) == json.loads(piped.out) == json.loads(headscope_command("read", TEXT, "--json").out)
+    assert json.loads(result.out) == json.loads(piped.out) == json.loads(headscope_command("read", TEXT, "--json").out)
 
 
 def test_without_a_text_the_papers_is_read(headscope_command):
-    ran = headscope_command("read")
-    assert ran.code == 0
-    assert "reading example:airport-policing" in ran.err
+    result = headscope_command("read")
+    assert result.code == 0
+    assert "reading example:airport-policing" in result.err
 
 
 def test_a_cut_text_is_said_to_be_cut(headscope_command):
-    ran = headscope_command("read", TEXT, "--length", "6")
-    assert "the first 6 of 10 tokens were read: --length 10 reads more" in ran.err
+    result = headscope_command("read", TEXT, "--length", "6")
+    assert "the first 6 of 10 tokens were read: --length 10 reads more" in result.err
 
 
 def test_the_page_is_opened(headscope_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda address: bool(opened.append(address)))
-    ran = headscope_command("read", TEXT, "--open")
+    result = headscope_command("read", TEXT, "--open")
     assert opened == [(tmp_path / "reading.html").as_uri()]
-    assert "no browser could be opened" in ran.err
+    assert "no browser could be opened" in result.err
 
 
 @pytest.mark.parametrize(
@@ -143,23 +143,23 @@ def test_the_page_is_opened(headscope_command, monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_bad_input_is_explained(headscope_command, arguments: tuple[str, ...], words: str):
-    ran = headscope_command(*arguments)
-    assert ran.code == 1
-    assert words in ran.err
-    assert "Traceback" not in ran.err
-    assert ran.out == ""
+    result = headscope_command(*arguments)
+    assert result.code == 1
+    assert words in result.err
+    assert "Traceback" not in result.err
+    assert result.out == ""
 
 
 def test_a_file_that_is_no_page_is_not_written_over(headscope_command, tmp_path: Path):
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
-    ran = headscope_command("read", TEXT, "--out", "thesis.txt")
-    assert ran.code == 1
+    result = headscope_command("read", TEXT, "--out", "thesis.txt")
+    assert result.code == 1
     assert (tmp_path / "thesis.txt").read_text(encoding="utf-8") == "years of work"
     assert headscope_command("read", TEXT).code == headscope_command("read", TEXT).code == 0  # our own page is replaced
 
 
 def test_a_damaged_saved_reading_is_explained(headscope_command, tmp_path: Path):
     (tmp_path / "r.nc").write_bytes(b"CDF\x01 nothing of the kind")
-    ran = headscope_command("read", "r.nc")
-    assert ran.code == 1
-    assert "not readable as netCDF" in ran.err
+    result = headscope_command("read", "r.nc")
+    assert result.code == 1
+    assert "not readable as netCDF" in result.err

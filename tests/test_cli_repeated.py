@@ -1,4 +1,4 @@
-"""The command of a finished study, given again: it returns at once, unless anything is not as it was."""
+"""The command of a finished study, run again: it returns at once, unless anything changed."""
 
 from __future__ import annotations
 
@@ -19,63 +19,63 @@ pytestmark = pytest.mark.usefixtures("one_figure")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
-def command(headscope_command, folder: Path, tmp_path: Path) -> list[str]:
-    """A study's command, which was run."""
+def finished_command(headscope_command, model_folder: Path, tmp_path: Path) -> list[str]:
+    """Run the command of a study, and return it."""
     (texts,) = files(tmp_path / "in", [20])
-    shutil.copytree(folder, tmp_path / "model")
+    shutil.copytree(model_folder, tmp_path / "model")
     command = ["study", str(texts), "--model", "model", "--length", "24", "--device", "cpu", "--quiet", "--out", "out"]
-    ran = headscope_command(*command)
-    assert ran.code == 0, ran.err
+    result = headscope_command(*command)
+    assert result.code == 0, result.err
     return command
 
 
-def refuse(what: str) -> Any:
-    def refusing(*arguments: object, **options: object) -> None:
-        pytest.fail(what)
+def make_refusal(message: str) -> Any:
+    def fail(*arguments: object, **options: object) -> None:
+        pytest.fail(message)
 
-    return refusing
+    return fail
 
 
 def test_a_finished_study_is_shown_without_its_model(
-    headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], tmp_path: Path
+    headscope_command, monkeypatch: pytest.MonkeyPatch, finished_command: list[str], tmp_path: Path
 ):
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-    monkeypatch.setattr(loading, "load", refuse("loaded"))
-    monkeypatch.setattr(output, "write", refuse("written"))
-    ran = headscope_command(*command)
-    assert ran.code == 0, ran.err
-    assert "nothing is counted again" in ran.err
-    assert "the paper's claim" in ran.out
+    monkeypatch.setattr(loading, "load", make_refusal("loaded"))
+    monkeypatch.setattr(output, "write", make_refusal("written"))
+    result = headscope_command(*finished_command)
+    assert result.code == 0, result.err
+    assert "nothing is counted again" in result.err
+    assert "the paper's claim" in result.out
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
 
 
 @pytest.mark.parametrize("missing", ["report.html", "heads.csv", "figures"])
 def test_missing_files_are_written_again_without_the_model(
-    headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], tmp_path: Path, missing: str
+    headscope_command, monkeypatch: pytest.MonkeyPatch, finished_command: list[str], tmp_path: Path, missing: str
 ):
     path = tmp_path / "out" / missing
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    monkeypatch.setattr(loading, "load", refuse("loaded"))
-    assert headscope_command(*command).code == 0
+    monkeypatch.setattr(loading, "load", make_refusal("loaded"))
+    assert headscope_command(*finished_command).code == 0
     assert path.exists()
 
 
 def test_figures_of_the_study_before_are_not_taken_for_those_of_this_one(
-    headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], tmp_path: Path
+    headscope_command, monkeypatch: pytest.MonkeyPatch, finished_command: list[str], tmp_path: Path
 ):
     def stop(study: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(output, "draw_all", stop)
-        assert headscope_command(*command, "--theta", "0.5", "--overwrite").code == 130
+        assert headscope_command(*finished_command, "--theta", "0.5", "--overwrite").code == 130
     assert not (tmp_path / "out" / "report.html").exists()
-    assert headscope_command(*command, "--theta", "0.5").code == 0
+    assert headscope_command(*finished_command, "--theta", "0.5").code == 0
     assert "0.5" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
@@ -96,56 +96,60 @@ def test_figures_of_the_study_before_are_not_taken_for_those_of_this_one(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_another_option_is_another_study(headscope_command, command: list[str], options: list[str], message: str):
-    ran = headscope_command(*command, *options)
-    assert ran.code == 1
-    assert f"out holds another study, which differs in {message}" in ran.err
+def test_another_option_is_another_study(
+    headscope_command, finished_command: list[str], options: list[str], message: str
+):
+    result = headscope_command(*finished_command, *options)
+    assert result.code == 1
+    assert f"out holds another study, which differs in {message}" in result.err
 
 
-def test_without_an_option_that_was_given_it_is_another_study(headscope_command, command: list[str]):
-    assert headscope_command(*command, "--sample", "0.5", "--overwrite").code == 0
-    assert "sample (0.5 there, 1.0 now)" in headscope_command(*command).err
+def test_without_an_option_that_was_given_it_is_another_study(headscope_command, finished_command: list[str]):
+    assert headscope_command(*finished_command, "--sample", "0.5", "--overwrite").code == 0
+    assert "sample (0.5 there, 1.0 now)" in headscope_command(*finished_command).err
 
 
-def test_another_field_is_another_study(headscope_command, command: list[str], tmp_path: Path):
-    Path(command[1]).write_text('{"text": "the cat sat on the owl.", "title": "the owl sat on the cat."}\n' * 5)
-    assert headscope_command(*command, "--overwrite").code == 0
-    ran = headscope_command(*command, "--field", "title")
-    assert ran.code == 1
-    assert "field (text there, title now)" in ran.err
+def test_another_field_is_another_study(headscope_command, finished_command: list[str], tmp_path: Path):
+    Path(finished_command[1]).write_text(
+        '{"text": "the cat sat on the owl.", "title": "the owl sat on the cat."}\n' * 5
+    )
+    assert headscope_command(*finished_command, "--overwrite").code == 0
+    result = headscope_command(*finished_command, "--field", "title")
+    assert result.code == 1
+    assert "field (text there, title now)" in result.err
 
 
-def test_changed_texts_are_another_study(headscope_command, command: list[str]):
-    with open(command[1], "a", encoding="utf-8") as file:
+def test_changed_texts_are_another_study(headscope_command, finished_command: list[str]):
+    with open(finished_command[1], "a", encoding="utf-8") as file:
         file.write('{"text": "the owl sat on the cat."}\n')
-    ran = headscope_command(*command)
-    assert ran.code == 1
-    assert "out holds this study of earlier versions of its files" in ran.err
+    result = headscope_command(*finished_command)
+    assert result.code == 1
+    assert "out holds this study of earlier versions of its files" in result.err
 
 
-def test_texts_changed_without_another_size_are_another_study(headscope_command, command: list[str]):
-    path = Path(command[1])
+def test_texts_changed_without_another_size_are_another_study(headscope_command, finished_command: list[str]):
+    path = Path(finished_command[1])
     text = path.read_text("utf-8")
     path.write_text(text.replace("cat", "owl", 1), "utf-8")
     os.utime(path, ns=(1, 1))
-    ran = headscope_command(*command)
-    assert ran.code == 1
-    assert "earlier versions" in ran.err
+    result = headscope_command(*finished_command)
+    assert result.code == 1
+    assert "earlier versions" in result.err
 
 
-def test_changed_weights_are_another_study(headscope_command, command: list[str], tmp_path: Path):
+def test_changed_weights_are_another_study(headscope_command, finished_command: list[str], tmp_path: Path):
     tiny.network("bert", seed=1).save_pretrained(tmp_path / "model")
-    ran = headscope_command(*command)
-    assert ran.code == 1
-    assert "out holds another study, which differs in weight_hash" in ran.err
+    result = headscope_command(*finished_command)
+    assert result.code == 1
+    assert "out holds another study, which differs in weight_hash" in result.err
 
 
-def test_an_incomplete_study_is_counted_on(headscope_command, command: list[str], tmp_path: Path):
+def test_an_incomplete_study_is_counted_on(headscope_command, finished_command: list[str], tmp_path: Path):
     path = tmp_path / "out" / "study.nc"
     study = open_study(path)
     study.data.attrs["complete"] = 0
     study.save(path)
-    ran = headscope_command(*command)
-    assert ran.code == 0, ran.err
-    assert "nothing is counted again" not in ran.err
+    result = headscope_command(*finished_command)
+    assert result.code == 0, result.err
+    assert "nothing is counted again" not in result.err
     assert open_study(path).manifest["complete"] == 1

@@ -1,4 +1,4 @@
-"""How a command starts: signals while it starts, and wrong options before anything slow is imported."""
+"""How a command starts: signals during startup, and wrong options before anything slow is imported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ main()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved_model(tmp_path_factory.mktemp("tiny"))
 
 
@@ -41,17 +41,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("transformers.models.bert.modeling_bert", signal.SIGINT),
     ],
 )
-def test_a_signal_during_an_import_ends_the_command_with_one_line(folder: Path, tmp_path: Path, module: str, number):
+def test_a_signal_during_an_import_ends_the_command_with_one_line(
+    model_folder: Path, tmp_path: Path, module: str, number
+):
     (texts,) = files(tmp_path / "in", [5])
-    command = ["study", str(texts), "--model", str(folder), "--length", "24", "--out", "out"]
-    ran = subprocess.run(
+    command = ["study", str(texts), "--model", str(model_folder), "--length", "24", "--out", "out"]
+    result = subprocess.run(
         [sys.executable, "-c", SIGNAL_ON_IMPORT, module, str(int(number)), *command],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert ran.returncode == 128 + number, ran.stderr
-    assert ran.stderr.endswith(f"headscope: {'terminated' if number == signal.SIGTERM else 'interrupted'}\n")
-    assert "Traceback" not in ran.stderr
-    assert ran.stdout == ""
+    assert result.returncode == 128 + number, result.stderr
+    assert result.stderr.endswith(f"headscope: {'terminated' if number == signal.SIGTERM else 'interrupted'}\n")
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
     assert not (tmp_path / "out").exists()
 
 
@@ -82,7 +84,7 @@ WRONG = {
 
 
 def test_wrong_options_are_reported_before_torch_is_imported(tmp_path: Path):
-    """All in one process: the imports that are needed take a second."""
+    """All in one process: the necessary imports take a second."""
     (tmp_path / "mine.txt").write_text("mine")
     code = f"""
 import contextlib, io, sys
@@ -101,8 +103,8 @@ for name, (command, expected) in {WRONG}.items():
     assert "Traceback" not in errors.getvalue(), name
     assert "torch" not in sys.modules, name
 """
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -118,7 +120,9 @@ for name, (command, expected) in {WRONG}.items():
     ],
     ids=" ".join,
 )
-def test_extreme_options_work(headscope_command, folder: Path, tmp_path: Path, options: list[str]):
+def test_extreme_options_work(headscope_command, model_folder: Path, tmp_path: Path, options: list[str]):
     (texts,) = files(tmp_path / "in", [5])
-    ran = headscope_command("study", str(texts), "--model", str(folder), "--length", "24", "--out", "out", *options)
-    assert ran.code == 0, ran.err
+    result = headscope_command(
+        "study", str(texts), "--model", str(model_folder), "--length", "24", "--out", "out", *options
+    )
+    assert result.code == 0, result.err

@@ -1,4 +1,4 @@
-"""A study on the command line that is stopped in the middle: what is counted is kept, and marked incomplete."""
+"""A study on the command line that is stopped early: what is counted is kept, and marked incomplete."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ pytestmark = pytest.mark.usefixtures("one_figure", "small_chunks")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
-def command(folder: Path) -> list[str]:
-    """A study of standard input, which can be read only once, and so is not looked at beforehand."""
-    return ["study", "-", "--model", str(folder), "--length", "24", "--out", "out"]
+def command(model_folder: Path) -> list[str]:
+    """Return the command of a study of standard input, which is read only once and not measured beforehand."""
+    return ["study", "-", "--model", str(model_folder), "--length", "24", "--out", "out"]
 
 
-def lines(count: int) -> bytes:
+def make_lines(count: int) -> bytes:
     return "".join(json.dumps({"text": f"{TEXT} {k}"}) + "\n" for k in range(count)).encode()
 
 
-def feed(monkeypatch: pytest.MonkeyPatch, stream: io.BytesIO) -> None:
+def set_stdin(monkeypatch: pytest.MonkeyPatch, stream: io.BytesIO) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(stream)))  # type: ignore[arg-type]
 
 
 def test_a_broken_line_keeps_the_sections_before_it(
     headscope_command, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    feed(monkeypatch, io.BytesIO(lines(20) + b'{"text": "broken\n' + lines(1)))
-    ran = headscope_command(*command)
-    assert ran.code == 1
-    assert "standard input:21: not a JSON object" in ran.err
-    assert "Traceback" not in ran.err
+    set_stdin(monkeypatch, io.BytesIO(make_lines(20) + b'{"text": "broken\n' + make_lines(1)))
+    result = headscope_command(*command)
+    assert result.code == 1
+    assert "standard input:21: not a JSON object" in result.err
+    assert "Traceback" not in result.err
     study = headscope.open_study(tmp_path / "out")
     assert (study.texts, study.manifest["complete"]) == (16, 0)
-    assert "16 texts finished" in ran.err
+    assert "16 texts finished" in result.err
     assert "standard input:21" in study.manifest["stopped_by"]
     assert "incomplete" in (tmp_path / "out" / "findings.md").read_text(encoding="utf-8")
 
@@ -58,14 +58,14 @@ def test_a_broken_line_keeps_the_sections_before_it(
 def test_a_finished_study_of_standard_input_is_not_replaced(
     headscope_command, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    feed(monkeypatch, io.BytesIO(lines(24)))
+    set_stdin(monkeypatch, io.BytesIO(make_lines(24)))
     assert headscope_command(*command).code == 0
-    feed(monkeypatch, io.BytesIO(lines(20)))
-    ran = headscope_command(*command)
-    assert ran.code == 1
-    assert "it cannot be known whether it is of the same texts" in ran.err
+    set_stdin(monkeypatch, io.BytesIO(make_lines(20)))
+    result = headscope_command(*command)
+    assert result.code == 1
+    assert "it cannot be known whether it is of the same texts" in result.err
     assert headscope.open_study(tmp_path / "out").texts == 24
-    feed(monkeypatch, io.BytesIO(lines(20)))
+    set_stdin(monkeypatch, io.BytesIO(make_lines(20)))
     assert headscope_command(*command, "--overwrite").code == 0
     assert headscope.open_study(tmp_path / "out").texts == 20
 
@@ -77,50 +77,50 @@ def test_ctrl_c_keeps_the_sections_before_it(
         """Some documents, then someone presses Ctrl-C."""
 
         def read(self, size: int | None = -1) -> bytes:
-            return self.check(super().read(size))
+            return self.raise_at_end(super().read(size))
 
         def readinto(self, buffer: Any) -> int:
             count = super().readinto(buffer)
-            self.check(b"x" * count)
+            self.raise_at_end(b"x" * count)
             return count
 
         @staticmethod
-        def check(content: bytes) -> bytes:
+        def raise_at_end(content: bytes) -> bytes:
             if not content:
                 raise KeyboardInterrupt
             return content
 
-    feed(monkeypatch, Interrupted(lines(20)))
-    ran = headscope_command(*command, "--batch-size", "1")
-    assert ran.code == 130
-    assert "interrupted" in ran.err
-    assert "16 texts finished" in ran.err
+    set_stdin(monkeypatch, Interrupted(make_lines(20)))
+    result = headscope_command(*command, "--batch-size", "1")
+    assert result.code == 130
+    assert "interrupted" in result.err
+    assert "16 texts finished" in result.err
     assert headscope.open_study(tmp_path / "out").texts == 16
 
 
-UNDRAWN = """
+MAIN_WITHOUT_FIGURES = """
 from headscope import output
 from headscope.corpus.chunks import ChunkSize
 from headscope.run import local_engine, plan
 from headscope.run.executor import BatchExecutor
 plan.choose_chunk_size = lambda *more: ChunkSize(documents=4, bytes=300)
 local_engine.FLUSH_SECONDS = 0.0
-output.write_figures = lambda *given: []
+output.write_figures = lambda *arguments: []
 add = BatchExecutor.add
-def add_batch(*given):
-    add(*given)
+def add_batch(*arguments):
+    add(*arguments)
     print("counted", flush=True)
 BatchExecutor.add = add_batch
 from headscope.__main__ import main
 main()
 """
-"""the whole command, but for its figures, which take most of its time; it says when a batch was counted"""
+"""the whole command except for its figures, which take most of its time; it prints a line when a batch is counted"""
 
 
-def test_a_real_interrupt_signal(folder: Path, tmp_path: Path):
+def test_a_real_interrupt_signal(model_folder: Path, tmp_path: Path):
     """A running command is stopped by SIGINT while it waits for more texts on its standard input."""
-    options = ["--out", str(tmp_path / "out"), "--batch-size", "1", "--length", "24", "--model", str(folder)]
-    command = [sys.executable, "-X", "faulthandler", "-c", UNDRAWN, "study", "-", *options]
+    options = ["--out", str(tmp_path / "out"), "--batch-size", "1", "--length", "24", "--model", str(model_folder)]
+    command = [sys.executable, "-X", "faulthandler", "-c", MAIN_WITHOUT_FIGURES, "study", "-", *options]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdin is not None
     assert running.stdout is not None

@@ -1,4 +1,4 @@
-"""`headscope compare`: what it prints at several widths, writes, and how it ends."""
+"""`headscope compare`: output at several widths, files, and exit codes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import pytest
 import headscope
 from headscope.studies.result import Study
 from headscope.terminal_compare import show_comparison
-from tests.compared import changed
-from tests.compared import model_study as any_study
+from tests.compared import change_head, make_model_study
 from tests.hostile import ALL, make_study
 
 
-def model_study(number: int, **options: Any) -> Study:
-    """A study of few blocks: what is printed of it is the same, and found sooner."""
-    return any_study(number, **{"texts": 30, "blocks": 6} | options)
+def make_small_study(number: int, **options: Any) -> Study:
+    """Return a study of few blocks: its output is the same, and computed faster."""
+    return make_model_study(number, **{"texts": 30, "blocks": 6} | options)
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Any:
-    """Save studies under names; returns their places as the command line takes them."""
+def save_studies(tmp_path: Path) -> Any:
+    """Return a function that saves studies under names and returns their paths."""
 
     def save(**studies: Study) -> list[str]:
         return [str(study.save(tmp_path / f"{name}.nc")) for name, study in studies.items()]
@@ -32,19 +31,25 @@ def saved(tmp_path: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def before() -> Study:
-    return model_study(0)
+def before_study() -> Study:
+    return make_small_study(0)
 
 
-def test_everything_is_written_and_shown(headscope_command: Any, saved: Any, before: Study, tmp_path: Path) -> None:
-    places = saved(before=before, after=changed(before, 1, 2, share=0.3), small=model_study(2, layers=4, heads=2))
-    ran = headscope_command("compare", *places, "--names", "before,after,small", "--formats", "svg", "--quiet")
-    assert ran.code == 0, ran.err
+def test_everything_is_written_and_shown(
+    headscope_command: Any, save_studies: Any, before_study: Study, tmp_path: Path
+) -> None:
+    paths = save_studies(
+        before=before_study,
+        after=change_head(before_study, 1, 2, share=0.3),
+        small=make_small_study(2, layers=4, heads=2),
+    )
+    result = headscope_command("compare", *paths, "--names", "before,after,small", "--formats", "svg", "--quiet")
+    assert result.code == 0, result.err
     for words in ("before", "after", "small", "Hold for", "repeat rate", "Heads by character", "1 of 12", "L1H2"):
-        assert words in ran.out
-    assert "of 12 heads changed character" in ran.out
-    assert "Paired" in ran.out
-    assert ran.out.splitlines()[-1] == "compare/comparison.html"
+        assert words in result.out
+    assert "of 12 heads changed character" in result.out
+    assert "Paired" in result.out
+    assert result.out.splitlines()[-1] == "compare/comparison.html"
     assert {path.name for path in (tmp_path / "compare").iterdir()} == {
         "comparison.html", "comparison.json", "differences.csv", "figures",
     }  # fmt: skip
@@ -52,47 +57,51 @@ def test_everything_is_written_and_shown(headscope_command: Any, saved: Any, bef
 
 
 @pytest.fixture(scope="module")
-def five() -> headscope.Comparison:
-    return headscope.compare([model_study(k, layers=2 + 9 * k, heads=2) for k in range(5)])
+def five_models() -> headscope.Comparison:
+    return headscope.compare([make_small_study(k, layers=2 + 9 * k, heads=2) for k in range(5)])
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_no_line_is_wider_than_the_terminal(
-    five: headscope.Comparison, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    five_models: headscope.Comparison, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    show_comparison(five)
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= width
+    show_comparison(five_models)
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= width
     for k in range(5):
-        assert f"model-{k}" in shown
-    signs = [line.count(sign) for line in shown.splitlines() for sign in "✗✓–" if line[:4].strip().isdigit()]
-    assert sum(signs) == 5 * 12
-    assert ("±" in shown.split("Hold for")[0]) == (width == 140)
+        assert f"model-{k}" in output
+    sign_counts = [line.count(sign) for line in output.splitlines() for sign in "✗✓–" if line[:4].strip().isdigit()]
+    assert sum(sign_counts) == 5 * 12
+    assert ("±" in output.split("Hold for")[0]) == (width == 140)
 
 
-def test_json(headscope_command: Any, saved: Any, before: Study) -> None:
-    places = saved(one=before, other=model_study(1, corpus=1))
-    ran = headscope_command(
-        "compare", *places, "--json", "--alpha", "0.01", "--baseline", "model-1", "--formats", "svg"
+def test_json(headscope_command: Any, save_studies: Any, before_study: Study) -> None:
+    paths = save_studies(one=before_study, other=make_small_study(1, corpus=1))
+    result = headscope_command(
+        "compare", *paths, "--json", "--alpha", "0.01", "--baseline", "model-1", "--formats", "svg"
     )
-    assert ran.code == 0
-    held = json.loads(ran.out)
-    assert held["alpha"] == 0.01
-    assert held["pairs"][0]["one"] == "model-1"
-    assert not held["pairs"][0]["paired"]
-    assert "warning: Other texts" in ran.err
-    assert json.loads(Path("compare/comparison.json").read_text("utf-8")) == held
+    assert result.code == 0
+    content = json.loads(result.out)
+    assert content["alpha"] == 0.01
+    assert content["pairs"][0]["one"] == "model-1"
+    assert not content["pairs"][0]["paired"]
+    assert "warning: Different texts" in result.err
+    assert json.loads(Path("compare/comparison.json").read_text("utf-8")) == content
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Studies to choose from, and a file that is none."""
-    made = tmp_path_factory.mktemp("studies")
-    for name, study in {"one": model_study(0), "other": model_study(1), "long": model_study(1, length=32)}.items():
-        study.save(made / f"{name}.nc")
-    (made / "broken.nc").write_text("no netCDF")
-    return made
+def study_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with studies, and a file that is not a study."""
+    folder = tmp_path_factory.mktemp("studies")
+    for name, study in {
+        "one": make_small_study(0),
+        "other": make_small_study(1),
+        "long": make_small_study(1, length=32),
+    }.items():
+        study.save(folder / f"{name}.nc")
+    (folder / "broken.nc").write_text("no netCDF")
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -111,12 +120,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_errors_end_in_one_message(
-    headscope_command: Any, folder: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
+    headscope_command: Any, study_folder: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    ran = headscope_command("compare", *(str(folder / each) if "." in each[1:] else each for each in arguments))
-    assert ran.code == 1
-    assert words in ran.err.replace("\n", " ")
-    assert ran.out == ""
+    result = headscope_command(
+        "compare", *(str(study_folder / argument) if "." in argument[1:] else argument for argument in arguments)
+    )
+    assert result.code == 1
+    assert words in result.err.replace("\n", " ")
+    assert result.out == ""
     assert not (tmp_path / "compare").exists()
 
 
@@ -124,12 +135,12 @@ def test_a_command_not_understood(headscope_command: Any) -> None:
     assert headscope_command("compare", "a", "b", "--nonsense").code == 2
 
 
-def test_force_warns_everywhere(headscope_command: Any, saved: Any, before: Study, tmp_path: Path) -> None:
-    places = saved(one=before, other=model_study(1, theta=0.5))
-    ran = headscope_command("compare", *places, "--force", "--formats", "svg")
-    assert ran.code == 0
+def test_force_warns_everywhere(headscope_command: Any, save_studies: Any, before_study: Study, tmp_path: Path) -> None:
+    paths = save_studies(one=before_study, other=make_small_study(1, theta=0.5))
+    result = headscope_command("compare", *paths, "--force", "--formats", "svg")
+    assert result.code == 0
     words = "Compared by force"
-    assert "warning: " + words in ran.out
+    assert "warning: " + words in result.out
     folder = tmp_path / "compare"
     assert words in (folder / "comparison.html").read_text("utf-8")
     assert words in json.loads((folder / "comparison.json").read_text("utf-8"))["warnings"][0]
@@ -137,14 +148,14 @@ def test_force_warns_everywhere(headscope_command: Any, saved: Any, before: Stud
         assert words in figure.read_text("utf-8"), figure
 
 
-def test_hostile_names_move_no_cursor(headscope_command: Any, saved: Any) -> None:
-    places = saved(
+def test_hostile_names_move_no_cursor(headscope_command: Any, save_studies: Any) -> None:
+    paths = save_studies(
         one=make_study(model=f"{ALL}\x1b[31m\r[bold]$x^2$", complete=1),
         other=make_study(model="_hidden", weight_hash="0" * 64, complete=1),
     )
-    ran = headscope_command("compare", *places, "--formats", "svg")
-    assert ran.code == 0, ran.err
-    assert "\x1b" not in ran.out
-    assert "\r" not in ran.out
-    assert "\u202e" not in ran.out
-    assert "_hidden" in ran.out
+    result = headscope_command("compare", *paths, "--formats", "svg")
+    assert result.code == 0, result.err
+    assert "\x1b" not in result.out
+    assert "\r" not in result.out
+    assert "\u202e" not in result.out
+    assert "_hidden" in result.out

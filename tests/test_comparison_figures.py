@@ -14,19 +14,19 @@ import headscope
 from headscope.figures.comparison import COLORS, MARKERS, draw_comparison, rates_over_depth
 from headscope.figures.files import svg
 from headscope.studies.result import Study
-from tests.compared import changed, model_study
+from tests.compared import change_head, make_model_study
 from tests.drawn import assert_legible, get_panels
 from tests.hostile import ALL
 
 
 def make_small_study(number: int, **options: Any) -> Study:
-    return model_study(number, **{"texts": 30, "blocks": 6} | options)
+    return make_model_study(number, **{"texts": 30, "blocks": 6} | options)
 
 
 @pytest.fixture(scope="module")
 def comparison() -> headscope.Comparison:
     before = make_small_study(0, layers=12, heads=12)
-    return headscope.compare([before, changed(before, 11, 3, share=0.6)], ["before", "after"])
+    return headscope.compare([before, change_head(before, 11, 3, share=0.6)], ["before", "after"])
 
 
 def draw_figures(comparison: headscope.Comparison) -> dict[str, Figure]:

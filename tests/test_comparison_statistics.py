@@ -1,4 +1,4 @@
-"""The statistics of a comparison: Student's t, Holm's correction, jackknifed differences, and how often they err."""
+"""Statistics of a comparison: Student's t, Holm's correction, jackknifed differences, and how often they err."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.comparison.differences import FEWEST_BLOCKS, correlations, differences, judged, same_texts
-from headscope.comparison.measures import MEASURES, NEAR, jackknife_error, left_out
-from headscope.comparison.student import holm, incomplete_beta, two_sided
-from tests.compared import changed, drawn, model_study, sums
+from headscope.comparison.differences import (
+    FEWEST_BLOCKS,
+    compute_differences,
+    has_same_texts,
+    tabulate_correlations,
+    tabulate_differences,
+)
+from headscope.comparison.measures import MEASURES, NEAR, jackknife_error, leave_out_blocks
+from headscope.comparison.student import compute_incomplete_beta, compute_p_value, correct_holm
+from tests.compared import change_head, draw_counts, make_model_study, make_sums
 
 # -- Student's t ------------------------------------------------------------------------------------------------------
 
@@ -34,38 +40,38 @@ from tests.compared import changed, drawn, model_study, sums
     ],
 )
 def test_values_of_a_printed_table(freedom: int, t: float, p: float) -> None:
-    assert two_sided(t, freedom) == pytest.approx(p, rel=2e-3)
-    assert two_sided(-t, freedom) == two_sided(t, freedom)
+    assert compute_p_value(t, freedom) == pytest.approx(p, rel=2e-3)
+    assert compute_p_value(-t, freedom) == compute_p_value(t, freedom)
 
 
 def test_closed_forms() -> None:
     for t in (0.0, 1e-9, 0.3, 1.0, 7.5, 400.0, 1e8):
-        assert two_sided(t, 1) == pytest.approx(1 - 2 * math.atan(t) / math.pi, rel=1e-7, abs=1e-12)
-        assert two_sided(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-6, abs=1e-12)
-    assert two_sided(1.96, 1e7) == pytest.approx(math.erfc(1.96 / math.sqrt(2)), rel=1e-5)
+        assert compute_p_value(t, 1) == pytest.approx(1 - 2 * math.atan(t) / math.pi, rel=1e-7, abs=1e-12)
+        assert compute_p_value(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-6, abs=1e-12)
+    assert compute_p_value(1.96, 1e7) == pytest.approx(math.erfc(1.96 / math.sqrt(2)), rel=1e-5)
 
 
 def test_where_there_is_no_number() -> None:
-    assert two_sided(math.inf, 19) == 0 == two_sided(-math.inf, 19) == two_sided(1e200, 19)
-    assert two_sided(0.0, 19) == 1
+    assert compute_p_value(math.inf, 19) == 0 == compute_p_value(-math.inf, 19) == compute_p_value(1e200, 19)
+    assert compute_p_value(0.0, 19) == 1
     for t, freedom in ((math.nan, 19), (2.0, 0.5), (2.0, math.nan)):
-        assert math.isnan(two_sided(t, freedom))
+        assert math.isnan(compute_p_value(t, freedom))
 
 
 @settings(deadline=None)
 @given(st.floats(-60, 60), st.floats(1, 400))
 def test_as_scipy_has_it(t: float, freedom: float) -> None:
     stats = pytest.importorskip("scipy.stats")
-    assert two_sided(t, freedom) == pytest.approx(2 * stats.t.sf(abs(t), freedom), rel=1e-9, abs=1e-300)
+    assert compute_p_value(t, freedom) == pytest.approx(2 * stats.t.sf(abs(t), freedom), rel=1e-9, abs=1e-300)
 
 
 @settings(deadline=None)
 @given(st.floats(0.3, 50), st.floats(0.3, 50), st.floats(0, 1))
 def test_the_incomplete_beta_function(a: float, b: float, x: float) -> None:
-    value = incomplete_beta(a, b, x)
+    value = compute_incomplete_beta(a, b, x)
     assert -1e-12 <= value <= 1 + 1e-12
-    assert value == pytest.approx(1 - incomplete_beta(b, a, 1 - x, x), abs=1e-10)
-    assert value <= incomplete_beta(a, b, min(1.0, x + 0.01)) + 1e-12
+    assert value == pytest.approx(1 - compute_incomplete_beta(b, a, 1 - x, x), abs=1e-10)
+    assert value <= compute_incomplete_beta(a, b, min(1.0, x + 0.01)) + 1e-12
 
 
 # -- Holm -------------------------------------------------------------------------------------------------------------
@@ -74,16 +80,16 @@ def test_the_incomplete_beta_function(a: float, b: float, x: float) -> None:
 def test_holm_worked_by_hand() -> None:
     p = np.array([[0.01, 0.04], [0.03, 0.005]])
     # in order 0.005·4, 0.01·3, 0.03·2, 0.04·1, never falling
-    np.testing.assert_allclose(holm(p), [[0.03, 0.06], [0.06, 0.02]])
-    np.testing.assert_allclose(holm(np.array([0.6, 0.9])), [1.0, 1.0])
-    assert np.isnan(holm(np.array([np.nan, np.nan]))).all()
+    np.testing.assert_allclose(correct_holm(p), [[0.03, 0.06], [0.06, 0.02]])
+    np.testing.assert_allclose(correct_holm(np.array([0.6, 0.9])), [1.0, 1.0])
+    assert np.isnan(correct_holm(np.array([np.nan, np.nan]))).all()
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1) | st.just(math.nan), max_size=30))
 def test_holm_in_general(values: list[float]) -> None:
     p = np.array(values)
-    corrected = holm(p)
+    corrected = correct_holm(p)
     known = ~np.isnan(p)
     assert (np.isnan(corrected) == np.isnan(p)).all()
     assert (corrected[known] >= p[known] - 1e-15).all()
@@ -96,84 +102,89 @@ def test_holm_in_general(values: list[float]) -> None:
 
 
 def test_a_paired_difference_worked_by_hand() -> None:
-    one = sums([[1], [2], [3], [2], [2]], [[10]] * 5)
-    other = sums([[3], [4], [5], [4], [5]], [[10]] * 5)
+    baseline = make_sums([[1], [2], [3], [2], [2]], [[10]] * 5)
+    other = make_sums([[3], [4], [5], [4], [5]], [[10]] * 5)
     # Totals 10/50 and 21/50. Without a block: 9, 8, 7, 8, 8 and 18, 17, 16, 17, 16, of 40; differences 9, 9, 9, 9, 8.
-    found = judged(one, other, paired=True)
-    left = np.array([9, 9, 9, 9, 8]) / 40
-    error = math.sqrt(4 / 5 * ((left - left.mean()) ** 2).sum())
-    assert found.difference[0, 0] == pytest.approx(0.22)
-    assert found.error[0, 0] == pytest.approx(error) == pytest.approx(0.02)
-    assert found.t[0, 0] == pytest.approx(11)
-    assert found.p[0, 0] == pytest.approx(two_sided(11, 4)) == found.p_corrected[0, 0]
-    unpaired = judged(one, other, paired=False)
-    apart = [
+    tested = compute_differences(baseline, other, paired=True)
+    jackknifed = np.array([9, 9, 9, 9, 8]) / 40
+    error = math.sqrt(4 / 5 * ((jackknifed - jackknifed.mean()) ** 2).sum())
+    assert tested.difference[0, 0] == pytest.approx(0.22)
+    assert tested.error[0, 0] == pytest.approx(error) == pytest.approx(0.02)
+    assert tested.t[0, 0] == pytest.approx(11)
+    assert tested.p[0, 0] == pytest.approx(compute_p_value(11, 4)) == tested.p_corrected[0, 0]
+    unpaired = compute_differences(baseline, other, paired=False)
+    errors = [
         math.sqrt(4 / 5 * ((np.array(k) / 40 - np.mean(k) / 40) ** 2).sum())
         for k in ([9, 8, 7, 8, 8], [18, 17, 16, 17, 16])
     ]
-    assert unpaired.error[0, 0] == pytest.approx(math.hypot(*apart))
-    assert unpaired.error[0, 0] > 2 * found.error[0, 0]
+    assert unpaired.error[0, 0] == pytest.approx(math.hypot(*errors))
+    assert unpaired.error[0, 0] > 2 * tested.error[0, 0]
 
 
 def test_unequal_blocks_leave_fewer_degrees_of_freedom() -> None:
-    equal = sums([[1]] * 6, [[10]] * 6), sums([[2], [3], [2], [3], [2], [3]], [[10]] * 6)
+    equal = make_sums([[1]] * 6, [[10]] * 6), make_sums([[2], [3], [2], [3], [2], [3]], [[10]] * 6)
     weights = [40, 4, 4, 4, 4, 4]  # (Σ w)² / Σ w² = 3600 / 1680
-    unequal = sums([[4], [0], [1], [0], [1], [0]], [[w] for w in weights]), sums([[9], [1]] * 3, [[w] for w in weights])
-    for (one, other), blocks in ((equal, 6), (unequal, 3600 / 1680)):
-        found = judged(one, other, paired=True)
-        assert found.p[0, 0] == pytest.approx(two_sided(float(found.t[0, 0]), blocks - 1))
+    unequal = (
+        make_sums([[4], [0], [1], [0], [1], [0]], [[weight] for weight in weights]),
+        make_sums([[9], [1]] * 3, [[weight] for weight in weights]),
+    )
+    for (baseline, other), blocks in ((equal, 6), (unequal, 3600 / 1680)):
+        tested = compute_differences(baseline, other, paired=True)
+        assert tested.p[0, 0] == pytest.approx(compute_p_value(float(tested.t[0, 0]), blocks - 1))
 
 
 def test_what_cannot_be_tested_is_not() -> None:
     nothing = [[0]] * 6
-    found = judged(sums(nothing, nothing), sums([[1]] * 6, [[4]] * 6), paired=True)
-    assert np.isnan([found.difference, found.error, found.t, found.p, found.p_corrected]).all()
+    tested = compute_differences(make_sums(nothing, nothing), make_sums([[1]] * 6, [[4]] * 6), paired=True)
+    assert np.isnan([tested.difference, tested.error, tested.t, tested.p, tested.p_corrected]).all()
     few = FEWEST_BLOCKS - 1
-    found = judged(sums([[0]] * few, [[4]] * few), sums([[4]] * few, [[4]] * few), paired=True)
-    assert found.difference[0, 0] == 1
-    assert np.isnan(found.p[0, 0])
+    tested = compute_differences(make_sums([[0]] * few, [[4]] * few), make_sums([[4]] * few, [[4]] * few), paired=True)
+    assert tested.difference[0, 0] == 1
+    assert np.isnan(tested.p[0, 0])
     # without any spread: the same is no difference, another is beyond doubt
-    same, all_equal = sums([[1]] * 6, [[4]] * 6), sums([[4]] * 6, [[4]] * 6)
-    assert judged(same, same, paired=True).p[0, 0] == 1
-    found = judged(same, all_equal, paired=True)
-    assert (found.t[0, 0], found.p[0, 0]) == (math.inf, 0)
+    same, all_equal = make_sums([[1]] * 6, [[4]] * 6), make_sums([[4]] * 6, [[4]] * 6)
+    assert compute_differences(same, same, paired=True).p[0, 0] == 1
+    tested = compute_differences(same, all_equal, paired=True)
+    assert (tested.t[0, 0], tested.p[0, 0]) == (math.inf, 0)
     # what the order of a sum can make is none
-    rounding = sums(np.full((6, 1), 1 + 1e-14), [[4]] * 6)
-    assert judged(same, rounding, paired=True).p[0, 0] == 1
+    rounding = make_sums(np.full((6, 1), 1 + 1e-14), [[4]] * 6)
+    assert compute_differences(same, rounding, paired=True).p[0, 0] == 1
 
 
 @pytest.mark.parametrize("name", [name for name in MEASURES if name != NEAR])
 def test_rates_errors_and_chance_are_those_of_the_study(name: str) -> None:
-    study = model_study(texts=50)
-    found = MEASURES[name].sums(study)
-    np.testing.assert_allclose(found.rates(), study.rate(name))
-    np.testing.assert_allclose(jackknife_error(found.rates_left_out()), study.standard_error(name), atol=1e-12)
-    np.testing.assert_allclose(np.broadcast_to(found.chance(), (3, 4)), np.broadcast_to(study.chance(name), (3, 4)))
+    study = make_model_study(texts=50)
+    sums = MEASURES[name].compute_sums(study)
+    np.testing.assert_allclose(sums.compute_rates(), study.rate(name))
+    np.testing.assert_allclose(jackknife_error(sums.jackknife_rates()), study.standard_error(name), atol=1e-12)
+    np.testing.assert_allclose(
+        np.broadcast_to(sums.compute_chance(), (3, 4)), np.broadcast_to(study.chance(name), (3, 4))
+    )
 
 
 @pytest.mark.parametrize("causal", [0, 1])
 def test_attention_within_one_token(causal: int) -> None:
-    study = model_study(texts=30, causal=causal)
-    found = MEASURES[NEAR].sums(study)
+    study = make_model_study(texts=30, causal=causal)
+    sums = MEASURES[NEAR].compute_sums(study)
     offsets = study.data["attention_offset"]
     near = offsets.sel(offset=[-1, 0, 1]).sum("offset") / offsets.sum("offset")
-    np.testing.assert_allclose(found.rates(), near)
+    np.testing.assert_allclose(sums.compute_rates(), near)
     total = 0.0
     lengths = study.data["window_tokens"]
     for n in range(1, 17):
-        even = np.tril(np.ones((n, n))) if causal else np.ones((n, n))
-        even /= even.sum(1, keepdims=True)
+        attention = np.tril(np.ones((n, n))) if causal else np.ones((n, n))
+        attention /= attention.sum(1, keepdims=True)
         within = np.abs(np.subtract.outer(range(n), range(n))) <= 1
-        total += float(lengths.sel(tokens=n)) * even[within].sum()
-    assert found.chance()[0, 0] == pytest.approx(total / float((lengths * lengths["tokens"]).sum()))
+        total += float(lengths.sel(tokens=n)) * attention[within].sum()
+    assert sums.compute_chance()[0, 0] == pytest.approx(total / float((lengths * lengths["tokens"]).sum()))
 
 
 def test_nobody_is_near_in_cross_attention() -> None:
-    assert np.isnan(MEASURES[NEAR].sums(model_study(texts=10, stack="cross")).rates()).all()
+    assert np.isnan(MEASURES[NEAR].compute_sums(make_model_study(texts=10, stack="cross")).compute_rates()).all()
 
 
 def test_leaving_out_blocks() -> None:
-    np.testing.assert_array_equal(left_out(np.array([[1.0, 2], [3, 4], [5, 6]])), [[8, 10], [6, 8], [4, 6]])
+    np.testing.assert_array_equal(leave_out_blocks(np.array([[1.0, 2], [3, 4], [5, 6]])), [[8, 10], [6, 8], [4, 6]])
     assert np.isnan(jackknife_error(np.zeros((1, 2)))).all()
 
 
@@ -181,17 +192,18 @@ def test_leaving_out_blocks() -> None:
 
 
 def test_the_same_texts_are_known_by_their_blocks() -> None:
-    one = model_study(0)
-    assert same_texts(one, model_study(1))
-    assert not same_texts(one, model_study(1, corpus=1))
-    other_ids = model_study(1, corpus=1, corpus_hash=one.data.attrs["corpus_hash"])  # the same texts, cut otherwise
-    assert not same_texts(one, other_ids)
+    study = make_model_study(0)
+    assert has_same_texts(study, make_model_study(1))
+    assert not has_same_texts(study, make_model_study(1, corpus=1))
+    # the same texts, cut into other tokens
+    other_ids = make_model_study(1, corpus=1, corpus_hash=study.data.attrs["corpus_hash"])
+    assert not has_same_texts(study, other_ids)
 
 
 def test_a_planted_difference_is_found_and_nothing_else() -> None:
-    before = model_study(0)
-    after = changed(before, layer=1, head=2, share=0.3)
-    table = differences(before, after, MEASURES["repeat_rate"], paired=True, alpha=0.05)
+    before = make_model_study(0)
+    after = change_head(before, layer=1, head=2, share=0.3)
+    table = tabulate_differences(before, after, MEASURES["repeat_rate"], paired=True, alpha=0.05)
     assert table.columns.tolist() == [
         "layer", "head", "name", "rate", "one", "other", "difference", "error", "t", "p", "p_corrected", "significant",
     ]  # fmt: skip
@@ -206,11 +218,11 @@ def test_a_planted_difference_is_found_and_nothing_else() -> None:
 
 
 def test_correlations_over_heads() -> None:
-    one = model_study(0)
-    same = correlations(one, changed(one, 0, 0)).set_index("rate")["correlation"]
-    assert same["mean_distance"] == pytest.approx(1)
-    assert same["repeat_rate"] < 0.99
-    assert correlations(one, model_study(1)).set_index("rate")["correlation"].abs().max() < 0.99
+    study = make_model_study(0)
+    correlations = tabulate_correlations(study, change_head(study, 0, 0)).set_index("rate")["correlation"]
+    assert correlations["mean_distance"] == pytest.approx(1)
+    assert correlations["repeat_rate"] < 0.99
+    assert tabulate_correlations(study, make_model_study(1)).set_index("rate")["correlation"].abs().max() < 0.99
 
 
 # -- how often it errs ------------------------------------------------------------------------------------------------
@@ -218,37 +230,37 @@ def test_correlations_over_heads() -> None:
 DRAWS, HEADS = 600, 24
 
 
-def alarms(texts: int, *, paired: bool, seed: int) -> float:
-    """How often any head of two models of one distribution is called different, at alpha 0.05."""
+def measure_false_alarms(texts: int, *, paired: bool, seed: int) -> float:
+    """Return how often any head of two models of one distribution is called different, at alpha 0.05."""
     random = np.random.default_rng(seed)
-    found = 0
+    alarms = 0
     for _ in range(DRAWS):
         blocks, effect = random.integers(0, 20, texts), random.standard_normal(texts)
-        one = drawn(random, blocks, effect, HEADS)
+        baseline = draw_counts(random, blocks, effect, HEADS)
         if not paired:
             blocks, effect = random.integers(0, 20, texts), random.standard_normal(texts)
-        other = drawn(random, blocks, effect, HEADS)
-        found += bool((judged(one, other, paired=paired).p_corrected <= 0.05).any())
-    return found / DRAWS
+        other = draw_counts(random, blocks, effect, HEADS)
+        alarms += bool((compute_differences(baseline, other, paired=paired).p_corrected <= 0.05).any())
+    return alarms / DRAWS
 
 
 @pytest.mark.parametrize("texts", [45, 150])
 @pytest.mark.parametrize("paired", [True, False])
 def test_false_alarms_stay_below_alpha(texts: int, paired: bool) -> None:
     uncertainty = math.sqrt(0.05 * 0.95 / DRAWS)
-    assert alarms(texts, paired=paired, seed=texts) <= 0.05 + 2 * uncertainty
+    assert measure_false_alarms(texts, paired=paired, seed=texts) <= 0.05 + 2 * uncertainty
 
 
 def test_pairing_finds_what_independent_errors_hide() -> None:
     random = np.random.default_rng(3)
     rate = np.full(HEADS, 0.1)
     rate[:3] = 0.16
-    found = {True: np.zeros(HEADS), False: np.zeros(HEADS)}
+    detections = {True: np.zeros(HEADS), False: np.zeros(HEADS)}
     for _ in range(60):
         blocks, effect = random.integers(0, 20, 100), random.standard_normal(100)
-        one, other = drawn(random, blocks, effect, HEADS), drawn(random, blocks, effect, HEADS, rate)
-        for paired, seen in found.items():
-            found[paired] = seen + (judged(one, other, paired=paired).p_corrected <= 0.05)[0]
-    assert (found[True][:3] >= 54).all()
-    assert (found[False][:3] < found[True][:3]).all()
-    assert found[True][3:].sum() <= 8
+        baseline, other = draw_counts(random, blocks, effect, HEADS), draw_counts(random, blocks, effect, HEADS, rate)
+        for paired, counts in detections.items():
+            detections[paired] = counts + (compute_differences(baseline, other, paired=paired).p_corrected <= 0.05)[0]
+    assert (detections[True][:3] >= 54).all()
+    assert (detections[False][:3] < detections[True][:3]).all()
+    assert detections[True][3:].sum() <= 8

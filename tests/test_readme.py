@@ -1,4 +1,4 @@
-"""The README is true: its Python runs, its commands and options exist, its picture and links are there."""
+"""The README and the docs: their Python runs, their commands and options exist, their pictures and links are there."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_the_python_of_the_segmentation_page_runs(tmp_path: Path, monkeypatch: p
     page = (ROOT / "docs" / "segmentation.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    held: dict[str, object] = {}
-    exec(compile(block, "segmentation.md", "exec"), held)  # our own file, not anybody's text
-    assert len(held["found"]) == len(held["chunks"]) == 2
+    variables: dict[str, object] = {}
+    exec(compile(block, "segmentation.md", "exec"), variables)  # our own file, not anybody's text
+    assert len(variables["found"]) == len(variables["chunks"]) == 2
     assert (tmp_path / "segments.html").stat().st_size > 10_000
 
 
@@ -54,26 +54,28 @@ def test_the_numbers_of_the_reading_page(minilm: Model):
     sentence = reading.data["sentence"].values
     assert len(close) == 197
     assert round((sentence[close.index_i] == sentence[close.index_j]).mean(), 2) == 0.79
-    one = reading.dominant(layer=1, head=10).iloc[0]
-    assert (one.token, one.pairs, round(one.share * one.pairs)) == ("police", 119, 79)
+    dominant = reading.dominant(layer=1, head=10).iloc[0]
+    assert (dominant.token, dominant.pairs, round(dominant.share * dominant.pairs)) == ("police", 119, 79)
     assert reading.lines(layer=2, head=3, tau=0.05).token.tolist() == ["[CLS]", ".", "saw", "varied"]
-    more = [(layer, head) for layer in range(1, 5) for head in range(12) if len(reading.lines(layer, head)) != 1]
-    assert len(more) == 1
+    several_lines = [
+        (layer, head) for layer in range(1, 5) for head in range(12) if len(reading.lines(layer, head)) != 1
+    ]
+    assert len(several_lines) == 1
 
 
 def test_commands_and_options_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    written = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     names = "study|merge|read|segment|findings|heads|figures|report|compare|ablate|prune|models|anatomy|paper"
-    commands = set(re.findall(rf"headscope ({names})\b([^\n`|]*)", written))
+    commands = set(re.findall(rf"headscope ({names})\b([^\n`|]*)", text))
     assert {name for name, _ in commands} >= {"study", "figures", "models"}
     monkeypatch.setenv("COLUMNS", "200")
     for name, rest in commands:
         monkeypatch.setattr(sys, "argv", ["headscope", name, "--help"])
         with pytest.raises(SystemExit):
             cli.main()
-        shown = capsys.readouterr().out
+        help_text = capsys.readouterr().out
         for option in re.findall(r"--[a-z-]+", rest):
-            assert option in shown, f"headscope {name} has no {option}"
+            assert option in help_text, f"headscope {name} has no {option}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -83,7 +85,7 @@ def test_links_lead_somewhere(page: Path):
             assert (page.parent / target).exists(), target
 
 
-def test_rooms_and_files_named_are_there():
+def test_packages_and_files_named_are_there():
     for name in re.findall(r"^      (\w+(?:\.py|/)) ", README, re.MULTILINE):
         assert (ROOT / "src" / "headscope" / name).exists(), name
     for name in set(re.findall(r"`((?:src|tests|docs)/[\w/]+\.\w+)`", README)):
@@ -93,7 +95,7 @@ def test_rooms_and_files_named_are_there():
 def test_the_variables_of_the_method_page_are_those_of_a_study():
     page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} - {"NAME_blocks"}
-    held = {str(name) for name in random_study(0).data.variables if not str(name).endswith("_blocks")}
+    documented = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} - {"NAME_blocks"}
+    variables = {str(name) for name in random_study(0).data.variables if not str(name).endswith("_blocks")}
     coordinates = {str(name) for name in random_study(0).data.coords} - {"distance"}
-    assert named == held - coordinates
+    assert documented == variables - coordinates

@@ -1,4 +1,4 @@
-"""headscope: what every attention head of a transformer writes, measured over whole corpora.
+"""headscope: statistics of what every attention head of a transformer writes, over whole corpora.
 
 >>> import headscope
 >>> model = headscope.load()                                    # the default model; or a hub name, or a folder
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headscope.studies.study import Progress, study
 
 __version__ = "0.1.0"
-# Read when torch is imported: operations that Apple's GPUs lack then run on the CPU, and torch warns about them.
+# Read when torch is imported: operations that Apple's GPUs lack then run on the CPU, with a warning.
 os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
 __all__ = [
     "Ablation",
@@ -74,7 +74,7 @@ __all__ = [
     "study",
 ]
 
-_ROOMS = {
+_MODULES = {
     "headscope.comparison.compare": ("compare",),
     "headscope.comparison.result": ("Comparison",),
     "headscope.corpus.bundled": ("examples",),
@@ -99,10 +99,10 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> object:
-    """Names are looked up when they are first used: `headscope --help` should not wait for torch."""
-    for room, names in _ROOMS.items():
+    """Import a public name when it is first used: `headscope --help` should not wait for torch."""
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(room), name)
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'headscope' has no attribute {name!r}")
 
 

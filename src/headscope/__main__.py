@@ -1,10 +1,10 @@
-"""The command `headscope`, and `python -m headscope`."""
+"""Entry point of the command `headscope`, and of `python -m headscope`."""
 
 from headscope.interrupts import exit_on_signals
 
 
 def main() -> None:
-    """Run the command line. Signals are handled before anything is imported that takes long."""
+    """Run the command line. Signals are handled before slow imports."""
     exit_on_signals()
     from headscope.cli import main as run
 

@@ -25,11 +25,11 @@ REPORT = "report.html"
 TABLES = FINDINGS_JSON, FINDINGS_PAGE, HEADS = "findings.json", "findings.md", "heads.csv"
 FIGURES = "figures"
 GENERATOR = b'<meta name="generator" content="headscope">'
-"""what every page of ours says of itself, within its first bytes"""
+"""Tag by which pages written by headscope are recognized; it is within the first `PEEK` bytes."""
 PEEK = 2000
 
 
-def check(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
     """Refuse, before anything is computed, a folder where a study cannot be written or would replace other files."""
     check_writable(folder, StudyError)
     if (path := _find_foreign(folder)) is not None:
@@ -42,7 +42,7 @@ def check(folder: Path) -> None:
 def _find_foreign(folder: Path) -> Path | None:
     """Return a file that a study would replace and that is not of a study; None if there is none.
 
-    Pages say that they are ours. Of other files it is known by the study or its report beside them.
+    Pages are recognized by their tag, other files by the study or the report beside them.
     """
     page = folder / REPORT
     try:
@@ -50,7 +50,7 @@ def _find_foreign(folder: Path) -> Path | None:
             return page
     except OSError:  # a folder, or a file that cannot be read
         return page
-    if (folder / FILE).exists() or page.exists():  # whether it is another study, `find_finished` says
+    if (folder / FILE).exists() or page.exists():  # `find_finished` checks whether it is another study
         return None
     figures = [f"{FIGURES}/{drawing.stem}.{kind}" for drawing in DRAWINGS.values() for kind in FORMATS]
     names = [*TABLES, *figures, *([] if (folder / FIGURES).is_dir() else [FIGURES])]
@@ -58,7 +58,7 @@ def _find_foreign(folder: Path) -> Path | None:
 
 
 def open_previous(folder: Path) -> Study | None:
-    """Open the study that is in a folder already; None if there is none."""
+    """Open the study that is already in a folder; None if there is none."""
     if not (folder / FILE).exists():
         return None
     try:
@@ -68,19 +68,19 @@ def open_previous(folder: Path) -> Study | None:
 
 
 def find_changes(study: Study, expected: Mapping[str, Any]) -> list[str]:
-    """Return in words what of a study's manifest is not as expected. Studies of earlier versions lack some names."""
-    there = study.manifest
+    """Describe which entries of a study's manifest are not as expected. Studies of earlier versions lack some."""
+    manifest = study.manifest
     return [
-        f"{name} ({there[name]} there, {value} now)"
+        f"{name} ({manifest[name]} there, {value} now)"
         for name, value in expected.items()
-        if name in there and there[name] != value
+        if name in manifest and manifest[name] != value
     ]
 
 
 def is_complete(study: Study, version: str) -> bool:
-    """Return whether a study holds the whole corpus, in this version of its files. Without a version none is known."""
-    about = study.manifest
-    return bool(about["complete"] and version and about["corpus_version"] == version)
+    """Return whether a study covers the whole corpus in this version of its files. False if the version is unknown."""
+    manifest = study.manifest
+    return bool(manifest["complete"] and version and manifest["corpus_version"] == version)
 
 
 def find_finished(folder: Path, study: Study, expected: Mapping[str, Any], version: str) -> Study | None:
@@ -88,11 +88,11 @@ def find_finished(folder: Path, study: Study, expected: Mapping[str, Any], versi
 
     Args:
         study: The study in the folder.
-        expected: The manifest of a study that may replace it, as far as it is known before.
-        version: That of the corpus.
+        expected: Known entries of the manifest of a study that may replace it.
+        version: Version of the corpus.
 
     Returns:
-        The study, if it is the whole one and its files are known to be unchanged.
+        The study, if it is complete and its files are known to be unchanged.
     """
     changes = find_changes(study, expected)
     if changes:
@@ -100,13 +100,13 @@ def find_finished(folder: Path, study: Study, expected: Mapping[str, Any], versi
             f"{folder} holds another study, which differs in {'; '.join(changes)}. "
             "Choose another folder with --out, or replace it with --overwrite"
         )
-    about = study.manifest
-    if about["complete"] and about["corpus_version"] != version:
+    manifest = study.manifest
+    if manifest["complete"] and manifest["corpus_version"] != version:
         raise StudyError(
             f"{folder} holds this study of earlier versions of its files. Choose another folder with --out, or replace "
             "it with --overwrite"
         )
-    if about["complete"] and not version and not has_checkpoint(str(folder / CHECKPOINTS)):
+    if manifest["complete"] and not version and not has_checkpoint(str(folder / CHECKPOINTS)):
         raise StudyError(
             f"{folder} holds a complete study, and it cannot be known whether it is of the same texts. Choose another "
             "folder with --out, or replace it with --overwrite"
@@ -129,7 +129,7 @@ def refuse_other(folder: Path, *, overwrite: bool) -> None:
     finish(str(folder / CHECKPOINTS))
 
 
-def merge(sources: Sequence[Path], *, allow_changed_files: bool = False) -> Study:
+def merge_studies(sources: Sequence[Path], *, allow_changed_files: bool = False) -> Study:
     """Open studies one after the other, and merge them."""
     if len(sources) < 2:
         raise StudyError("merging takes two studies at least")
@@ -143,7 +143,7 @@ def merge(sources: Sequence[Path], *, allow_changed_files: bool = False) -> Stud
 
 
 def finish(checkpoints: str) -> None:
-    """Remove the checkpoints of a study that is finished, or given up."""
+    """Remove the checkpoints of a study that is complete or abandoned."""
     open_folder(checkpoints).clear()
 
 
@@ -154,8 +154,8 @@ def has_checkpoint(checkpoints: str) -> bool:
     return any(start is not None and not is_foreign(start) for start in starts)
 
 
-def keeps_more(folder: Path, study: Study) -> bool:
-    """Whether the folder already holds more texts of this study than an unfinished run has to offer."""
+def has_more_texts(folder: Path, study: Study) -> bool:
+    """Return whether the folder holds more texts of this study than an unfinished run."""
     try:
         return open_study(folder).texts > study.texts
     except StudyError:
@@ -163,71 +163,75 @@ def keeps_more(folder: Path, study: Study) -> bool:
 
 
 def write(study: Study, folder: Path) -> list[Finding]:
-    """Write everything, the sums first: whatever fails after them, the study itself is there.
+    """Write all files of a study. The sums are first: if anything fails after them, the study itself is written.
 
-    A report that was there is removed before: see `has_files`.
+    An existing report is removed before: see `has_files`.
     """
     (folder / REPORT).unlink(missing_ok=True)
     study.save(folder / FILE)
-    found = findings(study)
-    write_text(folder / FINDINGS_JSON, as_json(study, found))
-    write_text(folder / FINDINGS_PAGE, as_markdown(study, found))
+    claims = findings(study)
+    write_text(folder / FINDINGS_JSON, as_json(study, claims))
+    write_text(folder / FINDINGS_PAGE, as_markdown(study, claims))
     write_text(folder / HEADS, as_csv(characters(study)))
     plates = write_figures(study, folder / FIGURES)
-    write_text(folder / REPORT, report(study, found, plates))
-    return found
+    write_text(folder / REPORT, report(study, claims, plates))
+    return claims
 
 
 def write_figures(source: Study | Reading, folder: Path, formats: Sequence[str] = FORMATS) -> list[Plate]:
-    """Every figure that can be drawn of a study or a reading, as files; returned as plates for a report."""
+    """Write every figure that can be drawn of a study or a reading.
+
+    Returns:
+        The figures, for a report.
+    """
     plates = []
     for number, figure in draw_all(source).items():
         drawing = drawings(source)[number]
         written = {path.suffix: path for path in save(figure, folder, drawing.stem, formats)}
-        drawn = written[".svg"].read_text(encoding="utf-8") if ".svg" in written else svg(figure)
-        plates.append(_plate(source, drawing, drawn))
+        image = written[".svg"].read_text(encoding="utf-8") if ".svg" in written else svg(figure)
+        plates.append(_make_plate(source, drawing, image))
     return plates
 
 
 def make_report(study: Study) -> str:
-    """The report page of a study."""
-    plates = [_plate(study, DRAWINGS[number], svg(figure)) for number, figure in draw_all(study).items()]
+    """Return the report page of a study."""
+    plates = [_make_plate(study, DRAWINGS[number], svg(figure)) for number, figure in draw_all(study).items()]
     return report(study, findings(study), plates)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     write_whole(path, text.encode("utf-8", "replace"), StudyError)
 
 
-def check_ours(path: Path, error: type[HeadscopeError]) -> None:
-    """Refuse to write a page over a file that is none of ours."""
+def refuse_foreign(path: Path, error: type[HeadscopeError]) -> None:
+    """Refuse to replace a file that is not a page of headscope."""
     try:
         if path.exists() and not _is_our_page(path):
-            raise error(f"{path} is there and is no page of headscope: choose another name with --out")
+            raise error(f"{path} is there already, and is no page of headscope: choose another name with --out")
     except OSError as reason:
         raise error(f"{path}: cannot write there: {reason.strerror or reason}") from None
 
 
 def _is_our_page(path: Path) -> bool:
-    with path.open("rb") as file:  # closed at once: Windows replaces no file that is open
+    with path.open("rb") as file:  # closed at once: Windows does not replace open files
         return GENERATOR in file.read(PEEK)
 
 
 def check_page(path: Path) -> None:
-    """Refuse a place where a reading's page cannot be written, before anything is computed."""
-    check_ours(path, ReadingError)
+    """Refuse, before anything is computed, a path where the page of a reading cannot be written."""
+    refuse_foreign(path, ReadingError)
     if not path.parent.is_dir():
-        raise ReadingError(f"{path}: there is no folder {path.parent}: make it, or choose another with --out")
+        raise ReadingError(f"{path}: there is no folder {path.parent}: create it, or choose another with --out")
 
 
 def open_result(path: Path) -> Study | Reading:
-    """A study or a reading, whichever was saved there."""
+    """Open a study or a reading, whichever was saved there."""
     return open_reading(path) if path.is_file() and is_reading(path) else open_study(path)
 
 
-def _plate(source: Study | Reading, drawing: Drawing, drawn: str) -> Plate:
+def _make_plate(source: Study | Reading, drawing: Drawing, image: str) -> Plate:
     title, caption = drawing.title, drawing.caption
     if isinstance(source, Study):
         title, caption = spoken(source, title), spoken(source, caption)
-    return Plate(number=drawing.number, title=title, caption=caption, svg=drawn)
+    return Plate(number=drawing.number, title=title, caption=caption, svg=image)

@@ -1,4 +1,4 @@
-"""The folder of a comparison: `comparison.json`, `comparison.html`, `differences.csv`, `figures/`."""
+"""Write the folder of a comparison: `comparison.json`, `comparison.html`, `differences.csv`, `figures/`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from headscope.comparison.result import Comparison
 from headscope.errors import StudyError
 from headscope.figures.comparison import draw_comparison
 from headscope.figures.files import FORMATS, save
-from headscope.output import check_ours
+from headscope.output import refuse_foreign
 from headscope.studies.result import FILE
 from headscope.writing import write_whole
 
 JSON, PAGE, TABLE, FIGURES = "comparison.json", "comparison.html", "differences.csv", "figures"
 
 
-def prepare(folder: Path, formats: Sequence[str] = FORMATS) -> None:
-    """Make sure, before anything is computed, that a comparison can be written there and replaces nothing else."""
+def prepare_folder(folder: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Create the folder, and refuse one where a comparison cannot be written or would replace other files."""
     unknown = [kind for kind in formats if kind not in FORMATS]
     if unknown:
         raise StudyError(f"figures cannot be written as {', '.join(unknown)}; there are: {', '.join(FORMATS)}")
@@ -30,30 +30,34 @@ def prepare(folder: Path, formats: Sequence[str] = FORMATS) -> None:
         raise StudyError(
             f"{folder}: cannot write there: {error.strerror or error}. Choose another with --out"
         ) from None
-    check_ours(folder / PAGE, StudyError)
+    refuse_foreign(folder / PAGE, StudyError)
 
 
-def write(made: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write everything, each file whole or not at all; returns what was written."""
-    prepare(folder, formats)
-    written = [write_whole(folder / JSON, _bytes(as_json(made)), StudyError)]
+def write_comparison(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write all files, each completely or not at all.
+
+    Returns:
+        The files written.
+    """
+    prepare_folder(folder, formats)
+    written = [write_whole(folder / JSON, _encode(as_json(comparison)), StudyError)]
     table = folder / TABLE
-    if made.pairs:
-        content = made.differences().to_csv(index=False, lineterminator="\n")
-        written.append(write_whole(table, _bytes(content), StudyError))
-    elif table.exists():  # of a comparison that was here before
+    if comparison.pairs:
+        content = comparison.differences().to_csv(index=False, lineterminator="\n")
+        written.append(write_whole(table, _encode(content), StudyError))
+    elif table.exists():  # left by an earlier comparison
         table.unlink()
-    for drawn in draw_comparison(made):
-        written += save(drawn.figure, folder / FIGURES, drawn.stem, formats)
-    written.append(write_page(folder / PAGE, made.page()))
+    for drawing in draw_comparison(comparison):
+        written += save(drawing.figure, folder / FIGURES, drawing.stem, formats)
+    written.append(write_page(folder / PAGE, comparison.page()))
     return written
 
 
 def write_page(path: Path, html: str) -> Path:
-    """Write a page, but never over a file that is none of ours."""
-    check_ours(path, StudyError)
-    return write_whole(path, _bytes(html), StudyError)
+    """Write a page, but do not replace a file that is not of headscope."""
+    refuse_foreign(path, StudyError)
+    return write_whole(path, _encode(html), StudyError)
 
 
-def _bytes(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What people see in a terminal: findings as a table, progress, errors. Results go to stdout, the rest to stderr."""
+"""Terminal output: tables of results on stdout; progress, notes and errors on stderr."""
 
 from __future__ import annotations
 
@@ -19,40 +19,42 @@ from headscope.studies.findings import Finding
 from headscope.studies.result import Study
 from headscope.studies.speaking import RASTER, spoken
 
-if TYPE_CHECKING:  # it brings torch along, which takes seconds
-    from headscope.run.run import Progress as Done
+if TYPE_CHECKING:  # importing it imports torch, which takes seconds
+    from headscope.run.run import Progress as StudyProgress
 
 VERDICT_STYLE = {"holds": "bold green", "does not hold": "bold red", "cannot be measured": "dim"}
 
 
-def printable(text: object) -> str:
-    """Text as a terminal may show it: nothing in it can move the cursor or change colours."""
+def to_printable(text: object) -> str:
+    """Return text that a terminal can show: nothing in it can move the cursor or change colors."""
     return "".join(
         character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}"
         for character in str(text)
     )
 
 
-def complain(message: object) -> None:
-    """An error, for people."""
+def print_error(message: object) -> None:
+    """Print an error message."""
     with suppress(OSError):  # stderr may be full or closed: that must not end a study
-        Console(stderr=True, soft_wrap=True).print(Text.assemble(("headscope: ", "bold red"), printable(message)))
+        Console(stderr=True, soft_wrap=True).print(Text.assemble(("headscope: ", "bold red"), to_printable(message)))
 
 
-def note(message: object) -> None:
-    """A word beside the result."""
+def print_note(message: object) -> None:
+    """Print a message beside the result."""
     with suppress(OSError):
-        Console(stderr=True, soft_wrap=True).print(Text(printable(message)))
+        Console(stderr=True, soft_wrap=True).print(Text(to_printable(message)))
 
 
-def show_findings(study: Study, found: Sequence[Finding]) -> None:
-    """The findings table."""
-    about = study.manifest
+def show_findings(study: Study, findings: Sequence[Finding]) -> None:
+    """Print the table of findings."""
+    manifest = study.manifest
     table = Table(
         title=Text(
-            printable(f"{about['model']} on {about['corpus']}: {study.texts:,} {spoken(study, 'texts')}, {study.size}")
+            to_printable(
+                f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} {spoken(study, 'texts')}, {study.size}"
+            )
         ),
-        caption="± is one standard error. What each number rests on: findings.md, report.html"
+        caption="± is one standard error. How each number was measured: findings.md, report.html"
         + f"\n{RASTER}" * study.of_images,
         title_justify="left",
         caption_justify="left",
@@ -62,7 +64,7 @@ def show_findings(study: Study, found: Sequence[Finding]) -> None:
     table.add_column("the paper's claim", ratio=1)
     table.add_column("measured here", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for finding in found:
+    for finding in findings:
         table.add_row(
             str(finding.number),
             Text(finding.claim),
@@ -73,21 +75,21 @@ def show_findings(study: Study, found: Sequence[Finding]) -> None:
 
 
 def show_pairs(reading: Reading, layer: int, head: Head) -> None:
-    """A head's high pairs in the paper's form."""
+    """Print a head's high pairs as in the paper."""
     name = f"L{layer}{SUM if head == SUM else f'H{head}'}"
-    found, most = reading.pairs(layer, head), reading.dominant(layer, head).iloc[0]
-    about = f"{name} of {reading.manifest['model']}: {len(found):,} high pairs, θ = {reading.theta:g}"
-    if len(found):
-        about += f"; {most['share']:.0%} of them include {most['token']!r}"
-    table = Table(title=Text(printable(about)), title_justify="left", box=box.SIMPLE_HEAD)
+    pairs, dominant = reading.pairs(layer, head), reading.dominant(layer, head).iloc[0]
+    title = f"{name} of {reading.manifest['model']}: {len(pairs):,} high pairs, θ = {reading.theta:g}"
+    if len(pairs):
+        title += f"; {dominant['share']:.0%} of them include {dominant['token']!r}"
+    table = Table(title=Text(to_printable(title)), title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("token i", "token j"):
         table.add_column(column, overflow="fold")
     for column in ("i", "j", "C", "C / max"):
         table.add_column(column, justify="right", no_wrap=True)
-    for pair in found.itertuples():
+    for pair in pairs.itertuples():
         table.add_row(
-            Text(printable(pair.token_i)),
-            Text(printable(pair.token_j)),
+            Text(to_printable(pair.token_i)),
+            Text(to_printable(pair.token_j)),
             str(pair.index_i),
             str(pair.index_j),
             f"{pair.value:.4g}",
@@ -97,13 +99,13 @@ def show_pairs(reading: Reading, layer: int, head: Head) -> None:
 
 
 def show_models(models: Sequence[Available]) -> None:
-    """What can be loaded, and how to get more."""
+    """Print the models that can be loaded, and how to get more."""
     table = Table(title="Models that can be used right now", title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("name", "from", "ready", "note"):
         table.add_column(column, overflow="fold")
     for model in models:
         table.add_row(
-            Text(printable(model.name)), model.source, "yes" if model.ready else "no", Text(printable(model.note))
+            Text(to_printable(model.name)), model.source, "yes" if model.ready else "no", Text(to_printable(model.note))
         )
     console = Console()
     console.print(table)
@@ -111,7 +113,7 @@ def show_models(models: Sequence[Available]) -> None:
 
 
 class _Speed(ProgressColumn):
-    """Texts finished, and how many a second."""
+    """Number of texts finished, and per second."""
 
     def render(self, task: Task) -> Text:
         texts, started = task.fields.get("texts", 0), task.fields["started"]
@@ -123,15 +125,15 @@ class _Remaining(ProgressColumn):
     """Time left, where the number of documents is known."""
 
     def render(self, task: Task) -> Text:
-        now = task.completed - task.fields["documents_before"]
-        if task.total is None or not now:
+        counted = task.completed - task.fields["documents_before"]
+        if task.total is None or not counted:
             return Text("")
-        seconds = int((time.monotonic() - task.fields["started"]) * (task.total - task.completed) / now)
+        seconds = int((time.monotonic() - task.fields["started"]) * (task.total - task.completed) / counted)
         return Text(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left")
 
 
-class Meter:
-    """Shows how far a study is."""
+class StudyMeter:
+    """Callback that shows the progress of a study."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -139,32 +141,32 @@ class Meter:
             "studying", total=None, texts=0, before=0, documents_before=0, unit="texts", started=time.monotonic()
         )
 
-    def __call__(self, done: Done) -> None:
+    def __call__(self, progress: StudyProgress) -> None:
         self._progress.update(
             self._task,
-            total=done.expected,
-            completed=done.documents,
-            texts=done.texts,
-            before=done.texts_before,
-            documents_before=done.documents_before,
-            unit=done.unit,
+            total=progress.expected,
+            completed=progress.documents,
+            texts=progress.texts,
+            before=progress.texts_before,
+            documents_before=progress.documents_before,
+            unit=progress.unit,
         )
 
 
 @contextmanager
-def metering(*, quiet: bool) -> Iterator[Meter | None]:
-    """A progress line on stderr while a study runs."""
+def show_study_progress(*, quiet: bool) -> Iterator[StudyMeter | None]:
+    """Show a progress line on stderr while a study runs."""
     if quiet:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield Meter(progress)
+        yield StudyMeter(progress)
 
 
 @contextmanager
-def working(message: str, *, quiet: bool) -> Iterator[None]:
-    """A sign on stderr that something goes on, where there is a terminal to show it."""
+def show_status(message: str, *, quiet: bool) -> Iterator[None]:
+    """Show on stderr that a step is running, if that is a terminal."""
     if quiet:
         yield
         return
@@ -173,14 +175,18 @@ def working(message: str, *, quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
-def telling(*, quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
-    """What to tell of work whose parts are counted, shown on stderr; of an unknown whole only how far it is."""
+def show_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """Show progress on stderr.
+
+    Yields:
+        Callback with the name of the step, the number of parts done, and their total (0 if unknown).
+    """
     if quiet:
         yield None
         return
     with Console(stderr=True).status("starting") as status:
 
-        def tell(what: str, done: int, whole: int) -> None:
-            status.update(f"{what}: {done:,}" + (f" of {whole:,}" if whole else ""))
+        def update(step: str, done: int, total: int) -> None:
+            status.update(f"{step}: {done:,}" + (f" of {total:,}" if total else ""))
 
-        yield tell
+        yield update

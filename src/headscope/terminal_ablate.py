@@ -1,4 +1,4 @@
-"""An ablation in a terminal: the heads that the model needs most, and those it needs least."""
+"""Terminal table of an ablation: the heads that the model needs most, and those it needs least."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from rich.text import Text
 
 from headscope.pruning.ablation import Ablation
 from headscope.pruning.objective import EMBEDDING
-from headscope.terminal import printable
+from headscope.terminal import to_printable
 
 SHOWN = 10
-"""heads at either end of the table"""
-SURE = 2
-"""a change of so many standard errors is told from none"""
+"""Number of heads at either end of the table."""
+SIGNIFICANT_ERRORS = 2
+"""Number of standard errors from which a change counts as different from 0."""
 
 
 def show_ablation(ablation: Ablation) -> None:
-    """The table: most needed first; where there are many heads, those in the middle are left out."""
-    about, found = ablation.manifest, ablation.table().sort_values("change", ascending=False, kind="stable")
-    texts = "image" if about["modality"] == "image" else "text"
+    """Print the heads, most needed first; where there are many, those in the middle are left out."""
+    manifest, changes = ablation.manifest, ablation.table().sort_values("change", ascending=False, kind="stable")
+    noun = "image" if manifest["modality"] == "image" else "text"
     base = float(ablation.data["objective"])
-    title = f"{about['model']} on {about['corpus']}: {ablation.texts:,} {texts}{'s' * (ablation.texts != 1)}"
-    moved = about["objective"] == EMBEDDING
-    if not moved:
-        title += f", {about['objective']} {base:.4f} ± {_error(float(ablation.data['objective_error']))}"
+    title = f"{manifest['model']} on {manifest['corpus']}: {ablation.texts:,} {noun}{'s' * (ablation.texts != 1)}"
+    is_embedding = manifest["objective"] == EMBEDDING
+    if not is_embedding:
+        title += f", {manifest['objective']} {base:.4f} ± {_format_error(float(ablation.data['objective_error']))}"
     table = Table(
-        title=Text(printable(title)),
-        caption=Text(_caption(about)),
+        title=Text(to_printable(title)),
+        caption=Text(_format_caption(manifest)),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -37,55 +37,56 @@ def show_ablation(ablation: Ablation) -> None:
     for column, justify in (("", "right"), ("head", "left"), ("change", "right"), ("±", "right")):
         table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("")
-    largest = found["change"].abs().max()
-    columns = (found["name"], found["change"].astype(float), found["error"].astype(float))
-    for place, (name, change, error) in enumerate(zip(*columns, strict=True), start=1):
-        if SHOWN < place <= len(found) - SHOWN and len(found) > 2 * SHOWN + 1:
-            if place == SHOWN + 1:
-                table.add_row("", "…", "", "", Text(f"{len(found) - 2 * SHOWN:,} heads between", style="dim"))
+    largest = changes["change"].abs().max()
+    columns = (changes["name"], changes["change"].astype(float), changes["error"].astype(float))
+    for rank, (name, change, error) in enumerate(zip(*columns, strict=True), start=1):
+        if SHOWN < rank <= len(changes) - SHOWN and len(changes) > 2 * SHOWN + 1:
+            if rank == SHOWN + 1:
+                table.add_row("", "…", "", "", Text(f"{len(changes) - 2 * SHOWN:,} heads between", style="dim"))
             continue
-        table.add_row(str(place), name, _number(change), _error(error), _bar(change, largest))
+        table.add_row(str(rank), name, _format_change(change), _format_error(error), _draw_bar(change, largest))
     console = Console()
     console.print(table)
-    console.print(Text("\n" + (_moved(found) if moved else _missed(found))))
+    console.print(Text("\n" + (_summarize_distances(changes) if is_embedding else _summarize_losses(changes))))
 
 
-def _caption(about: dict[str, object]) -> str:
-    silent = "writes nothing" if about["by"] == "zero" else "writes what it writes on average"
-    if about["objective"] == EMBEDDING:
-        what = f"how far a text's embedding moves (1 − cosine) when this head alone {silent}"
+def _format_caption(manifest: dict[str, object]) -> str:
+    silenced = "writes nothing" if manifest["by"] == "zero" else "writes what it writes on average"
+    if manifest["objective"] == EMBEDDING:
+        meaning = f"how far a text's embedding moves (1 − cosine) when this head alone {silenced}"
     else:
-        what = f"of the {about['objective']} when this head alone {silent}; above 0 the model needs it"
-    return f"change: {what}. ± is one standard error over texts."
+        meaning = f"of the {manifest['objective']} when this head alone {silenced}; above 0 the model needs it"
+    return f"change: {meaning}. ± is one standard error over texts."
 
 
-def _moved(found: pd.DataFrame) -> str:
-    """A distance is above 0 whatever was silenced, so that no head is told from none by it."""
-    change = found["change"]
+def _summarize_distances(changes: pd.DataFrame) -> str:
+    """Summarize the distances of embeddings. They are above 0 for any head, so none can be called unneeded."""
+    distance = changes["change"]
     return (
-        f"{len(found):,} heads: the embedding moves by {change.median():.5f} in the median, {change.max():.5f} at most"
+        f"{len(changes):,} heads: the embedding moves by {distance.median():.5f} in the median, "
+        f"{distance.max():.5f} at most"
     )
 
 
-def _missed(found: pd.DataFrame) -> str:
-    needed = int((found["change"] > SURE * found["error"]).sum())
-    harmful = int((found["change"] < -SURE * found["error"]).sum())
+def _summarize_losses(changes: pd.DataFrame) -> str:
+    needed = int((changes["change"] > SIGNIFICANT_ERRORS * changes["error"]).sum())
+    harmful = int((changes["change"] < -SIGNIFICANT_ERRORS * changes["error"]).sum())
     return (
-        f"{len(found):,} heads: without {needed:,} of them the model is worse by more than {SURE} standard errors, "
-        f"without {harmful:,} it is better"
+        f"{len(changes):,} heads: without {needed:,} of them the model is worse by more than {SIGNIFICANT_ERRORS} "
+        f"standard errors, without {harmful:,} it is better"
     )
 
 
-def _number(value: float) -> str:
+def _format_change(value: float) -> str:
     return f"{value:+.5f}" if abs(value) < 0.1 else f"{value:+.3f}"
 
 
-def _error(value: float) -> str:
+def _format_error(value: float) -> str:
     if pd.isna(value):
         return "–"
     return f"{value:.5f}" if value < 0.1 else f"{value:.3f}"
 
 
-def _bar(value: float, largest: float) -> Text:
+def _draw_bar(value: float, largest: float) -> Text:
     width = round(20 * abs(value) / largest) if largest > 0 else 0
     return Text("█" * width, style="red" if value > 0 else "green")

@@ -1,4 +1,4 @@
-"""A model's anatomy in a terminal: its stacks, and whether what is seen of them was proven."""
+"""Terminal table of a model's anatomy: its stacks, and whether what is observed of them was verified."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.text import Text
 from headscope.model.anatomy import Anatomy
 from headscope.model.model import Model
 from headscope.model.patches import Patches
-from headscope.terminal import printable
+from headscope.terminal import to_printable
 
 
-def described(model: Model) -> dict[str, Any]:
-    """What is known of a model, for JSON."""
+def to_plain_values(model: Model) -> dict[str, Any]:
+    """Return what is known of a model, for JSON."""
     return {
         "model": model.name,
         "model_type": model.type,
@@ -29,35 +29,35 @@ def described(model: Model) -> dict[str, Any]:
 
 
 def show_anatomy(model: Model) -> None:
-    """The same as a table."""
-    table = Table(title=Text(printable(f"{model.name} ({model.type})")), title_justify="left", box=box.SIMPLE_HEAD)
+    """Print the stacks of a model as a table."""
+    table = Table(title=Text(to_printable(f"{model.name} ({model.type})")), title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("stack", "layers", "heads", "looks", "seen through", "verified"):
         table.add_column(column, overflow="fold")
     for stack in model.stacks:
-        table.add_row(*_row(model.on(stack).anatomy))
+        table.add_row(*_format_row(model.on(stack).anatomy))
     console = Console()
     console.print(table)
-    notes = [_longest(model.max_length)]
+    notes = [_describe_length(model.max_length)]
     if isinstance(model.tokens, Patches):
-        held = model.tokens.layout
-        notes = [f"An image has {held.length:,} tokens, {held.rows} × {held.columns} patches among them."]
+        layout = model.tokens.layout
+        notes = [f"An image has {layout.length:,} tokens, {layout.rows} × {layout.columns} patches among them."]
     if not model.ignores_padding:
-        notes.append("It sees its padding: windows of different lengths are not put side by side.")
+        notes.append("It sees its padding: windows of different lengths are not batched together.")
     if any(model.on(stack).anatomy.gated for stack in model.stacks):
         notes.append(
-            "Its heads' outputs are gated or normed before the projection; what enters the projection is seen."
+            "Its heads' outputs are gated or normed before the projection; what enters the projection is observed."
         )
     console.print("\n".join(notes), soft_wrap=True, markup=False, highlight=False)
 
 
-def _row(anatomy: Anatomy) -> tuple[str, ...]:
+def _format_row(anatomy: Anatomy) -> tuple[str, ...]:
     layers = str(anatomy.layers)
     if anatomy.layers < anatomy.depth:
         layers += f" of {anatomy.depth}: {', '.join(map(str, anatomy.numbers))}"
-    looks = "at the encoder" if anatomy.stack == "cross" else "back" if anatomy.causal else "both ways"
-    proven = "yes" if anatomy.verified else "no: its output projection was not found"
-    return anatomy.stack, layers, str(anatomy.heads), looks, " + ".join(anatomy.routes), proven
+    direction = "at the encoder" if anatomy.stack == "cross" else "back" if anatomy.causal else "both ways"
+    verified = "yes" if anatomy.verified else "no: its output projection was not found"
+    return anatomy.stack, layers, str(anatomy.heads), direction, " + ".join(anatomy.routes), verified
 
 
-def _longest(limit: int | None) -> str:
-    return "Windows may have any length." if limit is None else f"Windows of up to {limit:,} tokens."
+def _describe_length(max_length: int | None) -> str:
+    return "Windows may have any length." if max_length is None else f"Windows of up to {max_length:,} tokens."

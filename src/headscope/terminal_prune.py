@@ -1,4 +1,4 @@
-"""A pruned model as people see it in a terminal."""
+"""Terminal output of `headscope prune`."""
 
 from __future__ import annotations
 
@@ -11,46 +11,48 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.pruning.folder import opens_with
-from headscope.terminal import printable
+from headscope.terminal import to_printable
 
 UNITS = ("", "k", "M", "G", "T")
 
 
 def show_pruned(manifest: dict[str, Any], folder: Path) -> None:
-    """What went and how, what that saved, and how to open it."""
+    """Print which heads were removed and how, what that saved, and how to load the model."""
     console = Console(soft_wrap=True, highlight=False)
-    gone, whole, ranking = len(manifest["heads_removed"]), manifest["heads_before"], manifest["ranking"]
+    removed, total, ranking = len(manifest["heads_removed"]), manifest["heads_before"], manifest["ranking"]
     by = "" if ranking["by"] == "named" else f", the least by {ranking['by']}"
     on = f" over {ranking['texts']:,} texts of {ranking['corpus']}" if "texts" in ranking else ""
-    title = f"{manifest['source']}: {gone} of {whole} heads removed{by}{on}"
-    table = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD)
+    title = f"{manifest['source']}: {removed} of {total} heads removed{by}{on}"
+    table = Table(title=Text(to_printable(title)), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("layer", justify="right")
-    for column in ("heads that went", "how", "heads left"):
+    for column in ("heads removed", "how", "heads left"):
         table.add_column(column, overflow="fold")
-    for each in manifest["layers"]:
-        table.add_row(str(each["layer"]), ranges(each["removed"]) or "–", each["how"], _left(each))
+    for layer in manifest["layers"]:
+        table.add_row(
+            str(layer["layer"]), format_ranges(layer["removed"]) or "–", layer["how"], _format_remaining(layer)
+        )
     console.print(table)
-    for why in sorted({each["why"] for each in manifest["layers"] if "why" in each}):
-        layers = ranges([each["layer"] for each in manifest["layers"] if each.get("why") == why], "")
-        console.print(f"masked in layer {layers}: {why}")
+    for reason in sorted({layer["why"] for layer in manifest["layers"] if "why" in layer}):
+        layers = format_ranges([layer["layer"] for layer in manifest["layers"] if layer.get("why") == reason], "")
+        console.print(f"masked in layer {layers}: {reason}")
     for name in ("parameters", "bytes"):
         before, after = manifest["before"][name], manifest["after"][name]
-        console.print(f"{name}: {short(before)} → {short(after)} ({after / before:.1%})")
+        console.print(f"{name}: {format_number(before)} → {format_number(after)} ({after / before:.1%})")
     console.print(f"largest difference from the model with these heads silent: {manifest['difference']:.1e}, relative")
-    console.print(Text(printable(f"{folder}: {manifest['form']}. Open it:")))
+    console.print(Text(to_printable(f"{folder}: {manifest['form']}. Open it:")))
     for line in opens_with(manifest["form"], folder):
-        console.print(Text(printable(f"    {line}")))
+        console.print(Text(to_printable(f"    {line}")))
 
 
-def _left(each: dict[str, Any]) -> str:
-    silent = len(each["silent"]) if each["how"] == "removed" else 0
-    return f"{each['heads']}" + (f" ({silent} silent)" if silent else "")
+def _format_remaining(layer: dict[str, Any]) -> str:
+    silent = len(layer["silent"]) if layer["how"] == "removed" else 0
+    return f"{layer['heads']}" + (f" ({silent} silent)" if silent else "")
 
 
-def ranges(numbers: list[int], letter: str = "H") -> str:
-    """Numbers, those that follow each other joined.
+def format_ranges(numbers: list[int], letter: str = "H") -> str:
+    """Format numbers, joining consecutive ones.
 
-    >>> ranges([0, 1, 2, 5, 7, 8])
+    >>> format_ranges([0, 1, 2, 5, 7, 8])
     'H0-2 H5 H7-8'
     """
     parts: list[list[int]] = []
@@ -62,10 +64,10 @@ def ranges(numbers: list[int], letter: str = "H") -> str:
     return " ".join(f"{letter}{part[0]}" + (f"-{part[-1]}" if len(part) > 1 else "") for part in parts)
 
 
-def short(number: int) -> str:
-    """A number with three digits.
+def format_number(number: int) -> str:
+    """Format a number with three digits.
 
-    >>> short(22_713_216), short(999), short(1_000)
+    >>> format_number(22_713_216), format_number(999), format_number(1_000)
     ('22.7 M', '999', '1 k')
     """
     value, step = float(number), 0

@@ -1,6 +1,6 @@
-"""The command line: arguments in, one call, words out.
+"""Command line of headscope.
 
-Exit codes: 0 done; 1 an error that the message explains; 2 the command itself was not understood; 3 `paper` made its
+Exit codes: 0 success; 1 an error that the message explains; 2 the command was not understood; 3 `paper` finished its
 check and found differences; 130 interrupted; 143 terminated.
 """
 
@@ -26,15 +26,28 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-for command in (
-    study.study, merge.merge, read.read, segment.segment, results.findings, heads.heads, results.figures,
-    results.report, compare.compare, ablate.ablate, prune.prune, models.models, models.anatomy, models.paper,
-):  # fmt: skip
-    app.command()(command)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "study": study.run_study,
+    "merge": merge.merge_studies,
+    "read": read.read_text,
+    "segment": segment.segment_text,
+    "findings": results.print_findings,
+    "heads": heads.list_heads,
+    "figures": results.draw_figures,
+    "report": results.write_report,
+    "compare": compare.compare_studies,
+    "ablate": ablate.ablate_heads,
+    "prune": prune.prune_model,
+    "models": models.list_models,
+    "anatomy": models.describe_model,
+    "paper": models.check_paper,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _print_version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
         from headscope import __version__
 
@@ -43,18 +56,18 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 def _replace_unencodable() -> None:
-    """Have stdout and stderr show `?` for characters that their encoding lacks, instead of raising an error."""
+    """Make stdout and stderr show `?` for characters that their encoding lacks, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper):  # closed, or replaced by a program that calls this
             continue
         utf8 = stream.encoding.lower() in ("utf-8", "utf8")
-        # In UTF-8, `surrogateescape` gives file names of other encodings back as they are; elsewhere it is strict.
+        # In UTF-8, `surrogateescape` reproduces file names of other encodings; in other encodings it is strict.
         if stream.errors == "strict" or (stream.errors == "surrogateescape" and not utf8):
             stream.reconfigure(errors="replace")
 
 
 def main() -> None:
-    """Run the command line; every error of ours ends in one message, without a traceback."""
+    """Run the command line. Errors raised by headscope end in one message, without a traceback."""
     _replace_unencodable()
     with _record_failures(sys.stdout) as failures:
         try:
@@ -71,7 +84,7 @@ def main() -> None:
             if error not in failures:
                 raise
             _silence(sys.stdout)
-            if isinstance(error, BrokenPipeError):  # whoever reads the results has enough of them
+            if isinstance(error, BrokenPipeError):  # the reader of the results closed the pipe
                 sys.exit(options.FAILED)
             _fail(f"standard output cannot be written: {error.strerror or error}")
 
@@ -79,13 +92,13 @@ def main() -> None:
 def _fail(message: object) -> NoReturn:
     from headscope import terminal
 
-    terminal.complain(message)
+    terminal.print_error(message)
     sys.exit(options.FAILED)
 
 
 @contextmanager
 def _record_failures(stream: Any) -> Iterator[list[OSError]]:
-    """Collect the errors of writing to a stream: nothing else tells them from those of other files."""
+    """Collect the errors of writing to a stream, to tell them from those of other files."""
     failures: list[OSError] = []
 
     def record(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,8 +122,8 @@ def _record_failures(stream: Any) -> Iterator[list[OSError]]:
 
 
 def _silence(stream: Any) -> None:
-    """Have nothing written to a stream any more: Python would try to, and complain, when the process ends."""
-    with suppress(OSError, ValueError):  # it may be no file
+    """Discard what is still written to a stream: Python would write it, and complain, when the process ends."""
+    with suppress(OSError, ValueError):  # the stream may not be a file
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)

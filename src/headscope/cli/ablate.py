@@ -1,4 +1,4 @@
-"""`headscope ablate`: what each head is worth to its model."""
+"""`headscope ablate`: measure what each head contributes to its model."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli import options
-from headscope.cli.endings import translating_interrupts
+from headscope.cli.endings import convert_interrupts
 
 if TYPE_CHECKING:
     from headscope.pruning.ablation import Ablation
 
 
-def ablate(
+def ablate_heads(
     sources: options.Texts = None,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
-    heads: Annotated[str | None, typer.Option(help="Only these heads: L0H1,L3H4-7. Default: all, in turn.")] = None,
+    heads: Annotated[
+        str | None, typer.Option(help="Only these heads: L0H1,L3H4-7. Default: each head in turn.")
+    ] = None,
     by: Annotated[
-        str, typer.Option(help="What a silenced head writes: zero, or mean, what it writes on average over the texts.")
+        str,
+        typer.Option(help="What a silenced head writes instead: zero, or mean (its average output over the texts)."),
     ] = "zero",
     out: Annotated[Path | None, typer.Option(help="Folder for ablation.nc and ablation.csv.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the table to this file, too.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
     field: options.Field = "text",
     format: options.Format = "auto",
     encoding: options.Encoding = "utf-8",
-    limit: Annotated[int, typer.Option(help="Read at most so many documents; each takes a run for every head.")] = 64,
+    limit: Annotated[int, typer.Option(help="Read at most this many documents; each is run once for every head.")] = 64,
     length: options.Length = 128,
     windows: options.Windows = "first",
-    batch_size: Annotated[int | None, typer.Option(help="Texts at once.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Texts per batch.")] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     overwrite: Annotated[
@@ -41,9 +44,10 @@ def ablate(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Silence each head alone, and measure what that does to the model's own objective.
+    """Silence each head alone, and measure the effect on the model's own objective.
 
-    That is its next-token or masked-token loss where it predicts words, and how far its embedding moves where not.
+    The objective is the next-token or masked-token loss of models that predict words; for others, how far the embedding
+    moves.
 
     Examples:
 
@@ -61,7 +65,7 @@ def ablate(
     from headscope.pruning.ablation import Unfinished
     from headscope.pruning.ablation import ablate as run
 
-    asked: dict[str, Any] = {
+    run_options: dict[str, Any] = {
         "heads": heads, "by": by, "length": length, "windows": windows, "batch_size": batch_size
     }  # fmt: skip
     corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
@@ -72,41 +76,45 @@ def ablate(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle, objective=True,
         )  # fmt: skip
-        with translating_interrupts(), terminal.telling(quiet=quiet or as_json) as progress:
-            made = run(loaded, corpus, limit=None, progress=progress, command=options.command(), **asked)
+        with convert_interrupts(), terminal.show_progress(quiet=quiet or as_json) as progress:
+            ablation = run(
+                loaded, corpus, limit=None, progress=progress, command=options.get_command_line(), **run_options
+            )
     except (Unfinished, KeyboardInterrupt) as stopped:
-        _keep(getattr(stopped, "ablation", None), out)
+        _save_unfinished(getattr(stopped, "ablation", None), out)
         terminated = isinstance(stopped, Terminated) or isinstance(stopped.__context__, Terminated)
         raise typer.Exit(options.TERMINATED if terminated else options.INTERRUPTED) from None
     if out is not None:
-        ablation_files.write(made, out)
-        terminal.note(f"written: {out / 'ablation.nc'}, {out / 'ablation.csv'}")
+        ablation_files.write(ablation, out)
+        terminal.print_note(f"written: {out / 'ablation.nc'}, {out / 'ablation.csv'}")
     if csv is not None:
-        output.write_text(csv, ablation_files.as_csv(made))
-        terminal.note(f"written: {csv}")
-    _show(made, as_json=as_json)
+        output.write_text(csv, ablation_files.as_csv(ablation))
+        terminal.print_note(f"written: {csv}")
+    _show(ablation, as_json=as_json)
 
 
-def _show(made: Ablation, *, as_json: bool) -> None:
+def _show(ablation: Ablation, *, as_json: bool) -> None:
     from headscope import terminal
     from headscope.pruning import ablation_files
     from headscope.terminal_ablate import show_ablation
 
     if as_json:
-        options.show_json(ablation_files.as_json(made))
+        options.show_json(ablation_files.as_json(ablation))
     else:
-        show_ablation(made)
-    skipped = made.manifest["documents_skipped"]
+        show_ablation(ablation)
+    skipped = ablation.manifest["documents_skipped"]
     if skipped:
-        terminal.note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
+        terminal.print_note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
 
 
-def _keep(made: Ablation | None, out: Path | None) -> None:
+def _save_unfinished(ablation: Ablation | None, out: Path | None) -> None:
     from headscope import terminal
     from headscope.pruning import ablation_files
 
-    if made is None or out is None:
-        terminal.complain("interrupted" + ("" if out is None else ": no text was finished"))
+    if ablation is None or out is None:
+        terminal.print_error("interrupted" + ("" if out is None else ": no text was finished"))
         return
-    ablation_files.write(made, out)
-    terminal.complain(f"interrupted\nThe {made.texts:,} texts finished until then are in {out}, marked incomplete")
+    ablation_files.write(ablation, out)
+    terminal.print_error(
+        f"interrupted\nThe {ablation.texts:,} texts finished until then are in {out}, marked incomplete"
+    )

@@ -1,4 +1,4 @@
-"""`headscope compare`: models side by side."""
+"""`headscope compare`: compare models side by side."""
 
 from __future__ import annotations
 
@@ -10,30 +10,36 @@ import typer
 from headscope.cli import options
 
 
-def compare(
+def compare_studies(
     sources: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="STUDY", help="Folders of studies, or their study.nc; two or more."),
+        typer.Argument(metavar="STUDY", help="Folders of studies, or their study.nc; at least two."),
     ] = None,
-    names: Annotated[str | None, typer.Option(help="What to call them: a,b,c. Default: their models' names.")] = None,
+    names: Annotated[
+        str | None, typer.Option(help="Names of the studies: a,b,c. Default: the names of their models.")
+    ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="The name that studies of the same shape are held against. Default: the first.")
+        str | None,
+        typer.Option(help="Name of the study that others of its shape are compared with. Default: the first."),
     ] = None,
     alpha: Annotated[
-        float, typer.Option(help="Chance of one false alarm among all heads of a rate (Holm's correction).")
+        float, typer.Option(help="Probability of any false alarm among all heads of a rate (Holm's correction).")
     ] = 0.05,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("compare"),
     formats: options.Formats = "png,svg,pdf",
     force: Annotated[
-        bool, typer.Option("--force", help="Compare studies whose settings differ; every result then says so.")
+        bool,
+        typer.Option(
+            "--force", help="Compare studies although their settings differ; every result then carries a warning."
+        ),
     ] = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare studies: findings, rates over depth and characters of heads; head by head where shapes are the same.
+    """Compare studies: findings, rates over depth, characters of heads; single heads where shapes are equal.
 
-    Studies must share window length and mode, sentence mode and θ. Studies with the same layers and heads (before and
-    after fine-tuning, checkpoints) are also held against each other head by head, with p-values.
+    Studies must have the same window length and mode, sentence mode and θ. Studies with the same layers and heads
+    (before and after fine-tuning, checkpoints) are also compared head by head, with p-values.
 
     Examples:
 
@@ -45,25 +51,25 @@ def compare(
     """
     from headscope import terminal
     from headscope.comparison.compare import compare as run
-    from headscope.comparison.plain import as_json as dumped
-    from headscope.output_compare import PAGE, prepare, write
+    from headscope.comparison.plain import as_json as format_json
+    from headscope.output_compare import PAGE, prepare_folder, write_comparison
     from headscope.terminal_compare import show_comparison
 
-    wanted = options.listed(formats)
-    with terminal.working("comparing", quiet=quiet or as_json):
-        made = run(
+    figure_formats = options.split_list(formats)
+    with terminal.show_status("comparing", quiet=quiet or as_json):
+        comparison = run(
             sources or [],
-            None if names is None else options.listed(names),
+            None if names is None else options.split_list(names),
             baseline=baseline,
             alpha=alpha,
             force=force,
         )
-        prepare(out, wanted)
-        write(made, out, wanted)
+        prepare_folder(out, figure_formats)
+        write_comparison(comparison, out, figure_formats)
     if as_json:
-        for warning in made.warnings:
-            terminal.note(f"warning: {warning}")
-        options.show_json(dumped(made))
+        for warning in comparison.warnings:
+            terminal.print_note(f"warning: {warning}")
+        options.show_json(format_json(comparison))
         return
-    show_comparison(made)
+    show_comparison(comparison)
     options.show(out / PAGE)

@@ -1,4 +1,4 @@
-"""How a study's command ends when it does not finish: what is counted is kept, and the message says how to resume."""
+"""End `headscope study` after errors and signals: what was counted is kept, and a message says how to resume."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ RESUME_FIXED = "Fix that, or skip such documents with --skip-broken, and run the
 
 
 @contextmanager
-def ending(out: Path, checkpoints: str) -> Iterator[InterruptFlag]:
-    """End the command with a message and an exit code on errors within this context; what was counted is kept."""
+def handle_endings(out: Path, checkpoints: str) -> Iterator[InterruptFlag]:
+    """End the command with a message and an exit code on errors within this context; keep what was counted."""
     try:
-        with translating_interrupts() as interrupt:
+        with convert_interrupts() as interrupt:
             try:
                 yield interrupt
             except Stopped as stopped:
@@ -38,12 +38,12 @@ def ending(out: Path, checkpoints: str) -> Iterator[InterruptFlag]:
                     raise StudyError(f"{error}\nWhat was counted is kept in {checkpoints}.") from None
                 raise
     except KeyboardInterrupt as error:
-        end_interrupted(error, _describe_kept(out, checkpoints))
+        end_interrupted(error, _describe_checkpoint(out, checkpoints))
 
 
 @contextmanager
-def translating_interrupts() -> Iterator[InterruptFlag]:
-    """Raise Ctrl-C and SIGTERM as exceptions. Errors that a library makes of them are raised as what they were."""
+def convert_interrupts() -> Iterator[InterruptFlag]:
+    """Raise Ctrl-C and SIGTERM as exceptions, also where a library turns them into other errors."""
     with raise_interrupts() as interrupt:
         try:
             yield interrupt
@@ -59,15 +59,15 @@ def end_interrupted(error: KeyboardInterrupt, message: str) -> NoReturn:
     from headscope import terminal
 
     terminated = isinstance(error, Terminated)
-    terminal.complain(f"{'terminated' if terminated else 'interrupted'}{message}")
+    terminal.print_error(f"{'terminated' if terminated else 'interrupted'}{message}")
     raise typer.Exit(options.TERMINATED if terminated else options.INTERRUPTED) from None
 
 
-def _describe_kept(out: Path, checkpoints: str) -> str:
+def _describe_checkpoint(out: Path, checkpoints: str) -> str:
     from headscope import output
 
-    kept = output.has_checkpoint(checkpoints)
-    return f". What was counted is kept in {checkpoints}. {RESUME}" if kept else ": nothing was counted"
+    has_checkpoint = output.has_checkpoint(checkpoints)
+    return f". What was counted is kept in {checkpoints}. {RESUME}" if has_checkpoint else ": nothing was counted"
 
 
 def _save_unfinished(stopped: Stopped, out: Path, *, interrupted: bool) -> None:
@@ -75,13 +75,13 @@ def _save_unfinished(stopped: Stopped, out: Path, *, interrupted: bool) -> None:
 
     reason = "interrupted" if interrupted else stopped
     if stopped.study is None:
-        terminal.complain(f"{reason}: no text was finished")
-    elif output.keeps_more(out, stopped.study):
-        terminal.complain(f"{reason}\n{out} already holds more texts of this study, and was left as it is")
+        terminal.print_error(f"{reason}: no text was finished")
+    elif output.has_more_texts(out, stopped.study):
+        terminal.print_error(f"{reason}\n{out} already holds more texts of this study, and was not changed")
     else:
-        terminal.note(f"writing the {stopped.study.texts:,} texts finished until now …")
+        terminal.print_note(f"writing the {stopped.study.texts:,} texts finished until now …")
         output.write(stopped.study, out)
-        terminal.complain(
+        terminal.print_error(
             f"{reason}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete. "
             + (RESUME if interrupted else RESUME_FIXED)
         )

@@ -1,4 +1,4 @@
-"""`headscope heads`: what each head of a study is."""
+"""`headscope heads`: the character of each head of a study."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import typer
 from headscope.cli import options
 
 
-def heads(
+def list_heads(
     source: options.StudyPath,
     layers: options.Layers = None,
     heads: options.Heads = None,
-    character: Annotated[
-        str | None, typer.Option(help="Only heads of this character, for instance repeat-token.")
-    ] = None,
+    character: Annotated[str | None, typer.Option(help="Only heads of this character, such as repeat-token.")] = None,
     sort: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Order by a column of the CSV file, numbers from the largest.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Sort by a column of the CSV file; numbers in descending order."),
     ] = None,
     as_json: options.AsJson = False,
-    csv: Annotated[Path | None, typer.Option(help="Write the table to this file, too.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
-    """The character of each head: repeat-token, local, within-sentence, one-token, long-range, diffuse, …
+    """Show the character of each head: repeat-token, local, within-sentence, one-token, long-range, diffuse, …
 
-    Each comes with the rate it rests on, and what chance would give.
+    Each comes with the rate it is based on, and the rate expected by chance.
 
     Examples:
 
@@ -39,17 +38,17 @@ def heads(
     from headscope.studies import head_table
     from headscope.studies.characters import characters, counts
     from headscope.studies.result import open_study
-    from headscope.terminal import note
+    from headscope.terminal import print_note
     from headscope.terminal_heads import show_heads
 
-    chosen = {"layers": options.numbers(layers, "layers"), "heads": options.numbers(heads, "heads")}
-    opened = open_study(source).select(**chosen)
-    found = characters(opened)
-    shown = head_table.ordered(head_table.only(found, character), sort)
+    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
+    study = open_study(source).select(**selection)
+    table = characters(study)
+    selected = head_table.ordered(head_table.only(table, character), sort)
     if csv is not None:
-        write_text(csv, head_table.as_csv(shown))
-        note(f"written: {csv}")
+        write_text(csv, head_table.as_csv(selected))
+        print_note(f"written: {csv}")
     if as_json:
-        options.show_json(head_table.as_json(opened, shown, counts(found)))
+        options.show_json(head_table.as_json(study, selected, counts(table)))
     else:
-        show_heads(opened, shown, counts(found))
+        show_heads(study, selected, counts(table))

@@ -1,4 +1,4 @@
-"""`headscope merge`: join studies made apart into one."""
+"""`headscope merge`: merge several studies into one."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Annotated
 import typer
 
 from headscope.cli import options
-from headscope.cli.endings import end_interrupted, translating_interrupts
+from headscope.cli.endings import convert_interrupts, end_interrupted
 from headscope.cli.results import show_findings
 from headscope.errors import StudyError
 
 
-def merge(
+def merge_studies(
     sources: Annotated[list[Path], typer.Argument(metavar="STUDIES", help="Folders of studies, or their study.nc.")],
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("merged"),
     allow_changed_files: Annotated[
         bool,
         typer.Option(
             "--allow-changed-files",
-            help="Merge shares although sizes or times of the corpus files differ: they are copies, or were repaired.",
+            help="Merge shares although sizes or times of the corpus files differ: for copies, or repaired files.",
         ),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a study in the output folder.")] = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Join studies made apart into one: shares of a corpus, other texts, other days.
+    """Merge studies into one: shares of a corpus, or studies of different texts.
 
     They must agree in model and settings, and no text may be in two of them.
 
@@ -42,20 +42,20 @@ def merge(
     from headscope.run.share import WHOLE
     from headscope.writing import created
 
-    output.check(out)
+    output.check_folder(out)
     try:
-        with translating_interrupts() as interrupt, created(out, StudyError), Lock(out):
+        with convert_interrupts() as interrupt, created(out, StudyError), Lock(out):
             output.refuse_other(out, overwrite=overwrite)
-            with terminal.working("adding up", quiet=quiet or as_json):
-                merged = output.merge(sources, allow_changed_files=allow_changed_files)
-            with terminal.working("drawing figures and writing the report", quiet=quiet or as_json):
+            with terminal.show_status("adding studies", quiet=quiet or as_json):
+                merged = output.merge_studies(sources, allow_changed_files=allow_changed_files)
+            with terminal.show_status("drawing figures and writing the report", quiet=quiet or as_json):
                 claims = output.write(merged, out)
             interrupt.check()
     except KeyboardInterrupt as error:
-        end_interrupted(error, f". The studies are as they were; write {out} anew with --overwrite")
+        end_interrupted(error, f". The studies are unchanged; write {out} again with --overwrite")
     show_findings(merged, claims, as_json=as_json)
     share = merged.manifest.get("share", WHOLE)
     if share != WHOLE:
-        terminal.note(f"shares of the corpus in it: {share}; the others are missing")
+        terminal.print_note(f"shares of the corpus in it: {share}; the others are missing")
     if not as_json:
-        terminal.note(f"{len(sources)} studies, {merged.texts:,} texts. Report: {out / output.REPORT}")
+        terminal.print_note(f"{len(sources)} studies, {merged.texts:,} texts. Report: {out / output.REPORT}")

@@ -1,4 +1,4 @@
-"""Models: `headscope models` lists them, `headscope paper` holds one against the paper."""
+"""`headscope models`, `anatomy` and `paper`: list models, describe one, and check one against the paper."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import typer
 from headscope.cli import options
 
 
-def models(as_json: options.AsJson = False) -> None:
-    """List the models that can be used right now, and how to get more."""
+def list_models(as_json: options.AsJson = False) -> None:
+    """List the models that can be used now, and how to get more."""
     from dataclasses import asdict
 
     from headscope import terminal
     from headscope.model.available import available
 
-    there = available()
+    models = available()
     if as_json:
-        options.show(json.dumps([asdict(model) for model in there], indent=2))
+        options.show(json.dumps([asdict(model) for model in models], indent=2))
     else:
-        terminal.show_models(there)
+        terminal.show_models(models)
 
 
-def anatomy(
+def describe_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`.")] = "minilm",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
@@ -32,7 +32,7 @@ def anatomy(
     allow_pickle: options.AllowPickle = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """What can be watched of a model: stacks, layers, heads, and the proof that what is seen is what it computes.
+    """Show what can be observed of a model: stacks, layers, heads, and whether that is verified to be what it computes.
 
     Examples:
 
@@ -41,16 +41,16 @@ def anatomy(
         headscope anatomy ./my-model --json | jq '.stacks[].heads'
     """
     from headscope.model.loading import load
-    from headscope.terminal_anatomy import described, show_anatomy
+    from headscope.terminal_anatomy import show_anatomy, to_plain_values
 
     loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     if as_json:
-        options.show(json.dumps(described(loaded), indent=2))
+        options.show(json.dumps(to_plain_values(loaded), indent=2))
     else:
         show_anatomy(loaded)
 
 
-def paper(
+def check_paper(
     model: Annotated[str, typer.Option(help="Hub name, or the folder of a model.")] = "google-bert/bert-base-uncased",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
@@ -58,13 +58,13 @@ def paper(
     allow_pickle: options.AllowPickle = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """The paper's own check: the pairs printed in Fig. 9, recomputed.
+    """Check a model against the paper: recompute the pairs printed in Fig. 9.
 
-    Prints which published pairs of heads 5, 7 and 8 of layer 11 are matched and missing, which others are high, and
-    which other choices (θ, special tokens, numbering, …) would match better.
+    Prints which published pairs of heads 5, 7 and 8 of layer 11 are matched and missing, which other pairs are high,
+    and which other choices (θ, special tokens, numbering, …) would match better.
 
     Exit codes: 0 exactly the published pairs; 3 the check was made and differs; 1 an error that the message explains;
-    2 a command not understood.
+    2 the command was not understood.
 
     Examples:
 
@@ -83,10 +83,10 @@ def paper(
         loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     except ModelError as error:
         raise figure.how_to_get(error, model) from error
-    made = figure.check(loaded, command=options.command())
+    check = figure.check(loaded, command=options.get_command_line())
     if as_json:
-        options.show_json(figure.as_json(made))
+        options.show_json(figure.as_json(check))
     else:
-        show_check(made)
-    if not made.agrees:
+        show_check(check)
+    if not check.agrees:
         raise typer.Exit(options.DIFFERS)

@@ -1,4 +1,4 @@
-"""`headscope prune`: a smaller model, without the heads that matter least."""
+"""`headscope prune`: write a smaller model without the heads that matter least."""
 
 from __future__ import annotations
 
@@ -8,43 +8,49 @@ from typing import Annotated
 import typer
 
 from headscope.cli import options
-from headscope.cli.endings import end_interrupted, translating_interrupts
+from headscope.cli.endings import convert_interrupts, end_interrupted
 
 
-def prune(
+def prune_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`, the default model.")],
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TEXTS", help="What heads are ranked on: files, folders, globs, `-`, `hf:NAME`. None: the bundled."
+            metavar="TEXTS",
+            help="Texts to rank heads on: files, folders, globs, `-`, `hf:NAME`. Default: the bundled texts.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the pruned model.")] = Path("pruned"),
     keep: Annotated[
-        str | None, typer.Option(help="How many heads stay: a share, like 70%, or a number of heads.")
+        str | None, typer.Option(help="How many heads to keep: a share, such as 70%, or a number of heads.")
     ] = None,
     by: Annotated[
         str,
         typer.Option(
-            help="What ranks the heads, the least goes first: snr, snr-contrast, snr-explained, snr-energy, repeat, "
-            "same-sentence, distance, dominant-share, pairs, norm, projected-norm, gradient, ablation, random."
+            help="How heads are ranked; the lowest are removed first: snr, snr-contrast, snr-explained, snr-energy, "
+            "repeat, same-sentence, distance, dominant-share, pairs, norm, projected-norm, gradient, ablation, random."
         ),
     ] = "snr",
     heads: Annotated[str | None, typer.Option(help="Remove these heads instead: L0H1,L3H4-7.")] = None,
     per_layer: Annotated[
-        bool, typer.Option("--per-layer", help="Remove as many in each layer: such models often open without code.")
+        bool,
+        typer.Option(
+            "--per-layer", help="Remove the same number in each layer: such models often load without custom code."
+        ),
     ] = False,
     how: Annotated[
         str,
-        typer.Option(help="auto: remove what can be and silence the rest; remove: or fail; mask: only silence."),
+        typer.Option(
+            help="auto: remove heads where possible, silence the others; remove: or fail; mask: only silence."
+        ),
     ] = "auto",
-    study: Annotated[Path | None, typer.Option(help="A study of this model to rank by, in place of TEXTS.")] = None,
+    study: Annotated[Path | None, typer.Option(help="Rank by this study of the model, instead of by TEXTS.")] = None,
     stack: options.Stack = None,
     field: options.Field = "text",
     encoding: options.Encoding = "utf-8",
-    limit: Annotated[int, typer.Option(help="Read at most so many documents.")] = 64,
+    limit: Annotated[int, typer.Option(help="Read at most this many documents.")] = 64,
     length: options.Length = 128,
-    seed: Annotated[int, typer.Option(help="Of --by random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of --by random.")] = 0,
     device: options.Device = "auto",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a pruned model in the output folder.")
@@ -53,9 +59,9 @@ def prune(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write a smaller model, without the heads that matter least, that `from_pretrained` opens.
+    """Write a smaller model without the heads that matter least; `from_pretrained` loads it.
 
-    Heads are removed for real where the architecture allows it, which is tried and measured; else they are silenced.
+    Heads are removed where the architecture allows it, which is tried and measured; otherwise they are silenced.
 
     Examples:
 
@@ -84,24 +90,24 @@ def prune(
     try:
         loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in MEASURED)
         with (
-            translating_interrupts(),
-            terminal.working("ranking and removing heads", quiet=quiet or as_json),
+            convert_interrupts(),
+            terminal.show_status("ranking and removing heads", quiet=quiet or as_json),
         ):
-            made = run(
+            pruned = run(
                 loaded, heads, keep=keep, by=by, documents=corpus, study=study, limit=limit, length=length,
                 seed=seed, per_layer=per_layer, how=how,  # type: ignore[arg-type]
-                command=options.command(),
+                command=options.get_command_line(),
             )  # fmt: skip
-            manifest = made.save(out, overwrite=overwrite)
+            manifest = pruned.save(out, overwrite=overwrite)
     except Stopped as stopped:
         if not stopped.interrupted:
             raise
         terminated = isinstance(stopped.__context__, Terminated)
-        end_interrupted(Terminated() if terminated else KeyboardInterrupt(), f": {out} is as it was")
+        end_interrupted(Terminated() if terminated else KeyboardInterrupt(), f": {out} is unchanged")
     except KeyboardInterrupt as error:
-        end_interrupted(error, f": {out} is as it was")
+        end_interrupted(error, f": {out} is unchanged")
     if as_json:
-        opening = opens_with(manifest["form"], out)
-        options.show(json.dumps({"folder": str(out), "opens_with": opening, **manifest}, indent=2))
+        commands = opens_with(manifest["form"], out)
+        options.show(json.dumps({"folder": str(out), "opens_with": commands, **manifest}, indent=2))
     else:
         show_pruned(manifest, out)

@@ -1,4 +1,4 @@
-"""`headscope read`: one text, every head, one page."""
+"""`headscope read`: show every head on one text, in one page."""
 
 from __future__ import annotations
 
@@ -14,40 +14,48 @@ if TYPE_CHECKING:
     from headscope.readings.reading import Head, Reading
 
 
-def read(
+def read_text(
     text: Annotated[
         str | None,
         typer.Argument(
             metavar="TEXT",
             help="The text itself, a file (for a vision model: an image), `-` (stdin), `example:NAME`, or a saved "
-            "reading (.nc), which needs no model. None: the input of the paper's Fig. 9.",
+            "reading (.nc), which needs no model. Default: the input of the paper's Fig. 9.",
         ),
     ] = None,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
-    out: Annotated[Path, typer.Option(help="The page's file.")] = Path("reading.html"),
+    out: Annotated[Path, typer.Option(help="File of the page.")] = Path("reading.html"),
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     head: Annotated[
-        str | None, typer.Option(help="Print the pairs of this head, L11H8 or L11sum; the page opens at it.")
+        str | None, typer.Option(help="Print the pairs of this head, such as L11H8 or L11sum; the page opens at it.")
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="Keep the reading, a netCDF file, to open it again.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Write the pairs of all heads: .csv or .parquet.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the reading to this netCDF file, to open it again.")] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(help="Write the pairs of all heads to this .csv or .parquet file.")
+    ] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for Fig. 4, 5, 9 and 12 of this text.")] = None,
     formats: options.Formats = "png,svg,pdf",
     layers: options.Layers = None,
     heads: options.Heads = None,
     precision: Annotated[
-        str, typer.Option(help="Of the page. fine: θ of three decimals exact; coarse: of two, smaller; auto.")
+        str,
+        typer.Option(
+            help="Precision of the page. fine: exact for θ of three decimals; coarse: of two, and smaller; auto."
+        ),
     ] = "auto",
     encoding: options.Encoding = "utf-8",
     length: options.Length = 128,
     sentences: options.Sentences = "tokens",
     theta: Annotated[
-        float | None, typer.Option(help="θ: high similarities exceed θ times the largest. Default: 0.3, or as saved.")
+        float | None,
+        typer.Option(help="θ: a similarity is high if it exceeds θ times the largest. Default: 0.3, or as saved."),
     ] = None,
     tau: Annotated[
         float | None,
-        typer.Option(help="τ: lines draw more than τ of the strongest column's attention. Default: 0.3, or as saved."),
+        typer.Option(
+            help="τ: a line draws more than τ times the attention of the strongest column. Default: 0.3, or as saved."
+        ),
     ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
@@ -56,7 +64,7 @@ def read(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Read one text: every head's matrices, pairs, lines and regions, in one page.
+    """Read one text: show the matrices, pairs, lines and regions of every head, in one page.
 
     Examples:
 
@@ -79,53 +87,61 @@ def read(
         check_table(pairs)
     output.check_page(out)
     if text is not None and text.endswith(sources.SAVED) and sources.is_file(text):
-        made = open_reading(text)
+        reading = open_reading(text)
     else:
         from headscope.model.loading import load
         from headscope.readings.read import read as run
 
-        words, name = sources.text_named(text, encoding=encoding)
+        content, name = sources.text_named(text, encoding=encoding)
         if not quiet and not as_json:
-            terminal.note(f"reading {name}")
+            terminal.print_note(f"reading {name}")
         loaded = load(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )  # fmt: skip
-        command = options.command()
-        asked: dict[str, Any] = {"sentences": sentences}
-        made = run(loaded, words, length=length, command=command, **asked)
-    made = made.at(theta=theta, tau=tau)
-    chosen = made.select(layers=options.numbers(layers, "layers"), heads=options.numbers(heads, "heads"))
+        command = options.get_command_line()
+        reading_options: dict[str, Any] = {"sentences": sentences}
+        reading = run(loaded, content, length=length, command=command, **reading_options)
+    reading = reading.at(theta=theta, tau=tau)
+    selected = reading.select(
+        layers=options.parse_numbers(layers, "layers"), heads=options.parse_numbers(heads, "heads")
+    )
     if save is not None:
-        made.save(save)
+        reading.save(save)
     if pairs is not None:
-        write_table(chosen.pairs(), pairs)
-    with terminal.working("drawing", quiet=quiet or as_json):
-        chosen.page(out, precision=precision, start=start)
+        write_table(selected.pairs(), pairs)
+    with terminal.show_status("drawing", quiet=quiet or as_json):
+        selected.page(out, precision=precision, start=start)
         if figures is not None:
-            output.write_figures(chosen, figures, options.listed(formats))
-    _show(chosen, out, start, as_json=as_json)
+            output.write_figures(selected, figures, options.split_list(formats))
+    _show(selected, out, start, as_json=as_json)
     if open_page:
         import webbrowser
 
         if not webbrowser.open(out.resolve().as_uri()):
-            terminal.note(f"no browser could be opened: open {out} in one")
+            terminal.print_note(f"no browser could be opened: open {out} in one")
 
 
-def _show(made: Reading, page: Path, start: tuple[int, Head] | None, *, as_json: bool) -> None:
+def _show(reading: Reading, page: Path, start: tuple[int, Head] | None, *, as_json: bool) -> None:
     from headscope import terminal
 
-    whole = int(made.manifest["tokens_in_text"])
+    token_count = int(reading.manifest["tokens_in_text"])
     if as_json:
-        found: dict[str, Any] = {"page": str(page), "tokens": made.tokens.values.tolist(), "tokens_in_text": whole}
+        result: dict[str, Any] = {
+            "page": str(page),
+            "tokens": reading.tokens.values.tolist(),
+            "tokens_in_text": token_count,
+        }
         if start is None:
-            found["heads"] = json.loads(made.dominant().to_json(orient="records"))
+            result["heads"] = json.loads(reading.dominant().to_json(orient="records"))
         else:
-            found["pairs"] = json.loads(made.pairs(*start).to_json(orient="records", double_precision=15))
-        options.show(json.dumps(found, indent=2))
+            result["pairs"] = json.loads(reading.pairs(*start).to_json(orient="records", double_precision=15))
+        options.show(json.dumps(result, indent=2))
         return
     if start is not None:
-        terminal.show_pairs(made, *start)
-    if whole > len(made):
-        terminal.note(f"the first {len(made):,} of {whole:,} tokens were read: --length {whole} reads more")
+        terminal.show_pairs(reading, *start)
+    if token_count > len(reading):
+        terminal.print_note(
+            f"the first {len(reading):,} of {token_count:,} tokens were read: --length {token_count} reads more"
+        )
     options.show(page)

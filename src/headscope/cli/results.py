@@ -1,4 +1,4 @@
-"""What is made of a study that is there: `headscope findings`, `figures`, `report`."""
+"""`headscope findings`, `figures` and `report`: show an existing study."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from headscope.studies.result import Study
 
 
-def findings(
+def print_findings(
     source: options.StudyPath,
     as_json: options.AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:
-    """The paper's twelve claims, measured in a study.
+    """Show the paper's twelve claims, measured in a study.
 
     Examples:
 
@@ -29,29 +29,29 @@ def findings(
         headscope findings bert/ --json | jq '.findings[] | {number, value, verdict}'
     """
     from headscope.studies.findings import as_markdown
-    from headscope.studies.findings import findings as find
+    from headscope.studies.findings import findings as compute_findings
     from headscope.studies.result import open_study
 
-    opened = open_study(source)
-    found = find(opened)
+    study = open_study(source)
+    claims = compute_findings(study)
     if markdown:
-        options.show(as_markdown(opened, found), end="")
+        options.show(as_markdown(study, claims), end="")
     else:
-        show_findings(opened, found, as_json=as_json)
+        show_findings(study, claims, as_json=as_json)
 
 
-def figures(
+def draw_figures(
     source: options.StudyPath,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
     only: Annotated[
-        str | None, typer.Option(help="Numbers of the figures wanted: 2,3,6a,6b,7,8,10,11a,11b,13,values.")
+        str | None, typer.Option(help="Numbers of the figures to draw: 2,3,6a,6b,7,8,10,11a,11b,13,values.")
     ] = None,
     layers: options.Layers = None,
     heads: options.Heads = None,
     formats: options.Formats = "png,svg,pdf",
     as_json: options.AsJson = False,
 ) -> None:
-    """The paper's figures: of a corpus from a study, of one text from a saved reading.
+    """Draw the paper's figures: of a corpus from a study, of one text from a saved reading.
 
     Examples:
 
@@ -64,24 +64,26 @@ def figures(
     from headscope.figures import draw, drawings, save
     from headscope.output import open_result
 
-    opened = open_result(source)
-    known = drawings(opened)
+    result = open_result(source)
+    available = drawings(result)
     numbers = (
-        options.listed(only) if only else [number for number, drawing in known.items() if drawing.can_draw(opened)]
+        options.split_list(only)
+        if only
+        else [number for number, drawing in available.items() if drawing.can_draw(result)]
     )
-    chosen = {"layers": options.numbers(layers, "layers"), "heads": options.numbers(heads, "heads")}
+    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     written = []
     for number in numbers:
-        figure = draw(opened, number, **chosen)
-        written += save(figure, out, known[number].stem, options.listed(formats))
+        figure = draw(result, number, **selection)
+        written += save(figure, out, available[number].stem, options.split_list(formats))
     options.show(json.dumps([str(path) for path in written]) if as_json else "\n".join(str(path) for path in written))
 
 
-def report(
+def write_report(
     source: options.StudyPath,
-    out: Annotated[Path | None, typer.Option(help="The page's file. Default: report.html beside the study.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File of the page. Default: report.html beside the study.")] = None,
 ) -> None:
-    """One self-contained page of a study: findings, heads, figures, manifest.
+    """Write one self-contained page of a study: findings, heads, figures, manifest.
 
     Example:
 
@@ -95,12 +97,12 @@ def report(
     options.show(target)
 
 
-def show_findings(made: Study, found: list[Finding], *, as_json: bool) -> None:
-    """The findings, as a table or as JSON."""
+def show_findings(study: Study, claims: list[Finding], *, as_json: bool) -> None:
+    """Print the findings, as a table or as JSON."""
     from headscope import terminal
-    from headscope.studies.findings import as_json as dumped
+    from headscope.studies.findings import as_json as format_json
 
     if as_json:
-        options.show_json(dumped(made, found))
+        options.show_json(format_json(study, claims))
     else:
-        terminal.show_findings(made, found)
+        terminal.show_findings(study, claims)

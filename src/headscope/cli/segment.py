@@ -1,4 +1,4 @@
-"""`headscope segment`: a text, cut where its subject changes."""
+"""`headscope segment`: cut a text where its subject changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from headscope.segmentation.result import Segmentation
 
 
-def segment(
+def segment_text(
     text: Annotated[
         str | None,
         typer.Argument(
             metavar="TEXT",
             help="A file, `-` (stdin), `example:NAME`, or the text itself. A file of many documents (.jsonl, .csv, "
-            ".parquet) is cut one by one. None: the input of the paper's Fig. 9.",
+            ".parquet) is cut one by one. Default: the input of the paper's Fig. 9.",
         ),
     ] = None,
     model: options.ModelName = "minilm",
@@ -29,16 +29,20 @@ def segment(
         str,
         typer.Option(help="topic: where the subject changes, in texts of any length; fine: blocks inside a window."),
     ] = "topic",
-    count: Annotated[int | None, typer.Option(help="How many segments. Default: as many as are found.")] = None,
+    count: Annotated[int | None, typer.Option(help="Number of segments. Default: as many as are found.")] = None,
     granularity: Annotated[
         float, typer.Option(help="A boundary costs 1/granularity of the default: 2 cuts more often, 0.5 less.")
     ] = 1.0,
-    out: Annotated[Path | None, typer.Option(help="Write a page: map, strengths, the text in colours.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a page to this file: map, strengths, the text in colours.")
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser (segments.html).")] = False,
-    separator: Annotated[str, typer.Option(help="The line between segments.")] = "=" * 10,
-    field: Annotated[str, typer.Option(help="Column or key that holds the text, in files of many documents.")] = "text",
+    separator: Annotated[str, typer.Option(help="Line between segments.")] = "=" * 10,
+    field: Annotated[
+        str, typer.Option(help="Field or column that holds the text, in files of many documents.")
+    ] = "text",
     encoding: options.Encoding = "utf-8",
-    length: Annotated[int, typer.Option("--length", help="Tokens in a window of the fine level.")] = 128,
+    length: Annotated[int, typer.Option("--length", help="Tokens per window, at the fine level.")] = 128,
     tau: options.Tau = 0.3,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
@@ -46,10 +50,10 @@ def segment(
     allow_pickle: options.AllowPickle = False,
     quiet: options.Quiet = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON with character offsets; of many documents one line each.")
+        bool, typer.Option("--json", help="Print JSON with character offsets; one line per document if there are many.")
     ] = False,
 ) -> None:
-    """Cut a text where its subject changes, from what the heads write: no training, no labels, any encoder.
+    """Cut a text where its subject changes, from what the heads write: without training or labels, with any encoder.
 
     Examples:
 
@@ -68,76 +72,76 @@ def segment(
     page = Path("segments.html") if open_page and out is None else out
     if page is not None:
         output.check_page(page)
-    found = _documents(text, field, encoding)
-    name, words = next(found)
-    following = next(found, None)
+    documents = _read_documents(text, field, encoding)
+    name, content = next(documents)
+    following = next(documents, None)
     if following is not None and page is not None:
-        raise _several(name)
+        raise _make_several_error(name)
     loaded = load(
         model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle
     )
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "level": level, "count": count, "granularity": granularity, "length": length, "tau": tau,
-        "command": options.command(),
+        "command": options.get_command_line(),
     }  # fmt: skip
     several = following is not None
-    with terminal.telling(quiet=quiet) as progress:
-        made = run(loaded, words, progress=progress, **asked)
-    _show(made, name, several, separator, as_json=as_json)
+    with terminal.show_progress(quiet=quiet) as progress:
+        segmentation = run(loaded, content, progress=progress, **settings)
+    _show(segmentation, name, several, separator, as_json=as_json)
     while following is not None:
-        name, words = following
-        _show(run(loaded, words, **asked), name, several, separator, as_json=as_json)
-        following = next(found, None)
+        name, content = following
+        _show(run(loaded, content, **settings), name, several, separator, as_json=as_json)
+        following = next(documents, None)
     if page is not None:
-        made.page(page)
-        terminal.note(f"written: {page}")
+        segmentation.page(page)
+        terminal.print_note(f"written: {page}")
     if open_page and page is not None:
         import webbrowser
 
         if not webbrowser.open(page.resolve().as_uri()):
-            terminal.note(f"no browser could be opened: open {page} in one")
+            terminal.print_note(f"no browser could be opened: open {page} in one")
 
 
-def _documents(given: str | None, field: str, encoding: str) -> Iterator[tuple[str, str]]:
+def _read_documents(source: str | None, field: str, encoding: str) -> Iterator[tuple[str, str]]:
     from headscope.corpus.documents import documents
     from headscope.errors import CorpusError
     from headscope.readings import sources
 
-    if given is not None and given != "-" and not sources.is_file(given) and _looks_like_a_file(given):
-        raise CorpusError(f"{given}: there is no such file, and one word is no text to cut")
-    if given is None or given.startswith("example:") or (given != "-" and not sources.is_file(given)):
-        words, name = sources.text_named(given)
-        yield name, words if isinstance(words, str) else words.text
+    if source is not None and source != "-" and not sources.is_file(source) and _is_like_file(source):
+        raise CorpusError(f"{source}: there is no such file, and a single word cannot be cut")
+    if source is None or source.startswith("example:") or (source != "-" and not sources.is_file(source)):
+        content, name = sources.text_named(source)
+        yield name, content if isinstance(content, str) else content.text
         return
     empty = True
-    for document in documents([given], field=field, encoding=encoding):
+    for document in documents([source], field=field, encoding=encoding):
         if document.is_image:
-            raise CorpusError(f"{document.name}: an image; segments are of texts")
+            raise CorpusError(f"{document.name}: an image; only texts can be cut into segments")
         if document.text.strip():
             empty = False
             yield document.name, document.text
     if empty:
-        raise CorpusError(f"{'standard input' if given == '-' else given}: there is no text in it")
+        raise CorpusError(f"{'standard input' if source == '-' else source}: there is no text in it")
 
 
-def _looks_like_a_file(given: str) -> bool:
-    word = given.strip()
+def _is_like_file(source: str) -> bool:
+    word = source.strip()
     return bool(word) and not word.startswith("example:") and not any(character.isspace() for character in word)
 
 
-def _several(name: str) -> Exception:
+def _make_several_error(name: str) -> Exception:
     from headscope.errors import StudyError
 
     return StudyError(f"{name}: there are several documents, and a page shows one: leave --out, or give one document")
 
 
-def _show(made: Segmentation, name: str, several: bool, separator: str, *, as_json: bool) -> None:
+def _show(segmentation: Segmentation, name: str, several: bool, separator: str, *, as_json: bool) -> None:
     import json
 
     if as_json:
-        held = {"document": name, **made.as_dict()}
-        options.show(json.dumps(held, indent=None if several else 2, allow_nan=False))
+        result = {"document": name, **segmentation.as_dict()}
+        options.show(json.dumps(result, indent=None if several else 2, allow_nan=False))
         return
     if several:
         options.show(f"{separator} {name} {separator}")
-    options.show(made.plain(separator), end="")
+    options.show(segmentation.plain(separator), end="")

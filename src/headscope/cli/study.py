@@ -1,4 +1,4 @@
-"""`headscope study`: from texts to every corpus figure and finding."""
+"""`headscope study`: count a corpus, and write all its figures, findings and the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli import options
-from headscope.cli.endings import ending
+from headscope.cli.endings import handle_endings
 from headscope.cli.results import show_findings
 from headscope.errors import StudyError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headscope.studies.result import Study
 
 
-def study(
+def run_study(
     sources: options.Texts = None,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
@@ -28,30 +28,32 @@ def study(
     field: options.Field = "text",
     format: options.Format = "auto",
     encoding: options.Encoding = "utf-8",
-    limit: Annotated[int | None, typer.Option(help="Read at most so many documents.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Read at most this many documents.")] = None,
     length: options.Length = 128,
     windows: options.Windows = "first",
     sentences: options.Sentences = "tokens",
-    min_tokens: Annotated[int, typer.Option(help="Skip documents with fewer tokens, special ones aside.")] = 2,
+    min_tokens: Annotated[int, typer.Option(help="Skip documents with fewer tokens, not counting special ones.")] = 2,
     theta: options.Theta = 0.3,
     tau: options.Tau = 0.3,
     sample: Annotated[
         float | None,
-        typer.Option(help="Fraction of texts for the costly quantities. Default: 1 up to 2,000 documents, else 0.05."),
+        typer.Option(
+            help="Fraction of texts for the costly quantities. Default: 1 for up to 2,000 documents, else 0.05."
+        ),
     ] = None,
     maps: Annotated[
-        bool | None, typer.Option("--maps/--no-maps", help="Keep N×N maps. Default: up to 256 tokens.")
+        bool | None, typer.Option("--maps/--no-maps", help="Store N×N maps. Default: for windows of up to 256 tokens.")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Texts at once. Default: as many as the device has room for.")
+        int | None, typer.Option(help="Texts per batch. Default: as many as fit on the device.")
     ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     kernel: Annotated[
         str,
         typer.Option(
-            help="How sums are computed: auto, triton (NVIDIA GPUs), compiled (CPUs), vectorized, or reference: the "
-            "definition in plain loops, slow. All give the same counts."
+            help="How sums are computed: auto, triton (NVIDIA GPUs), compiled (CPUs), vectorized, or reference "
+            "(the definition in plain loops, slow). All give the same counts."
         ),
     ] = "auto",
     tf32: Annotated[
@@ -63,16 +65,16 @@ def study(
             "--skip-broken", help="Skip and count documents that cannot be read. Default: name them, and exit with 1."
         ),
     ] = False,
-    engine: Annotated[str, typer.Option(help="Where it runs: local, or ray (a cluster, or several GPUs).")] = "local",
+    engine: Annotated[str, typer.Option(help="Where to run: local, or ray (a cluster, or several GPUs).")] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(help="With ray: how many workers. Default: one per GPU, or per node if none has a GPU."),
+        typer.Option(help="With ray: number of workers. Default: one per GPU, or per node if none has a GPU."),
     ] = None,
     worker_timeout: Annotated[
         float, typer.Option(help="With ray: seconds after which a worker that returns no result is replaced.")
     ] = 900.0,
     address: Annotated[
-        str | None, typer.Option(help="With ray: a cluster's address, or auto. Default: one on this machine.")
+        str | None, typer.Option(help="With ray: address of a cluster, or auto. Default: start one on this machine.")
     ] = None,
     share: Annotated[
         str | None,
@@ -83,14 +85,17 @@ def study(
     ] = None,
     checkpoint_interval: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 10.0,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace another study in the output folder, or begin anew.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace another study in the output folder, or start again from the beginning."
+        ),
     ] = False,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Study a corpus: from texts to every corpus figure and finding.
+    """Study a corpus: count its texts, then write all figures, findings and a report.
 
     Examples:
 
@@ -117,11 +122,11 @@ def study(
     from headscope.settings import Settings, check_run_options
 
     # Wrong options are reported at once: importing torch and loading a model takes seconds.
-    asked: dict[str, Any] = {
+    setting_values: dict[str, Any] = {
         "length": length, "windows": windows, "sentences": sentences, "min_tokens": min_tokens,
         "theta": theta, "tau": tau, "sample": sample, "maps": maps, "skip_broken": skip_broken,
     }  # fmt: skip
-    settings = Settings(**asked)
+    settings = Settings(**setting_values)
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
     options.check_dtype(dtype)
@@ -138,10 +143,10 @@ def study(
     from headscope.studies.findings import findings
     from headscope.writing import created
 
-    command = options.command()
+    command = options.get_command_line()
     checkpoints = checkpoint_dir or str(out / CHECKPOINT_FOLDER)
     identify = partial(_identify, corpus=corpus, share=format_share(parsed_share), kernel=kernel, tf32=tf32)
-    output.check(out)
+    output.check_folder(out)
     previous = None if overwrite else output.open_previous(out)
     finished = None
     if previous is not None and not (trust_remote_code or allow_pickle):
@@ -153,7 +158,7 @@ def study(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )  # fmt: skip
-    with ending(out, checkpoints) as interrupt, created(out, StudyError), Lock(out):
+    with handle_endings(out, checkpoints) as interrupt, created(out, StudyError), Lock(out):
         if overwrite:
             output.finish(checkpoints)
         elif finished is None and (previous := output.open_previous(out)) is not None:
@@ -164,31 +169,31 @@ def study(
         if finished is None:
             from headscope.studies.study import study as run
 
-            with terminal.metering(quiet=quiet or as_json) as meter:
+            with terminal.show_study_progress(quiet=quiet or as_json) as meter:
                 result = run(
                     loaded, corpus, batch_size=batch_size, kernel=kernel, tf32=tf32, progress=meter,
                     command=command, checkpoint_dir=checkpoints, checkpoint_interval=checkpoint_interval,
-                    on_message=terminal.note, engine=engine, workers=workers, address=address,
-                        worker_timeout=worker_timeout, share=share, **asked,
+                    on_message=terminal.print_note, engine=engine, workers=workers, address=address,
+                        worker_timeout=worker_timeout, share=share, **setting_values,
                 )  # fmt: skip
         else:
             result = finished
-            terminal.note(
-                f"{out} holds this study already, complete: nothing is counted again. Use --overwrite to do so."
+            terminal.print_note(
+                f"{out} holds this study already, complete: nothing is counted again. Count again with --overwrite."
             )
         if finished is not None and output.has_files(out):
             claims = findings(result)
         else:
-            with terminal.working("drawing figures and writing the report", quiet=quiet or as_json):
+            with terminal.show_status("drawing figures and writing the report", quiet=quiet or as_json):
                 claims = output.write(result, out)
         interrupt.check()
         output.finish(checkpoints)
     show_findings(result, claims, as_json=as_json)
     skipped = result.manifest["documents_skipped"]
     if skipped:
-        terminal.note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
+        terminal.print_note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
     if not as_json:
-        terminal.note(
+        terminal.print_note(
             f"{sum(claim.verdict == 'holds' for claim in claims)} of {len(claims)} claims hold. "
             f"Report: {out / output.REPORT}"
         )
@@ -197,7 +202,7 @@ def study(
 def _identify(
     previous: Study, settings: Settings, *, corpus: Corpus, share: str, kernel: str, tf32: bool
 ) -> dict[str, Any]:
-    """Return what the manifest of an earlier study must say to be this one, but for its model."""
+    """Return what the manifest of an earlier study must hold to be of these settings and this corpus."""
     from headscope.settings import SMALL_CORPUS
 
     expected = {name: getattr(settings, name) for name in ("length", "windows", "sentences", "min_tokens")}
@@ -234,14 +239,16 @@ def _identify_model(model: Model) -> dict[str, Any]:
 def _find_finished(
     previous: Study, expected: dict[str, Any], corpus: Corpus, model: str, stack: str | None, dtype: str
 ) -> Study | None:
-    """Return an earlier study if it is this one, as far as that can be said without loading the model."""
+    """Return an earlier study if it is the one wanted, as far as that is known without loading the model."""
     from headscope import output
     from headscope.model.source import hash_model
 
-    there = previous.manifest
-    if there["modality"] == "image" or there["trusted"] != "nothing":  # what that changes, only the model knows
+    manifest = previous.manifest
+    if (
+        manifest["modality"] == "image" or manifest["trusted"] != "nothing"
+    ):  # only the loaded model knows what that changes
         return None
-    expected = {**expected, "stack": stack or there["stacks"].split("+")[0], "dtype": dtype}
+    expected = {**expected, "stack": stack or manifest["stacks"].split("+")[0], "dtype": dtype}
     if output.find_changes(previous, expected) or not output.is_complete(previous, corpus.version):
         return None
-    return previous if hash_model(model) == (there["model"], there["weight_hash"]) else None
+    return previous if hash_model(model) == (manifest["model"], manifest["weight_hash"]) else None

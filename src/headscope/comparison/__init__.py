@@ -1,1 +1,1 @@
-"""Models side by side: what may be compared, findings, rates over depth, characters, and head by head differences."""
+"""Compare studies: the paper's claims, rates over depth, head characters, and differences head by head."""

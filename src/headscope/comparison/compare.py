@@ -1,34 +1,40 @@
-"""`headscope.compare`: studies in, one comparison out."""
+"""`headscope.compare`: build a `Comparison` from several studies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from headscope.comparison.compatible import check, notes, warnings
-from headscope.comparison.names import names_of
+from headscope.comparison.compatible import check_compatible, collect_notes, collect_warnings
+from headscope.comparison.names import choose_names
 from headscope.comparison.result import ALPHA, Comparison
 from headscope.errors import StudyError
 from headscope.readings.reading import Reading
 from headscope.studies.result import Study, open_study
 
-Source = Study | str | Path
+StudySource = Study | str | Path
 TOO_FEW = "a comparison needs at least two studies"
 
 
 def compare(
-    studies: Iterable[Source],
+    studies: Iterable[StudySource],
     names: Sequence[str] | None = None,
     *,
     baseline: str | None = None,
     alpha: float = ALPHA,
     force: bool = False,
 ) -> Comparison:
-    """Models side by side: findings, rates over depth, characters of heads, and head by head where shapes are one.
+    """Compare models: the paper's claims, rates over depth, head characters, and single heads if shapes are equal.
 
-    `studies` are studies, their folders or files; `names` what to call them. Studies of one shape are held against the
-    first of them, or against the one named `baseline`. Studies whose settings make their numbers incomparable are
-    refused, unless that is forced.
+    Args:
+        studies: Studies, or their folders or files.
+        names: What to call them. Default: the names of their models.
+        baseline: Name of the study that studies of the same shape are compared with. Default: the first of that shape.
+        alpha: Accepted probability of any false alarm among all heads of a rate.
+        force: Compare studies although their settings make their numbers incomparable.
+
+    Raises:
+        StudyError: The studies cannot be compared, or an option makes no sense.
 
     >>> import headscope
     >>> model = headscope.load()
@@ -39,33 +45,35 @@ def compare(
     """
     if isinstance(studies, (Study, Reading, str, Path)):
         raise StudyError(f"{TOO_FEW}, and one was given: give a list of them")
-    opened = [_opened(source) for source in studies]
+    opened = [_open_source(source) for source in studies]
     if len(opened) < 2:
         raise StudyError(f"{TOO_FEW}, and {'one was' if opened else 'none was'} given")
     if not 0 < alpha < 1:
-        raise StudyError(f"alpha is {alpha}: it is the chance of a false alarm that is put up with, between 0 and 1")
-    called = names_of(opened, names)
-    if baseline is not None and baseline not in called:
-        raise StudyError(f"no study is called {baseline!r} to be the baseline; there are: {', '.join(called)}")
-    named = list(zip(called, opened, strict=True))
-    forced = check(named, force=force)
+        raise StudyError(f"alpha is {alpha}: it is the accepted probability of a false alarm, between 0 and 1")
+    study_names = choose_names(opened, names)
+    if baseline is not None and baseline not in study_names:
+        raise StudyError(
+            f"no study is called {baseline!r}, which was to be the baseline; there are: {', '.join(study_names)}"
+        )
+    named_studies = list(zip(study_names, opened, strict=True))
+    forced = check_compatible(named_studies, force=force)
     return Comparison(
-        names=called,
+        names=study_names,
         studies=opened,
         baseline=baseline,
         alpha=alpha,
         forced=forced,
-        warnings=[*forced, *warnings(named)],
-        notes=notes(named),
+        warnings=[*forced, *collect_warnings(named_studies)],
+        notes=collect_notes(named_studies),
     )
 
 
-def _opened(source: object) -> Study:
+def _open_source(source: object) -> Study:
     if isinstance(source, Study):
         return source
     if isinstance(source, Reading):
         raise StudyError(
-            "a reading of one text was given in place of a study: headscope.study makes studies, of many texts"
+            "a reading of one text was given in place of a study: headscope.study makes a study, which is of many texts"
         )
     if isinstance(source, (str, Path)):
         return open_study(source)

@@ -1,8 +1,8 @@
-"""Head by head: how two studies of one shape differ, and which differences are more than chance.
+"""Differences between two studies of the same shape, head by head, with standard errors and p-values.
 
-Texts fall into the same blocks in both studies where model and settings cut them into the same tokens. Then the
-difference itself is jackknifed, block for block (paired): what a text does to both models cancels. Else the errors of
-the two are independent, or taken to be so, and add in quadrature.
+Where model and settings cut the texts into the same tokens, each text is in the same block in both studies. Then the
+difference itself is jackknifed block by block (paired): what a text does to both models cancels. Otherwise the errors
+of both studies are taken as independent and added in quadrature.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from headscope.comparison.measures import MEASURES, Measure, Sums, divided, jackknife_error, occupied
-from headscope.comparison.student import holm, two_sided
+from headscope.comparison.measures import MEASURES, Measure, RateSums, divide, get_filled_blocks, jackknife_error
+from headscope.comparison.student import compute_p_value, correct_holm
 from headscope.studies.result import Study
 from headscope.studies.statistics import correlation
 from headscope.types import Floats
 
 FEWEST_BLOCKS = 5
-"""blocks in which both models' heads have something counted, below which a spread over blocks says little"""
+"""Blocks in which both models' heads have something counted, below which a head is not tested."""
 ROUNDING = 1e-9
-"""a difference that the order of floating-point sums can make"""
+"""Largest difference that the order of floating-point sums can make."""
 COLUMNS = (
     "layer", "head", "name", "rate", "one", "other", "difference", "error", "t", "p", "p_corrected", "significant",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Differences and their errors, t and p, by layer and head."""
+class HeadDifferences:
+    """Differences with their errors, t and p; each of shape (layers, heads)."""
 
-    one: Floats
+    baseline: Floats
     other: Floats
     error: Floats
     t: Floats
@@ -40,104 +40,111 @@ class Judged:
 
     @property
     def difference(self) -> Floats:
-        return self.other - self.one
+        return self.other - self.baseline
 
 
-def same_texts(one: Study, other: Study) -> bool:
-    """Whether both studies hold the same texts in the same blocks, cut into the same tokens.
+def has_same_texts(first: Study, second: Study) -> bool:
+    """Return whether both studies hold the same texts in the same blocks, cut into the same tokens.
 
-    The block of a text depends on its token ids alone. Ids are not kept, but their number, sentences and repetitions
-    are, block by block: where all of them agree, so do the texts.
+    The block of a text depends on its token ids alone. Ids are not stored, but block by block their number, sentences
+    and repetitions are: where all of them agree, so do the texts.
     """
-    if one.data.attrs["corpus_hash"] != other.data.attrs["corpus_hash"]:
+    if first.data.attrs["corpus_hash"] != second.data.attrs["corpus_hash"]:
         return False
     names = ("texts", "window_tokens", "all_pairs", "all_equal", "all_same", "all_equal_same")
-    return all(np.array_equal(one.data[f"{name}_blocks"].values, other.data[f"{name}_blocks"].values) for name in names)
-
-
-def same_shape(one: Study, other: Study) -> bool:
-    """Whether the heads of both stand in the same layers under the same numbers."""
-    return (one.layers, one.heads) == (other.layers, other.heads)
-
-
-def judged(one: Sums, other: Sums, *, paired: bool) -> Judged:
-    """The differences of one measure, `other` minus `one`, with Holm's correction over all heads."""
-    before, after = one.rates(), other.rates()
-    error = _error(one, other, paired=paired)
-    difference = after - before
-    freedom = _freedom(one, other, paired=paired)
-    enough = _blocks_counted(one, other, paired=paired) >= FEWEST_BLOCKS
-    t = np.full(difference.shape, np.nan)
-    known = np.isfinite(difference) & np.isfinite(error) & enough
-    t[known & (np.abs(difference) <= ROUNDING)] = 0.0
-    apart = known & (np.abs(difference) > ROUNDING)
-    t[apart & (error > 0)] = difference[apart & (error > 0)] / error[apart & (error > 0)]
-    t[apart & (error == 0)] = np.sign(difference[apart & (error == 0)]) * np.inf
-    p = np.reshape(
-        [two_sided(float(each), float(k)) for each, k in zip(t.ravel(), freedom.ravel(), strict=True)], t.shape
+    return all(
+        np.array_equal(first.data[f"{name}_blocks"].values, second.data[f"{name}_blocks"].values) for name in names
     )
-    return Judged(before, after, error, t, p, holm(p))
 
 
-def _error(one: Sums, other: Sums, *, paired: bool) -> Floats:
+def has_same_shape(first: Study, second: Study) -> bool:
+    """Return whether the heads of both studies stand in the same layers under the same numbers."""
+    return (first.layers, first.heads) == (second.layers, second.heads)
+
+
+def compute_differences(baseline: RateSums, other: RateSums, *, paired: bool) -> HeadDifferences:
+    """Return the differences of one measure, `other` minus `baseline`, with Holm's correction over all heads."""
+    baseline_rates, other_rates = baseline.compute_rates(), other.compute_rates()
+    error = _compute_error(baseline, other, paired=paired)
+    difference = other_rates - baseline_rates
+    degrees_of_freedom = _compute_degrees_of_freedom(baseline, other, paired=paired)
+    has_enough_blocks = _count_common_blocks(baseline, other, paired=paired) >= FEWEST_BLOCKS
+    t = np.full(difference.shape, np.nan)
+    is_known = np.isfinite(difference) & np.isfinite(error) & has_enough_blocks
+    t[is_known & (np.abs(difference) <= ROUNDING)] = 0.0
+    differs = is_known & (np.abs(difference) > ROUNDING)
+    t[differs & (error > 0)] = difference[differs & (error > 0)] / error[differs & (error > 0)]
+    t[differs & (error == 0)] = np.sign(difference[differs & (error == 0)]) * np.inf
+    statistics = zip(t.ravel(), degrees_of_freedom.ravel(), strict=True)
+    p = np.reshape([compute_p_value(float(statistic), float(degrees)) for statistic, degrees in statistics], t.shape)
+    return HeadDifferences(baseline_rates, other_rates, error, t, p, correct_holm(p))
+
+
+def _compute_error(baseline: RateSums, other: RateSums, *, paired: bool) -> Floats:
     if paired:
-        return jackknife_error(other.rates_left_out() - one.rates_left_out())
-    both = (jackknife_error(each.rates_left_out()) for each in (one, other))
-    return np.hypot(*both)
+        return jackknife_error(other.jackknife_rates() - baseline.jackknife_rates())
+    errors = (jackknife_error(sums.jackknife_rates()) for sums in (baseline, other))
+    return np.hypot(*errors)
 
 
-def _blocks_counted(one: Sums, other: Sums, *, paired: bool) -> Floats:
-    """In how many blocks a head has something counted in both models; of unequal numbers the smaller."""
-    here, there = one.whole != 0, other.whole != 0
-    if paired:
-        return np.asarray((here & there).sum(axis=0), dtype=np.float64)
-    return np.asarray(np.minimum(here.sum(axis=0), there.sum(axis=0)), dtype=np.float64)
+def _count_common_blocks(baseline: RateSums, other: RateSums, *, paired: bool) -> Floats:
+    """Count the blocks in which a head has something counted in both models.
 
-
-def _freedom(one: Sums, other: Sums, *, paired: bool) -> Floats:
-    """Degrees of freedom: the number of blocks less one, where blocks of unequal size count as fewer (Kish).
-
-    Few texts fall unevenly on the blocks. The error then rests on the large ones, and is itself less certain than as
-    many equal blocks would make it: (Σ w)² / Σ w² of them, which is their number where all are equal.
+    If unpaired, return the smaller number of the two studies.
     """
-    weights = [divided(each.whole, np.broadcast_to(each.whole.sum(axis=0), each.whole.shape)) for each in (one, other)]
+    in_baseline, in_other = baseline.denominators != 0, other.denominators != 0
+    if paired:
+        return np.asarray((in_baseline & in_other).sum(axis=0), dtype=np.float64)
+    return np.asarray(np.minimum(in_baseline.sum(axis=0), in_other.sum(axis=0)), dtype=np.float64)
+
+
+def _compute_degrees_of_freedom(baseline: RateSums, other: RateSums, *, paired: bool) -> Floats:
+    """Return the degrees of freedom: the number of blocks less one, where blocks of unequal size count as fewer (Kish).
+
+    Few texts fall unevenly on the blocks. The error then depends mostly on the large ones, and is less certain than
+    with as many equal blocks. The effective number of blocks is (Σ w)² / Σ w², which is their number if all are equal.
+    """
+    counts = [sums.denominators for sums in (baseline, other)]
+    weights = [divide(count, np.broadcast_to(count.sum(axis=0), count.shape)) for count in counts]
     if paired:
         weights = [weights[0] + weights[1]]
-    effective = [divided(w.sum(axis=0) ** 2, (w**2).sum(axis=0)) for w in weights]
+    effective = [divide(weight.sum(axis=0) ** 2, (weight**2).sum(axis=0)) for weight in weights]
     return effective[0] - 1 if paired else np.minimum(*effective) - 1
 
 
-def differences(one: Study, other: Study, measure: Measure, *, paired: bool, alpha: float) -> pd.DataFrame:
-    """One row a head."""
-    found = judged(measure.sums(one), measure.sums(other), paired=paired)
-    layers, heads = np.repeat(one.layers, len(one.heads)), np.tile(one.heads, len(one.layers))
+def tabulate_differences(
+    baseline: Study, other: Study, measure: Measure, *, paired: bool, alpha: float
+) -> pd.DataFrame:
+    """Return a table of differences with one row per head."""
+    tested = compute_differences(measure.compute_sums(baseline), measure.compute_sums(other), paired=paired)
+    layers, heads = np.repeat(baseline.layers, len(baseline.heads)), np.tile(baseline.heads, len(baseline.layers))
     rows = {
         "layer": layers,
         "head": heads,
         "name": [f"L{layer}H{head}" for layer, head in zip(layers, heads, strict=True)],
         "rate": measure.name,
-        "one": found.one.ravel(),
-        "other": found.other.ravel(),
-        "difference": found.difference.ravel(),
-        "error": found.error.ravel(),
-        "t": found.t.ravel(),
-        "p": found.p.ravel(),
-        "p_corrected": found.p_corrected.ravel(),
-        "significant": found.p_corrected.ravel() <= alpha,
+        "one": tested.baseline.ravel(),
+        "other": tested.other.ravel(),
+        "difference": tested.difference.ravel(),
+        "error": tested.error.ravel(),
+        "t": tested.t.ravel(),
+        "p": tested.p.ravel(),
+        "p_corrected": tested.p_corrected.ravel(),
+        "significant": tested.p_corrected.ravel() <= alpha,
     }
     return pd.DataFrame(rows)[list(COLUMNS)]
 
 
-def correlations(one: Study, other: Study) -> pd.DataFrame:
-    """For each rate, how alike the heads of both models are ordered: Pearson's correlation over heads known in both."""
+def tabulate_correlations(baseline: Study, other: Study) -> pd.DataFrame:
+    """Return, for each rate, Pearson's correlation between both models over the heads that have a rate in both."""
     rows = []
     for measure in MEASURES.values():
-        here, there = measure.sums(one).rates(), measure.sums(other).rates()
-        known = int((np.isfinite(here) & np.isfinite(there)).sum())
-        rows.append({"rate": measure.name, "heads": known, "correlation": correlation(here, there)})
+        baseline_rates, other_rates = (measure.compute_sums(study).compute_rates() for study in (baseline, other))
+        known = int((np.isfinite(baseline_rates) & np.isfinite(other_rates)).sum())
+        rows.append({"rate": measure.name, "heads": known, "correlation": correlation(baseline_rates, other_rates)})
     return pd.DataFrame(rows)
 
 
-def blocks_of(one: Study, other: Study) -> int:
-    """How many blocks the errors of a pair rest on."""
-    return min(len(occupied(one)), len(occupied(other)))
+def count_blocks(first: Study, second: Study) -> int:
+    """Return the number of blocks that the errors of a pair depend on."""
+    return min(len(get_filled_blocks(first)), len(get_filled_blocks(second)))

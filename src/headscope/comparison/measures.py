@@ -1,7 +1,8 @@
-"""What is compared: each measure is a sum over another, block by block, with what no preference would give beside it.
+"""The rates that are compared, each with its chance level.
 
-All of them come from a study's sums in blocks, so that whatever is made of them has its delete-one-block jackknife
-error. The definitions are those of the method page; here they are computed for all blocks at once.
+Every rate is a ratio of two sums that a study holds in blocks of texts, so everything derived from it has a
+delete-one-block jackknife error. The definitions are those of docs/method.md; here they are computed for all blocks at
+once.
 """
 
 from __future__ import annotations
@@ -17,140 +18,159 @@ from headscope.types import Floats, Ints
 
 NEAR = "near_attention"
 CROSS = "cross"
-"""a stack whose queries and keys are of two texts, so that no key is near a query"""
+"""A stack whose queries and keys are of two texts, so that no key is near a query."""
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Parts and wholes by block, layer and head; and those of the chance level, which may be the same for all heads."""
+class RateSums:
+    """Sums of a rate and of its chance level in each block.
 
-    part: Floats
-    whole: Floats
-    chance_part: Floats
-    chance_whole: Floats
+    Attributes:
+        numerators: Of shape (blocks, layers, heads), as are the `denominators`.
+        chance_numerators: Of the same shape, or (blocks, 1, 1) if all heads share a chance level.
+    """
 
-    def rates(self) -> Floats:
-        """By layer and head; NaN where nothing was counted."""
-        return divided(self.part.sum(axis=0), self.whole.sum(axis=0))
+    numerators: Floats
+    denominators: Floats
+    chance_numerators: Floats
+    chance_denominators: Floats
 
-    def chance(self) -> Floats:
-        """What the rate would be without any preference."""
-        return divided(self.chance_part.sum(axis=0), self.chance_whole.sum(axis=0))
+    def compute_rates(self) -> Floats:
+        """Return the rates by layer and head; NaN where nothing was counted."""
+        return divide(self.numerators.sum(axis=0), self.denominators.sum(axis=0))
 
-    def rates_left_out(self) -> Floats:
-        """The rates without each block in turn."""
-        return divided(left_out(self.part), left_out(self.whole))
+    def compute_chance(self) -> Floats:
+        """Return what the rates would be without any preference."""
+        return divide(self.chance_numerators.sum(axis=0), self.chance_denominators.sum(axis=0))
 
-    def chance_left_out(self) -> Floats:
-        """The chance level without each block in turn."""
-        return divided(left_out(self.chance_part), left_out(self.chance_whole))
+    def jackknife_rates(self) -> Floats:
+        """Return the rates without each block in turn; of shape (blocks, layers, heads)."""
+        return divide(leave_out_blocks(self.numerators), leave_out_blocks(self.denominators))
+
+    def jackknife_chance(self) -> Floats:
+        """Return the chance level without each block in turn."""
+        return divide(leave_out_blocks(self.chance_numerators), leave_out_blocks(self.chance_denominators))
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of a head, how it is written, and how it is held against chance."""
+    """One rate of a head, how it is displayed, and how it is compared with chance."""
 
     name: str
     label: str
     unit: str
     factor: float
-    """from the stored number to the one shown"""
+    """displayed number / stored number"""
     about: str
     over: bool
-    """whether it is divided by chance, or has it taken away"""
-    sums: Callable[[Study], Sums]
+    """whether chance divides it, instead of being subtracted"""
+    compute_sums: Callable[[Study], RateSums]
 
     @property
     def against(self) -> str:
         return "over chance" if self.over else "minus chance"
 
-    def relative(self, value: Floats, chance: Floats) -> Floats:
-        """The value against chance, so that texts cut otherwise can stand beside each other."""
-        return divided(value, np.broadcast_to(chance, value.shape)) if self.over else value - chance
+    def compare_with_chance(self, rates: Floats, chance: Floats) -> Floats:
+        """Return rates relative to chance, so that texts cut into other tokens can be compared."""
+        return divide(rates, np.broadcast_to(chance, rates.shape)) if self.over else rates - chance
 
 
-def occupied(study: Study) -> Ints:
-    """The blocks that hold texts."""
+def get_filled_blocks(study: Study) -> Ints:
+    """Return the numbers of the blocks that hold texts."""
     return np.flatnonzero(study.data["texts_blocks"].values).astype(np.int64)
 
 
-def divided(part: Floats, whole: Floats) -> Floats:
-    """A ratio; NaN where there is nothing to divide by."""
-    rate: Floats = np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) != 0)
-    return rate
+def divide(numerators: Floats, denominators: Floats) -> Floats:
+    """Return a ratio; NaN where the denominator is 0."""
+    blank = np.full(np.shape(numerators), np.nan)
+    ratio: Floats = np.divide(numerators, denominators, out=blank, where=np.asarray(denominators) != 0)
+    return ratio
 
 
-def left_out(blocks: Floats) -> Floats:
-    """The sum over blocks without each of them in turn."""
-    rest: Floats = blocks.sum(axis=0) - blocks
-    return rest
+def leave_out_blocks(blocks: Floats) -> Floats:
+    """Return the sum over all blocks but one, for each block.
+
+    Args:
+        blocks: Of shape (blocks, …).
+    """
+    remaining: Floats = blocks.sum(axis=0) - blocks
+    return remaining
 
 
-def jackknife_error(left: Floats) -> Floats:
-    """The delete-one-block standard error, from the values without each block; NaN below two blocks."""
-    if len(left) < 2:
-        return np.full(left.shape[1:], np.nan)
-    spread = ((left - left.mean(axis=0)) ** 2).sum(axis=0)
-    error: Floats = np.sqrt(spread * (len(left) - 1) / len(left))
+def jackknife_error(values: Floats) -> Floats:
+    """Return the delete-one-block standard error; NaN for fewer than two blocks.
+
+    Args:
+        values: The values without each block, of shape (blocks, …).
+    """
+    if len(values) < 2:
+        return np.full(values.shape[1:], np.nan)
+    spread = ((values - values.mean(axis=0)) ** 2).sum(axis=0)
+    error: Floats = np.sqrt(spread * (len(values) - 1) / len(values))
     return error
 
 
-def _in_blocks(study: Study, name: str) -> Floats:
-    return np.asarray(study.data[f"{name}_blocks"].values[occupied(study)], dtype=np.float64)
+def _get_blocks(study: Study, name: str) -> Floats:
+    return np.asarray(study.data[f"{name}_blocks"].values[get_filled_blocks(study)], dtype=np.float64)
 
 
-def _for_all_heads(sums: Floats) -> Floats:
+def _add_head_axes(sums: Floats) -> Floats:
     return sums.reshape(len(sums), 1, 1)
 
 
-def _of_rate(study: Study, name: str, chance_part: Floats, chance_whole: Floats) -> Sums:
-    """The sums of a rate of the method page; of one that a study cannot measure at all, none."""
-    part, whole = (_in_blocks(study, each) for each in RATES[name])
+def _sum_rate(study: Study, name: str, chance_numerators: Floats, chance_denominators: Floats) -> RateSums:
+    """Return the sums of a rate of docs/method.md; zeros if the study cannot measure it."""
+    numerators, denominators = (_get_blocks(study, quantity) for quantity in RATES[name])
     if bool(study.rate(name).isnull().all()):
-        part, whole = np.zeros_like(part), np.zeros_like(whole)
-    return Sums(part, whole, chance_part, chance_whole)
+        numerators, denominators = np.zeros_like(numerators), np.zeros_like(denominators)
+    return RateSums(numerators, denominators, chance_numerators, chance_denominators)
 
 
-def _ratio(name: str) -> Callable[[Study], Sums]:
-    """A rate whose chance level is the same ratio over all pairs."""
+def _make_ratio_sums(name: str) -> Callable[[Study], RateSums]:
+    """Return a function for the sums of a rate whose chance level is the same ratio over all pairs."""
 
-    def sums(study: Study) -> Sums:
-        every = (_for_all_heads(_in_blocks(study, f"all_{each}")) for each in RATES[name])
-        return _of_rate(study, name, *every)
+    def compute_sums(study: Study) -> RateSums:
+        chance_sums = (_add_head_axes(_get_blocks(study, f"all_{quantity}")) for quantity in RATES[name])
+        return _sum_rate(study, name, *chance_sums)
 
-    return sums
+    return compute_sums
 
 
-def _distance(study: Study) -> Sums:
+def _sum_distances(study: Study) -> RateSums:
     tokens = np.asarray(study.data["tokens"].values, dtype=np.float64)
-    apart = _in_blocks(study, "window_tokens") @ (tokens * (tokens**2 - 1) / 6)
-    return _of_rate(study, "mean_distance", _for_all_heads(apart), _for_all_heads(_in_blocks(study, "all_pairs")))
+    distances = _get_blocks(study, "window_tokens") @ (tokens * (tokens**2 - 1) / 6)
+    return _sum_rate(study, "mean_distance", _add_head_axes(distances), _add_head_axes(_get_blocks(study, "all_pairs")))
 
 
-def _dominant(study: Study) -> Sums:
-    shuffled = (_in_blocks(study, name) for name in ("shuffled_share_sum", "shuffled_share_texts"))
-    return _of_rate(study, "dominant_share", *shuffled)
+def _sum_dominant_shares(study: Study) -> RateSums:
+    shuffled = (_get_blocks(study, name) for name in ("shuffled_share_sum", "shuffled_share_texts"))
+    return _sum_rate(study, "dominant_share", *shuffled)
 
 
-def _near(study: Study) -> Sums:
-    attention = _in_blocks(study, "attention_offset")
-    near = np.abs(study.data["offset"].values) <= 1
+def _sum_near_attention(study: Study) -> RateSums:
+    attention = _get_blocks(study, "attention_offset")
+    is_near = np.abs(study.data["offset"].values) <= 1
     tokens = np.asarray(study.data["tokens"].values, dtype=np.float64)
-    windows = _in_blocks(study, "window_tokens")
-    even = _even_near(len(tokens), causal=bool(study.data.attrs.get("causal", 0)))
-    part, whole = attention[..., near].sum(axis=-1), attention.sum(axis=-1)
+    window_counts = _get_blocks(study, "window_tokens")
+    even_attention = _compute_even_attention(len(tokens), causal=bool(study.data.attrs.get("causal", 0)))
+    numerators, denominators = attention[..., is_near].sum(axis=-1), attention.sum(axis=-1)
     if study.data.attrs.get("stack") == CROSS:
-        part, whole = np.zeros_like(part), np.zeros_like(whole)
-    return Sums(part, whole, _for_all_heads(windows @ even), _for_all_heads(windows @ tokens))
+        numerators, denominators = np.zeros_like(numerators), np.zeros_like(denominators)
+    chance_numerators, chance_denominators = window_counts @ even_attention, window_counts @ tokens
+    return RateSums(numerators, denominators, _add_head_axes(chance_numerators), _add_head_axes(chance_denominators))
 
 
-def _even_near(lengths: int, *, causal: bool) -> Floats:
-    """What evenly spread attention gives within ±1 token, summed over the queries of a window, by its length."""
-    n = np.arange(lengths, dtype=np.float64)
-    if not causal:  # 3n − 2 elements of 1/n each
-        return np.where(n > 0, (3 * n - 2) / np.maximum(n, 1), 0.0)
-    # Query i of 1…n sees i keys: itself and, but for the first, the one before.
-    shares = np.where(n > 1, 2 / np.maximum(n, 1), (n == 1).astype(np.float64))
+def _compute_even_attention(lengths: int, *, causal: bool) -> Floats:
+    """Return the evenly spread attention within ±1 token, summed over the queries of a window.
+
+    Returns:
+        Of shape (lengths,): index n is a window of n tokens.
+    """
+    length = np.arange(lengths, dtype=np.float64)
+    if not causal:  # n = length: 3n − 2 elements of 1/n each
+        return np.where(length > 0, (3 * length - 2) / np.maximum(length, 1), 0.0)
+    # Query i of 1…n sees i keys; near ones are itself and, except for the first, the one before.
+    shares = np.where(length > 1, 2 / np.maximum(length, 1), (length == 1).astype(np.float64))
     return np.asarray(np.cumsum(shares))
 
 
@@ -164,7 +184,7 @@ MEASURES = {
             100,
             "How many of a head's high pairs join two equal tokens.",
             over=False,
-            sums=_ratio("repeat_rate"),
+            compute_sums=_make_ratio_sums("repeat_rate"),
         ),
         Measure(
             "repeat_rate_in_sentence",
@@ -173,7 +193,7 @@ MEASURES = {
             100,
             "The same, of the high pairs whose two tokens lie in one sentence only.",
             over=False,
-            sums=_ratio("repeat_rate_in_sentence"),
+            compute_sums=_make_ratio_sums("repeat_rate_in_sentence"),
         ),
         Measure(
             "same_sentence_rate",
@@ -182,7 +202,7 @@ MEASURES = {
             100,
             "How many of a head's high pairs lie within one sentence.",
             over=False,
-            sums=_ratio("same_sentence_rate"),
+            compute_sums=_make_ratio_sums("same_sentence_rate"),
         ),
         Measure(
             "mean_distance",
@@ -191,7 +211,7 @@ MEASURES = {
             1,
             "How far apart the two tokens of a high pair are, on average.",
             over=True,
-            sums=_distance,
+            compute_sums=_sum_distances,
         ),
         Measure(
             "dominant_share",
@@ -200,7 +220,7 @@ MEASURES = {
             100,
             "How many of a text's high pairs include the one token that most of them include, on average over texts.",
             over=False,
-            sums=_dominant,
+            compute_sums=_sum_dominant_shares,
         ),
         Measure(
             NEAR,
@@ -209,10 +229,10 @@ MEASURES = {
             100,
             "How much of a head's attention goes to the token itself and its two neighbours.",
             over=False,
-            sums=_near,
+            compute_sums=_sum_near_attention,
         ),
     )
 }
 """Everything compared head by head."""
 OVER_DEPTH = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share", NEAR)
-"""what is followed over depth; the repeat rate within sentences goes with the repeat rate"""
+"""Rates shown over depth; the repeat rate within sentences would repeat the repeat rate."""

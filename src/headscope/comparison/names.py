@@ -1,4 +1,4 @@
-"""What the compared studies are called: short, each different, and telling what sets them apart."""
+"""Choose names for the compared studies: short, all different, and showing what distinguishes them."""
 
 from __future__ import annotations
 
@@ -9,59 +9,63 @@ from collections.abc import Sequence
 from headscope.errors import StudyError
 from headscope.studies.result import Study
 
-APART = ("stack", "dtype", "corpus")
-"""attributes that tell studies of one model apart, in the order they are tried"""
+DISTINGUISHING = ("stack", "dtype", "corpus")
+"""Attributes that distinguish studies of one model, in the order in which they are tried."""
 
 
-def names_of(studies: Sequence[Study], given: Sequence[str] | None = None) -> list[str]:
-    """The names given, or those of the models, as short as they can be told apart."""
-    if given is None:
-        return _made(studies)
-    names = [str(name).strip() for name in given]
+def choose_names(studies: Sequence[Study], requested: Sequence[str] | None = None) -> list[str]:
+    """Return the names given, or those of the models, as short as they can be told apart.
+
+    Raises:
+        StudyError: The names are too few, too many, empty or repeated.
+    """
+    if requested is None:
+        return _make_names(studies)
+    names = [str(name).strip() for name in requested]
     if len(names) != len(studies):
         raise StudyError(f"{len(names)} names for {len(studies)} studies: give one name for each, in their order")
     if not all(names):
         raise StudyError("a name is empty: give one name for each study, in their order")
-    twice = [name for name, number in Counter(names).items() if number > 1]
-    if twice:
-        raise StudyError(f"the name {twice[0]!r} is given twice: name each study differently")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise StudyError(f"the name {repeated[0]!r} is given twice: give each study a different name")
     return names
 
 
-def _made(studies: Sequence[Study]) -> list[str]:
-    names = shortened([str(study.data.attrs["model"]) for study in studies])
-    for attribute in APART:
+def _make_names(studies: Sequence[Study]) -> list[str]:
+    names = shorten_paths([str(study.data.attrs["model"]) for study in studies])
+    for attribute in DISTINGUISHING:
         values = [str(study.data.attrs.get(attribute, "")) for study in studies]
         names = [
-            f"{name} {value}" if value and _differ(name, names, values) else name
+            f"{name} {value}" if value and _has_different_values(name, names, values) else name
             for name, value in zip(names, values, strict=True)
         ]
-    seen: Counter[str] = Counter()
-    numbered = []
+    used: Counter[str] = Counter()
+    numbered_names = []
     for name in names:
-        seen[name] += 1
-        numbered.append(f"{name} ({seen[name]})" if names.count(name) > 1 else name)
-    return numbered
+        used[name] += 1
+        numbered_names.append(f"{name} ({used[name]})" if names.count(name) > 1 else name)
+    return numbered_names
 
 
-def _differ(name: str, names: Sequence[str], values: Sequence[str]) -> bool:
-    """Whether studies of one name have different values."""
-    return len({value for each, value in zip(names, values, strict=True) if each == name}) > 1
+def _has_different_values(name: str, names: Sequence[str], values: Sequence[str]) -> bool:
+    """Return whether studies of this name have different values."""
+    return len({value for other, value in zip(names, values, strict=True) if other == name}) > 1
 
 
-def shortened(models: Sequence[str]) -> list[str]:
-    """Paths and hub names without what they have in front, as far as different ones stay different.
+def shorten_paths(models: Sequence[str]) -> list[str]:
+    """Return paths and hub names without their first parts, as far as different ones stay different.
 
-    >>> shortened(["google-bert/bert-base", "/models/gpt2/"]), shortened(["a/best", "b/best"])
+    >>> shorten_paths(["google-bert/bert-base", "/models/gpt2/"]), shorten_paths(["a/best", "b/best"])
     (['bert-base', 'gpt2'], ['a/best', 'b/best'])
     """
-    parts = [re.split(r"[/\\]+", model.rstrip("/\\")) if _path(model) else [model] for model in models]
-    for kept in range(1, max(map(len, parts)) + 1):
-        tails = ["/".join(part[-kept:]) or model for part, model in zip(parts, models, strict=True)]
+    parts = [re.split(r"[/\\]+", model.rstrip("/\\")) if _is_path(model) else [model] for model in models]
+    for length in range(1, max(map(len, parts)) + 1):
+        tails = ["/".join(part[-length:]) or model for part, model in zip(parts, models, strict=True)]
         if len(set(tails)) == len(set(models)):
             return tails
     return list(models)
 
 
-def _path(model: str) -> bool:
+def _is_path(model: str) -> bool:
     return not re.search(r"[<>\"'\x00-\x1f]", model)

@@ -1,4 +1,4 @@
-"""A comparison as plain values: what `comparison.json` holds, and what `--json` prints."""
+"""Convert a comparison to plain values: the content of `comparison.json` and the output of `--json`."""
 
 from __future__ import annotations
 
@@ -16,60 +16,65 @@ if TYPE_CHECKING:
     from headscope.comparison.result import Comparison
 
 FORMAT = 1
-ABOUT = (
+STUDY_ATTRIBUTES = (
     "model", "model_type", "stack", "weight_hash", "tokenizer", "causal", "dtype", "corpus", "corpus_hash", "length",
     "windows", "sentences", "min_tokens", "theta", "tau", "complete", "stopped_by", "headscope", "date",
 )  # fmt: skip
 
 
-def plain(made: Comparison) -> dict[str, Any]:
-    """Every table of a comparison, with what it rests on; NaN is null."""
+def to_plain_values(comparison: Comparison) -> dict[str, Any]:
+    """Return every table of a comparison, with what it is based on; NaN becomes null."""
     return {
         "format": FORMAT,
         "kind": "comparison",
-        "warnings": made.warnings,
-        "forced": made.forced,
-        "notes": made.notes,
-        "alpha": made.alpha,
-        "studies": [{"name": name, **study_facts(made, name)} for name in made.names],
-        "findings": records(made.findings),
-        "summary": records(made.summary),
+        "warnings": comparison.warnings,
+        "forced": comparison.forced,
+        "notes": comparison.notes,
+        "alpha": comparison.alpha,
+        "studies": [{"name": name, **describe_study(comparison, name)} for name in comparison.names],
+        "findings": to_records(comparison.findings),
+        "summary": to_records(comparison.summary),
         "measures": {
-            name: {"label": each.label, "unit": each.unit, "factor": each.factor, "against_chance": each.against}
-            for name, each in MEASURES.items()
+            name: {
+                "label": measure.label,
+                "unit": measure.unit,
+                "factor": measure.factor,
+                "against_chance": measure.against,
+            }
+            for name, measure in MEASURES.items()
         },
-        "depth": records(made.depth),
+        "depth": to_records(comparison.depth),
         "kinds": [{"name": kind.name, "about": kind.about, "criterion": kind.criterion} for kind in CHARACTERS],
-        "characters": records(made.characters),
-        "pairs": [asdict(pair) for pair in made.pairs],
-        "differences": records(made.differences()),
-        "correlations": records(made.correlations),
-        "changes": records(made.changes),
+        "characters": to_records(comparison.characters),
+        "pairs": [asdict(pair) for pair in comparison.pairs],
+        "differences": to_records(comparison.differences()),
+        "correlations": to_records(comparison.correlations),
+        "changes": to_records(comparison.changes),
     }
 
 
-def study_facts(made: Comparison, name: str) -> dict[str, Any]:
-    """What a study is, as far as a comparison speaks of it."""
-    study = made.study(name)
-    about = study.manifest
+def describe_study(comparison: Comparison, name: str) -> dict[str, Any]:
+    """Return the manifest entries and sizes of a study that a comparison lists."""
+    study = comparison.study(name)
+    manifest = study.manifest
     return {
-        **{key: about[key] for key in ABOUT if key in about},
+        **{key: manifest[key] for key in STUDY_ATTRIBUTES if key in manifest},
         "layers": study.layers,
         "heads": study.heads,
         "texts": study.texts,
     }
 
 
-def as_json(made: Comparison) -> str:
-    """The text of `comparison.json`."""
-    return json.dumps(made.as_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+def as_json(comparison: Comparison) -> str:
+    """Return the text of `comparison.json`."""
+    return json.dumps(comparison.as_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values, in which what is no finite number is null."""
-    columns = {str(name): [_plain(value) for value in table[name].tolist()] for name in table.columns}
+def to_records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return rows as plain values; numbers that are not finite become None."""
+    columns = {str(name): [_convert_value(value) for value in table[name].tolist()] for name in table.columns}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _plain(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

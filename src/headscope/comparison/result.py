@@ -1,4 +1,4 @@
-"""A comparison: tables of what several studies have in common and what sets them apart."""
+"""Result of a comparison: tables of what several studies have in common and where they differ."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Any
 
 import pandas as pd
 
-from headscope.comparison import differences as heads
-from headscope.comparison.depth import over_depth
+from headscope.comparison import differences as head_differences
+from headscope.comparison.depth import tabulate_depth
 from headscope.comparison.measures import MEASURES
-from headscope.comparison.verdicts import findings_table, summary_table
+from headscope.comparison.verdicts import summarize_findings, tabulate_findings
 from headscope.errors import StudyError
 from headscope.studies.characters import CHARACTERS, characters, counts
 from headscope.studies.findings import Finding, findings
 from headscope.studies.result import Study
 
 ALPHA = 0.05
-"""the chance of one false alarm among all heads of a rate"""
+"""Accepted probability of any false alarm among all heads of a rate."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two studies of one shape: a baseline, and what is held against it."""
+    """Two studies of the same shape that are compared head by head: a baseline, and another."""
 
     one: str
     other: str
     paired: bool
-    """whether the same texts lie in the same blocks, so that the difference itself could be jackknifed"""
+    """whether the same texts are in the same blocks, so that the difference itself was jackknifed"""
     blocks: int
-    """blocks of texts that the errors rest on"""
+    """number of blocks of texts that the errors depend on"""
 
     @property
     def how(self) -> str:
-        """How its errors were made, in words."""
+        """Describe how the errors were computed."""
         if self.paired:
             return f"paired: the same texts in the same {self.blocks} blocks, errors of the differences themselves"
         return f"not paired: errors of both added in quadrature, {self.blocks} blocks"
@@ -44,21 +44,21 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Several studies side by side; every table is computed when it is first asked for."""
+    """Several studies side by side; each table is computed when it is first used."""
 
     names: list[str]
     studies: list[Study]
     baseline: str | None = None
     alpha: float = ALPHA
     forced: list[str] = field(default_factory=list)
-    """what should have been refused, and was forced"""
+    """differences in settings for which the comparison would have been refused without `force`"""
     warnings: list[str] = field(default_factory=list)
-    """what makes the comparison weaker than it looks, the forced first"""
+    """what makes the comparison weaker than it looks; the entries of `forced` come first"""
     notes: list[str] = field(default_factory=list)
     """what a reader should know of these models"""
 
     def study(self, name: str) -> Study:
-        """The study of this name."""
+        """Return the study of this name."""
         return self.studies[self.names.index(name)]
 
     # -- side by side -------------------------------------------------------------------------------------------------
@@ -71,17 +71,17 @@ class Comparison:
     @cached_property
     def findings(self) -> pd.DataFrame:
         """The paper's claims in every study: number, claim, model, verdict, value, error, unit, text, measured."""
-        return findings_table(self.found)
+        return tabulate_findings(self.found)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """One row a claim: for which studies it holds, for which not, for which it cannot be measured, what differs."""
-        return summary_table(self.found)
+        """One row per claim: for which studies it holds, does not hold or cannot be measured; the spread of numbers."""
+        return summarize_findings(self.found)
 
     @cached_property
     def depth(self) -> pd.DataFrame:
-        """Rates over relative depth, mean over heads: a row for each model, rate and layer."""
-        return over_depth(self.names, self.studies)
+        """Rates over relative depth, averaged over heads: a row for each model, rate and layer."""
+        return tabulate_depth(self.names, self.studies)
 
     @cached_property
     def heads(self) -> dict[str, pd.DataFrame]:
@@ -95,67 +95,81 @@ class Comparison:
         for name, table in self.heads.items():
             counted = counts(table)
             rows += [{"model": name, "character": kind.name, "heads": int(counted[kind.name])} for kind in CHARACTERS]
-        made = pd.DataFrame(rows)
-        return made.assign(share=made["heads"] / made.groupby("model")["heads"].transform("sum"))
+        head_counts = pd.DataFrame(rows)
+        return head_counts.assign(share=head_counts["heads"] / head_counts.groupby("model")["heads"].transform("sum"))
 
     # -- head by head -------------------------------------------------------------------------------------------------
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """Which studies are held against which: those of one shape against their first, or against the baseline."""
+        """Which studies are compared head by head: those of one shape with their first, or with the baseline."""
         groups: list[list[str]] = []
         for name in self.names:
-            group = next((one for one in groups if heads.same_shape(self.study(one[0]), self.study(name))), None)
+            study = self.study(name)
+            group = next(
+                (names for names in groups if head_differences.has_same_shape(self.study(names[0]), study)), None
+            )
             if group is None:
                 groups.append([name])
             else:
                 group.append(name)
         return [
-            self._pair(self._first(group), name) for group in groups for name in group if name != self._first(group)
+            self._make_pair(self._choose_baseline(group), name)
+            for group in groups
+            for name in group
+            if name != self._choose_baseline(group)
         ]
 
-    def _first(self, group: Sequence[str]) -> str:
-        return self.baseline if self.baseline is not None and self.baseline in group else group[0]
+    def _choose_baseline(self, names: Sequence[str]) -> str:
+        return self.baseline if self.baseline is not None and self.baseline in names else names[0]
 
-    def _pair(self, one: str, other: str) -> Pair:
-        both = self.study(one), self.study(other)
-        return Pair(one, other, paired=heads.same_texts(*both), blocks=heads.blocks_of(*both))
+    def _make_pair(self, baseline: str, other: str) -> Pair:
+        studies = self.study(baseline), self.study(other)
+        paired = head_differences.has_same_texts(*studies)
+        return Pair(baseline, other, paired=paired, blocks=head_differences.count_blocks(*studies))
 
     @cached_property
-    def _differences(self) -> pd.DataFrame:
+    def _all_differences(self) -> pd.DataFrame:
         if not self.pairs:
-            return pd.DataFrame(columns=["baseline", "model", *heads.COLUMNS, "paired"])
+            return pd.DataFrame(columns=["baseline", "model", *head_differences.COLUMNS, "paired"])
         parts = [
-            heads.differences(
+            head_differences.tabulate_differences(
                 self.study(pair.one), self.study(pair.other), measure, paired=pair.paired, alpha=self.alpha
             ).assign(baseline=pair.one, model=pair.other, paired=pair.paired)
             for pair in self.pairs
             for measure in MEASURES.values()
         ]
-        return pd.concat(parts, ignore_index=True)[["baseline", "model", *heads.COLUMNS, "paired"]]
+        return pd.concat(parts, ignore_index=True)[["baseline", "model", *head_differences.COLUMNS, "paired"]]
 
     def differences(self, rate: str | None = None, model: str | None = None) -> pd.DataFrame:
-        """Head by head, for studies of one shape: layer, head, name, rate, one, other, difference, error, t, p, …
+        """Return differences head by head, for studies of the same shape.
 
-        `one` is the baseline's value; `significant` is after Holm's correction over the heads of a rate. Empty where no
-        two studies are of one shape.
+        Returns:
+            Table of layer, head, name, rate, one, other, difference, error, t, p, p_corrected, significant. `one` is
+            the baseline's value; `significant` is after Holm's correction over the heads of a rate. Empty if no two
+            studies have the same shape.
+
+        Raises:
+            StudyError: There is no such rate or model.
         """
-        found = self._differences
+        table = self._all_differences
         if rate is not None:
             if rate not in MEASURES:
                 raise StudyError(f"unknown rate {rate!r}; there are: {', '.join(MEASURES)}")
-            found = found[found["rate"] == rate]
+            table = table[table["rate"] == rate]
         if model is not None:
             if model not in self.names:
                 raise StudyError(f"no study is called {model!r}; there are: {', '.join(self.names)}")
-            found = found[found["model"] == model]
-        return found.reset_index(drop=True)
+            table = table[table["model"] == model]
+        return table.reset_index(drop=True)
 
     @cached_property
     def correlations(self) -> pd.DataFrame:
-        """For each pair and rate, how alike the heads are ordered: baseline, model, rate, heads, correlation."""
+        """For each pair and rate, the correlation over heads: baseline, model, rate, heads, correlation."""
         parts = [
-            heads.correlations(self.study(pair.one), self.study(pair.other)).assign(baseline=pair.one, model=pair.other)
+            head_differences.tabulate_correlations(self.study(pair.one), self.study(pair.other)).assign(
+                baseline=pair.one, model=pair.other
+            )
             for pair in self.pairs
         ]
         columns = ["baseline", "model", "rate", "heads", "correlation"]
@@ -166,37 +180,37 @@ class Comparison:
         """For each pair, every head: its character in both, and whether that changed."""
         parts = []
         for pair in self.pairs:
-            one, other = self.heads[pair.one], self.heads[pair.other]
+            before, after = self.heads[pair.one], self.heads[pair.other]
             parts.append(
                 pd.DataFrame(
                     {
                         "baseline": pair.one,
                         "model": pair.other,
-                        "layer": one["layer"].to_numpy(),
-                        "head": one["head"].to_numpy(),
-                        "name": one["name"].to_numpy(),
-                        "before": one["character"].to_numpy(),
-                        "after": other["character"].to_numpy(),
+                        "layer": before["layer"].to_numpy(),
+                        "head": before["head"].to_numpy(),
+                        "name": before["name"].to_numpy(),
+                        "before": before["character"].to_numpy(),
+                        "after": after["character"].to_numpy(),
                     }
                 )
             )
         columns = ["baseline", "model", "layer", "head", "name", "before", "after", "changed"]
         if not parts:
             return pd.DataFrame(columns=columns)
-        made = pd.concat(parts, ignore_index=True)
-        return made.assign(changed=made["before"] != made["after"])[columns]
+        changes = pd.concat(parts, ignore_index=True)
+        return changes.assign(changed=changes["before"] != changes["after"])[columns]
 
-    # -- files, and how it shows itself -------------------------------------------------------------------------------
+    # -- files and representations ------------------------------------------------------------------------------------
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
-        from headscope.comparison.plain import plain
+        """Return everything as plain values."""
+        from headscope.comparison.plain import to_plain_values
 
-        return plain(self)
+        return to_plain_values(self)
 
     def page(self, path: str | Path | None = None) -> str:
-        """One HTML page that needs nothing else; written to `path`, if given."""
-        from headscope.output_compare import write_page  # pages know the comparison; here it only lends its looks
+        """Return one self-contained HTML page; also write it to `path`, if given."""
+        from headscope.output_compare import write_page  # imported here: pages import comparisons
         from headscope.page.comparison import comparison_page
 
         html = comparison_page(self)
@@ -205,14 +219,14 @@ class Comparison:
         return html
 
     def save(self, folder: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")) -> list[Path]:
-        """Write comparison.json, comparison.html, differences.csv (where shapes are one) and figures/ there."""
-        from headscope.output_compare import write
+        """Write comparison.json, comparison.html, figures/ and, if shapes are equal, differences.csv to a folder."""
+        from headscope.output_compare import write_comparison
 
-        return write(self, Path(folder), formats)
+        return write_comparison(self, Path(folder), formats)
 
     def __repr__(self) -> str:
-        said = f", {len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}" if self.warnings else ""
-        return f"<Comparison of {', '.join(self.names)}: {len(self.studies)} studies{said}>"
+        warnings = f", {len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}" if self.warnings else ""
+        return f"<Comparison of {', '.join(self.names)}: {len(self.studies)} studies{warnings}>"
 
     def _repr_html_(self) -> str:
         from headscope.page.comparison_card import comparison_card

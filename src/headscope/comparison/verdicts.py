@@ -1,4 +1,4 @@
-"""The paper's claims side by side: a verdict and a number for each model, and what differs between them."""
+"""Tables of the paper's claims: a verdict and a number for each model, and how far they differ."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SHORT = {
     11: "far, near, then farther",
     12: "independent of the text",
 }
-"""the claims where there is little room"""
+"""The claims in a few words, for narrow columns."""
 
 
-def findings_table(found: Mapping[str, Sequence[Finding]]) -> pd.DataFrame:
-    """One row for each claim and model, claims in the paper's order."""
+def tabulate_findings(findings_by_model: Mapping[str, Sequence[Finding]]) -> pd.DataFrame:
+    """Return one row for each claim and model, claims in the paper's order."""
     rows = [
         {
             "number": finding.number,
@@ -43,47 +43,53 @@ def findings_table(found: Mapping[str, Sequence[Finding]]) -> pd.DataFrame:
             "text": finding.number_text,
             "measured": finding.measured,
         }
-        for claims in zip(*found.values(), strict=True)
-        for name, finding in zip(found, claims, strict=True)
+        for findings in zip(*findings_by_model.values(), strict=True)
+        for name, finding in zip(findings_by_model, findings, strict=True)
     ]
     return pd.DataFrame(rows)
 
 
-def summary_table(found: Mapping[str, Sequence[Finding]]) -> pd.DataFrame:
-    """One row a claim: the names it holds for, and in words for whom it holds and how far the numbers lie apart."""
+def summarize_findings(findings_by_model: Mapping[str, Sequence[Finding]]) -> pd.DataFrame:
+    """Return one row per claim: the models it holds for, and a description of how far the numbers differ."""
     rows = []
-    for claims in zip(*found.values(), strict=True):
-        of = dict(zip(found, claims, strict=True))
-        groups = {verdict: [name for name, one in of.items() if one.verdict == verdict] for verdict in VERDICTS}
+    for findings in zip(*findings_by_model.values(), strict=True):
+        by_name = dict(zip(findings_by_model, findings, strict=True))
+        groups = {
+            verdict: [name for name, finding in by_name.items() if finding.verdict == verdict] for verdict in VERDICTS
+        }
         rows.append(
             {
-                "number": claims[0].number,
-                "claim": claims[0].claim,
-                "criterion": claims[0].criterion,
-                "holds_for": agreement(*(len(group) for group in groups.values())),
+                "number": findings[0].number,
+                "claim": findings[0].claim,
+                "criterion": findings[0].criterion,
+                "holds_for": describe_agreement(*(len(group) for group in groups.values())),
                 "holds": groups["holds"],
                 "does_not_hold": groups["does not hold"],
                 "cannot_be_measured": groups["cannot be measured"],
-                "differs": apart(of),
+                "differs": describe_spread(by_name),
             }
         )
     return pd.DataFrame(rows)
 
 
-def agreement(holds: int, fails: int, unknown: int) -> str:
-    """For whom a claim holds, of those it can be measured for.
+def describe_agreement(holds: int, fails: int, unknown: int) -> str:
+    """Describe for how many of the models that can be measured a claim holds.
 
-    >>> agreement(3, 0, 0), agreement(1, 1, 1), agreement(0, 2, 0), agreement(0, 0, 2)
-    ('all', 'some', 'none', 'not measurable')
+    >>> [describe_agreement(*counts) for counts in ((3, 0, 0), (1, 1, 1), (0, 2, 0), (0, 0, 2))]
+    ['all', 'some', 'none', 'not measurable']
     """
     if not holds + fails:
         return "not measurable"
     return "all" if not fails else "some" if holds else "none"
 
 
-def apart(of: Mapping[str, Finding]) -> str:
-    """The lowest and the highest number, and how many standard errors lie between them."""
-    known = {name: one for name, one in of.items() if one.value is not None and math.isfinite(one.value)}
+def describe_spread(findings: Mapping[str, Finding]) -> str:
+    """Describe the lowest and the highest number, and how many standard errors lie between them."""
+    known = {
+        name: finding
+        for name, finding in findings.items()
+        if finding.value is not None and math.isfinite(finding.value)
+    }
     if len(known) < 2:
         return "one number only" if known else "no number"
     low = min(known, key=lambda name: known[name].value or 0.0)
@@ -91,8 +97,10 @@ def apart(of: Mapping[str, Finding]) -> str:
     least, most = known[low], known[high]
     assert least.value is not None
     assert most.value is not None
-    if len({one.unit for one in known.values()}) > 1:  # so many of 9 heads beside so many of 12
-        return ", ".join(f"{one.number_text} ({name})" for name, one in known.items())
+    if (
+        len({finding.unit for finding in known.values()}) > 1
+    ):  # numbers of heads, of models with different numbers of heads
+        return ", ".join(f"{finding.number_text} ({name})" for name, finding in known.items())
     if least.value == most.value:
         return f"no difference: {least.number_text} for {'both' if len(known) == 2 else 'all'}"
     text = f"from {least.number_text} ({low}) to {most.number_text} ({high})"
