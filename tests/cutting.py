@@ -1,4 +1,4 @@
-"""Studies that are interrupted and resumed, and when they are the same as one that was not."""
+"""Helpers for studies that are interrupted and resumed, and for comparing them with uninterrupted ones."""
 
 from __future__ import annotations
 
@@ -47,41 +47,41 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def texts(count: int, seed: int = 0) -> list[str]:
-    chosen = np.random.default_rng(seed)
-    return [" ".join(chosen.choice(WORDS, size=chosen.integers(0, 6))) for _ in range(count)]
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, size=random.integers(0, 6))) for _ in range(count)]
 
 
 def files(folder: Path, counts: list[int]) -> list[Path]:
     folder.mkdir(exist_ok=True)
-    made = []
+    paths = []
     for number, count in enumerate(counts):
-        made.append(folder / f"{number:02}.jsonl")
-        made[-1].write_text("".join(json.dumps({"text": text}) + "\n" for text in texts(count, number)), "utf-8")
-    return made
+        paths.append(folder / f"{number:02}.jsonl")
+        paths[-1].write_text("".join(json.dumps({"text": text}) + "\n" for text in texts(count, number)), "utf-8")
+    return paths
 
 
-def assert_equal(one: Study, other: Study) -> None:
-    """Assert that all integers are equal, all reals to 1e-12, and that the manifests say the same of the texts."""
-    assert set(one.data.variables) == set(other.data.variables)
-    for name, variable in one.data.variables.items():
-        there = other.data[name].values
+def assert_equal(first: Study, second: Study) -> None:
+    """Assert that all integers are equal, all reals to 1e-12, and that the manifests describe the same texts."""
+    assert set(first.data.variables) == set(second.data.variables)
+    for name, variable in first.data.variables.items():
+        expected = second.data[name].values
         if variable.dtype.kind == "f":
-            np.testing.assert_allclose(variable.values, there, rtol=1e-12, atol=1e-12, err_msg=str(name))
+            np.testing.assert_allclose(variable.values, expected, rtol=1e-12, atol=1e-12, err_msg=str(name))
         else:
-            np.testing.assert_array_equal(variable.values, there, err_msg=str(name))
+            np.testing.assert_array_equal(variable.values, expected, err_msg=str(name))
     for name in ("corpus_hash", "documents_read", "documents_skipped", "excerpts", "sample", "complete", "batch_size"):
-        assert one.manifest[name] == other.manifest[name], name
+        assert first.manifest[name] == second.manifest[name], name
 
 
 def saved_model(folder: Path) -> Path:
-    """Save a tiny model as people have it on their disk."""
+    """Save a tiny model and its tokenizer as files."""
     tiny.network("bert").save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
     return folder
 
 
 def checkpoint_of(shape: Shape) -> bytes:
-    """Return what a checkpoint holds behind its hash."""
+    """Return the part of a checkpoint file after its hash."""
     state, document = RunState.empty(shape), Document("the cat sat.", "a")
     state.sums.attend(7, np.ones((20, shape.layers), dtype=np.int64))
     state.stats.add_document(document, 0)
@@ -99,7 +99,7 @@ def checkpoint_of(shape: Shape) -> bytes:
 
 
 def stopping(after: int) -> Callable[[Any], None]:
-    """Return a progress callback that presses Ctrl-C after so many reports."""
+    """Return a progress callback that raises KeyboardInterrupt after `after` reports."""
     reports = iter(range(after))
 
     def stop(_: Any) -> None:
@@ -110,7 +110,7 @@ def stopping(after: int) -> Callable[[Any], None]:
 
 
 def run_interrupted(model: Model, documents: Any, folder: Path | str, cuts: list[int], **options: Any) -> Study:
-    """Run a study that is interrupted after so many reports, again and again, and then runs to its end."""
+    """Run a study that is interrupted after each of these numbers of reports, and then runs to its end."""
     for after in cuts:
         try:
             return headscope.study(model, documents, checkpoint_dir=folder, progress=stopping(after), **options)

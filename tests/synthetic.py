@@ -22,23 +22,23 @@ CLS, SEP, STOP, COMMA = 1, 2, 4, 5
 
 
 def window(ids: list[int], sentence: list[int] | None = None) -> Window:
-    """A window whose ids say what its tokens are: 1 and 2 are special, 4 is a full stop, 5 a comma."""
-    held = np.array(ids, dtype=np.int64)
-    end = held == STOP
+    """Return a window whose ids determine its tokens: 1 and 2 are special, 4 is a full stop, 5 a comma."""
+    tokens = np.array(ids, dtype=np.int64)
+    end = tokens == STOP
     numbers = np.concatenate([[0], np.cumsum(end[:-1])]) if sentence is None else np.array(sentence)
     return Window(
-        ids=held,
-        special=np.isin(held, [CLS, SEP]),
+        ids=tokens,
+        special=np.isin(tokens, [CLS, SEP]),
         sentence=numbers.astype(np.int64),
         end=end,
-        comma=held == COMMA,
+        comma=tokens == COMMA,
     )
 
 
 def tally(
     kernel: str, counting: Counting, windows: list[Window], outputs: list[torch.Tensor], maps: list[torch.Tensor]
 ) -> Tally:
-    """The tally of one batch, from outputs (batch, position, head, width) and maps of each layer."""
+    """Return the tally of one batch, from outputs (batch, position, head, width) and maps of each layer."""
     tallier = TALLIERS[kernel](counting)
     tallier.begin(Batch.of(windows))
     for layer, (output, attention) in enumerate(zip(outputs, maps, strict=True)):
@@ -48,8 +48,8 @@ def tally(
 
 
 def manifest(shape: Shape, **changes: Any) -> dict[str, Any]:
-    """A manifest like one that a run writes."""
-    made = {
+    """Return a manifest like that of a run."""
+    attributes = {
         "format": 1,
         "headscope": "0",
         "model": "synthetic",
@@ -86,7 +86,7 @@ def manifest(shape: Shape, **changes: Any) -> dict[str, Any]:
         "command": "headscope study",
         "duration_seconds": 1.5,
     }
-    return made | changes
+    return attributes | changes
 
 
 def names(ids: list[int]) -> list[str]:
@@ -94,14 +94,14 @@ def names(ids: list[int]) -> list[str]:
 
 
 def study_of(sums: Tally, **changes: Any) -> Study:
-    """A study over these sums."""
+    """Return a study with these sums."""
     return Study(labelled(sums, names).assign_attrs(manifest(sums.shape, **changes)))
 
 
 def random_study(
     seed: int = 0, layers: int = 4, heads: int = 3, texts: int = 30, length: int = 16, maps: bool = True, **changes: Any
 ) -> Study:
-    """A study of random outputs over random windows: every quantity is filled, none means anything."""
+    """Return a study of random outputs over random windows: every quantity is filled, none is meaningful."""
     random = np.random.default_rng(seed)
     shape = Shape(layers, heads, length, maps)
     windows = [
@@ -114,12 +114,14 @@ def random_study(
 
 
 def masked_maps(random: np.random.Generator, windows: list[Window], heads: int, longest: int) -> torch.Tensor:
-    """Random attention maps whose rows sum to 1 over the real tokens, some tokens drawing much of it; what stands on
-    padding is garbage."""
+    """Return random attention maps whose rows sum to 1 over the real tokens, some of which receive much attention.
+
+    Padding contains arbitrary values.
+    """
     maps = random.random((len(windows), heads, longest, longest))
     maps *= random.choice([0.1, 1.0], (len(windows), 1, 1, longest), p=[0.7, 0.3])
-    for row, made in enumerate(windows):
-        n = len(made)
-        maps[row, :, :n, n:] = 0
-        maps[row, :, :n] /= maps[row, :, :n].sum(-1, keepdims=True)
+    for row, window in enumerate(windows):
+        length = len(window)
+        maps[row, :, :length, length:] = 0
+        maps[row, :, :length] /= maps[row, :, :length].sum(-1, keepdims=True)
     return torch.from_numpy(maps)

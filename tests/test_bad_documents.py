@@ -1,4 +1,4 @@
-"""Bad documents: an error says where and why they cannot be read, after the good ones before them."""
+"""Test bad documents: after the good documents before them, an error says where and why they cannot be read."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def test_unknown_encoding(encoding: str):
 
 
 def test_sources_that_are_not_there(tmp_path: Path):
-    def message(source: Any) -> str:
+    def get_message(source: Any) -> str:
         with pytest.raises(CorpusError) as caught:
             documents(source)
         return str(caught.value)
 
-    assert f"{tmp_path}/nowhere.txt': no such file or folder" in message(tmp_path / "nowhere.txt")
-    assert f"{tmp_path}/*.txt: no file matches" in message(f"{tmp_path}/*.txt")
-    assert "''" in message("")
-    assert "a list" in message("A text instead of a file. " * 100)
-    assert len(message("A text instead of a file. " * 100)) < 400
-    assert "list of sources is empty" in message([])
+    assert f"{tmp_path}/nowhere.txt': no such file or folder" in get_message(tmp_path / "nowhere.txt")
+    assert f"{tmp_path}/*.txt: no file matches" in get_message(f"{tmp_path}/*.txt")
+    assert "''" in get_message("")
+    assert "a list" in get_message("A text instead of a file. " * 100)
+    assert len(get_message("A text instead of a file. " * 100)) < 400
+    assert "list of sources is empty" in get_message([])
     put(tmp_path / "a.bin", "a")
-    assert ".jsonl .csv" in message(tmp_path)
+    assert ".jsonl .csv" in get_message(tmp_path)
     with pytest.raises(CorpusError, match="unknown format 'xml'; there are: auto, text, lines, jsonl, csv, parquet"):
         documents(format="xml")
 

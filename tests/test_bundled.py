@@ -1,4 +1,4 @@
-"""What comes with headscope: 64 openings fit to show what heads do, and the paper's two printed inputs."""
+"""Test the bundled data: 64 openings with varied sentences, and the paper's two printed inputs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ OPENINGS = list(bundled.openings())
 EXAMPLES = {"gerstenslager": "4", "airport-policing": "9"}
 
 
-def rows() -> list[dict[str, str]]:
+def read_rows() -> list[dict[str, str]]:
     raw = (files("headscope") / "data" / "openings.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in raw.split("\n") if line]
 
 
 def test_as_many_openings_as_said():
-    assert len(OPENINGS) == len(rows()) == bundled.OPENINGS == 64
+    assert len(OPENINGS) == len(read_rows()) == bundled.OPENINGS == 64
     assert [opening.name for opening in OPENINGS] == [f"openings:{k}" for k in range(1, 65)]
-    assert [opening.text for opening in OPENINGS] == [row["text"] for row in rows()]
+    assert [opening.text for opening in OPENINGS] == [row["text"] for row in read_rows()]
 
 
 def test_titles_and_texts_are_unique():
-    assert len({row["title"].casefold() for row in rows()}) == 64
+    assert len({row["title"].casefold() for row in read_rows()}) == 64
     assert len({opening.text for opening in OPENINGS}) == 64
     assert len({opening.text[:40] for opening in OPENINGS}) == 64
 
@@ -70,13 +70,13 @@ def test_the_printed_inputs_have_the_published_tokens(minilm: Model, name: str):
     assert published["figure"] == EXAMPLES[name]
     tokens = published["tokens"]
     assert len(tokens) == 128
-    cut = Cut()(bundled.example_document(name), minilm.tokens)
-    assert len(cut) == 1
-    assert minilm.tokens.names(cut[0].ids.tolist()) == tokens
+    windows = Cut()(bundled.example_document(name), minilm.tokens)
+    assert len(windows) == 1
+    assert minilm.tokens.names(windows[0].ids.tolist()) == tokens
     # The text is what was printed, and no more: without a limit to the length there are no other tokens.
-    whole = Cut(length=512)(bundled.example_document(name), minilm.tokens)
-    assert whole[0].ids.tolist()[:127] == cut[0].ids.tolist()[:127]
-    assert len(whole[0]) == 128
+    long_windows = Cut(length=512)(bundled.example_document(name), minilm.tokens)
+    assert long_windows[0].ids.tolist()[:127] == windows[0].ids.tolist()[:127]
+    assert len(long_windows[0]) == 128
 
 
 def test_the_published_pairs_are_pairs_of_the_published_tokens():

@@ -1,4 +1,4 @@
-"""Head characters: each criterion from both sides, on studies whose sums are made by hand."""
+"""Test head characters: each criterion from both sides, on studies with constructed sums."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ PREFERRED = tuple(preference.name for preference in PREFERENCES)
 
 @pytest.fixture(scope="module")
 def varied() -> Study:
-    """Heads of every character; tests leave it as it is."""
+    """One head of every character; tests do not modify it."""
     return planted(*VARIED)
 
 
-def only(head: Planted, **changes: Any) -> pd.Series:
-    """What one planted head is found to be."""
+def classify_head(head: Planted, **changes: Any) -> pd.Series:
+    """Return the row of one planted head in the table of characters."""
     return characters(planted([head], **changes)).iloc[0]
 
 
-def called(*heads: Planted, **changes: Any) -> list[str]:
-    """What these planted heads are called."""
+def classify_heads(*heads: Planted, **changes: Any) -> list[str]:
+    """Return the characters of these planted heads."""
     names: list[str] = characters(planted(heads, **changes))["character"].tolist()
     return names
 
@@ -100,8 +100,8 @@ def test_near_pairs_are_those_of_the_distances_and_their_error_is_the_jackknife(
     pairs = study.data["pairs_blocks"].values.reshape(20, -1)
     assert table["near_share"].tolist() == pytest.approx((near.sum(0) / pairs.sum(0)).tolist())
     used = np.flatnonzero(study.data["texts_blocks"].values)
-    without = np.array([(near.sum(0) - near[g]) / (pairs.sum(0) - pairs[g]) for g in used])
-    expected = np.sqrt((len(used) - 1) / len(used) * ((without - without.mean(0)) ** 2).sum(0))
+    remove_sums = np.array([(near.sum(0) - near[g]) / (pairs.sum(0) - pairs[g]) for g in used])
+    expected = np.sqrt((len(used) - 1) / len(used) * ((remove_sums - remove_sums.mean(0)) ** 2).sum(0))
     assert table["near_share_error"].tolist() == pytest.approx(expected.tolist())
     assert table["repeat_rate_error"].tolist() == pytest.approx(study.standard_error("repeat_rate").values.ravel())
 
@@ -135,7 +135,7 @@ def test_neighbours_are_close_on_average_too() -> None:
 
 
 def test_no_odds_are_infinite() -> None:
-    head = only(Planted(equal=1.0))
+    head = classify_head(Planted(equal=1.0))
     assert head["strength"] == pytest.approx(math.log(999 * 99) / math.log(6), rel=1e-6)
 
 
@@ -154,8 +154,8 @@ def test_an_effect_is_certain_enough_or_not() -> None:
 
 
 def test_it_takes_enough_blocks() -> None:
-    assert only(Planted(equal=0.2), blocks=MIN_BLOCKS)["character"] == "repeat-token"
-    assert only(Planted(equal=0.2), blocks=MIN_BLOCKS - 1)["character"] == "undecided"
+    assert classify_head(Planted(equal=0.2), blocks=MIN_BLOCKS)["character"] == "repeat-token"
+    assert classify_head(Planted(equal=0.2), blocks=MIN_BLOCKS - 1)["character"] == "undecided"
 
 
 def test_one_block_has_no_errors_and_no_preferences() -> None:
@@ -166,20 +166,20 @@ def test_one_block_has_no_errors_and_no_preferences() -> None:
 
 
 def test_chance_moves_with_the_texts() -> None:
-    """Certain is the difference: texts of long sentences raise a rate and its chance alike."""
-    together = only(Planted(same=0.64, swing={"same": 0.3}), all_same_swing=0.3)
+    """The difference must be certain: texts of long sentences raise a rate and its chance alike."""
+    together = classify_head(Planted(same=0.64, swing={"same": 0.3}), all_same_swing=0.3)
     assert Z * together["same_sentence_rate_error"] > 0.64 - SAME
     assert together["character"] == "within-sentence"
     against = Planted(same=0.65, swing={"same": -0.25})
-    assert only(against)["character"] == "within-sentence"
-    assert only(against, all_same_swing=0.25)["character"] == "undecided"
+    assert classify_head(against)["character"] == "within-sentence"
+    assert classify_head(against, all_same_swing=0.25)["character"] == "undecided"
 
 
 # -- heads without a preference ----------------------------------------------------------------------------------------
 
 
 def test_many_pairs_or_not() -> None:
-    assert called(Planted(pairs=ALL // 10), Planted(pairs=ALL // 10 - 1)) == ["diffuse", "undecided"]
+    assert classify_heads(Planted(pairs=ALL // 10), Planted(pairs=ALL // 10 - 1)) == ["diffuse", "undecided"]
 
 
 def test_diffuse_heads_have_no_rate_far_below_chance_either() -> None:
@@ -194,13 +194,13 @@ def test_diffuse_heads_have_no_rate_far_below_chance_either() -> None:
         [Planted(pairs=ALL // 2, **{rate: edge * k}) for rate, edge in below.items()]  # type: ignore[arg-type]
         for k in (1.01, 0.99)
     )
-    assert called(*inside, *outside) == ["diffuse"] * 5 + ["undecided"] * 5
+    assert classify_heads(*inside, *outside) == ["diffuse"] * 5 + ["undecided"] * 5
 
 
 def test_a_preference_comes_before_many_pairs() -> None:
     sure = Planted(pairs=ALL // 2, equal=0.2)
     unsure = Planted(pairs=ALL // 2, equal=0.2, swing={"equal": 0.19})  # large, and so not near chance
-    assert called(sure, unsure) == ["repeat-token", "undecided"]
+    assert classify_heads(sure, unsure) == ["repeat-token", "undecided"]
 
 
 def test_too_few_pairs_to_speak_of() -> None:
@@ -212,7 +212,7 @@ def test_too_few_pairs_to_speak_of() -> None:
 
 
 def test_nothing_above_chance() -> None:
-    head = only(Planted(equal=0.005, near=0.02, same=0.1, dominant=0.1, distance=20))
+    head = classify_head(Planted(equal=0.005, near=0.02, same=0.1, dominant=0.1, distance=20))
     assert head["description"] == "undecided: no rate is above chance"
 
 
@@ -220,13 +220,13 @@ def test_nothing_above_chance() -> None:
 
 
 def test_the_strongest_is_the_character_and_the_others_follow_in_order() -> None:
-    """Strength is in units of each one's own criterion, so a smaller odds ratio can be the stronger effect."""
-    head = only(
+    """Strength is relative to each criterion, so a smaller odds ratio can be the stronger effect."""
+    head = classify_head(
         Planted(equal=at_odds(6**1.2, EQUAL), near=at_odds(8**1.1, NEAR), same=at_odds(4**1.3, SAME), distance=15)
     )
     assert head["character"] == "within-sentence"
     assert head["also"] == ("repeat-token", "local")
-    other = only(
+    other = classify_head(
         Planted(equal=at_odds(6**1.2, EQUAL), near=at_odds(8**1.4, NEAR), same=at_odds(4**1.3, SAME), distance=15)
     )
     assert (other["character"], other["also"]) == ("local", ("within-sentence", "repeat-token"))
@@ -234,15 +234,15 @@ def test_the_strongest_is_the_character_and_the_others_follow_in_order() -> None
 
 
 def test_what_is_not_certain_is_not_named_beside() -> None:
-    head = only(Planted(equal=0.5, same=0.65, swing={"same": 0.34}))
+    head = classify_head(Planted(equal=0.5, same=0.65, swing={"same": 0.34}))
     assert (head["character"], head["also"]) == ("repeat-token", ())
 
 
 # -- what cannot be measured -------------------------------------------------------------------------------------------
 
 
-def without(study: Study, *names: str) -> Study:
-    """The same study, where nothing is known of these sums: as of texts without tokens or sentences."""
+def remove_sums(study: Study, *names: str) -> Study:
+    """Return the study with these sums unknown, as for texts without tokens or sentences."""
     unknown = {name: xr.full_like(study.data[name], np.nan, dtype=float) for name in names}
     blocked = {f"{name}_blocks": xr.full_like(study.data[f"{name}_blocks"], np.nan, dtype=float) for name in names}
     rates = {name: xr.full_like(study.data[name], np.nan) for name in ("repeat_rate", "same_sentence_rate")}
@@ -253,7 +253,7 @@ def test_rates_that_are_not_there_never_decide() -> None:
     study = planted(
         [Planted(equal=0.5, same=0.9, near=0.4, distance=12), Planted(equal=0.5), Planted(pairs=ALL // 2, same=0.9)]
     )
-    unknown = without(study, "equal", "same", "all_equal", "all_same")
+    unknown = remove_sums(study, "equal", "same", "all_equal", "all_same")
     table = characters(unknown)
     assert table["repeat_rate"].isna().all()
     assert table["character"].tolist() == ["local", "undecided", "diffuse"]
@@ -273,9 +273,9 @@ def test_chance_that_leaves_no_room_never_decides() -> None:
         {f"shuffled_share_{part}{end}": data[f"shuffled_share_{part}{end}"] * 0
          for part in ("sum", "texts") for end in ("", "_blocks")}
     )  # fmt: skip
-    found = characters(Study(no_sample)).iloc[0]
-    assert math.isnan(found["dominant_share_chance"])
-    assert (found["character"], found["also"]) == ("within-sentence", ("repeat-token",))
+    row = characters(Study(no_sample)).iloc[0]
+    assert math.isnan(row["dominant_share_chance"])
+    assert (row["character"], row["also"]) == ("within-sentence", ("repeat-token",))
 
 
 def test_no_texts_at_all() -> None:
@@ -287,15 +287,15 @@ def test_no_texts_at_all() -> None:
 # -- which heads -------------------------------------------------------------------------------------------------------
 
 
-def same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(one.reset_index(drop=True), other.reset_index(drop=True), check_dtype=False)
+def assert_same_rows(first: pd.DataFrame, second: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(first.reset_index(drop=True), second.reset_index(drop=True), check_dtype=False)
 
 
 def test_selected_heads_stay_what_they_are_in_any_order(varied: Study) -> None:
-    whole = characters(varied)
-    same_rows(characters(varied.select(heads=[3, 1])), whole[whole["head"].isin([1, 3])])
-    same_rows(characters(varied.select(layers=[1, 0], heads=[2, 0])), whole[whole["head"].isin([0, 2])])
-    same_rows(characters(varied.select(layers=1)), whole[whole["layer"] == 1])
+    table = characters(varied)
+    assert_same_rows(characters(varied.select(heads=[3, 1])), table[table["head"].isin([1, 3])])
+    assert_same_rows(characters(varied.select(layers=[1, 0], heads=[2, 0])), table[table["head"].isin([0, 2])])
+    assert_same_rows(characters(varied.select(layers=1)), table[table["layer"] == 1])
 
 
 def test_layers_keep_their_numbers(varied: Study) -> None:
@@ -306,11 +306,11 @@ def test_layers_keep_their_numbers(varied: Study) -> None:
 
 
 def test_causal_models_are_judged_alike(varied: Study) -> None:
-    same_rows(characters(planted(*VARIED, causal=1)), characters(varied))
+    assert_same_rows(characters(planted(*VARIED, causal=1)), characters(varied))
 
 
 def test_a_study_file_gives_the_same(varied: Study, tmp_path: Path) -> None:
-    same_rows(headscope.characters(headscope.open_study(varied.save(tmp_path / "a.nc"))), characters(varied))
+    assert_same_rows(headscope.characters(headscope.open_study(varied.save(tmp_path / "a.nc"))), characters(varied))
 
 
 SHARES = st.floats(0, 1)

@@ -1,4 +1,4 @@
-"""Where documents come from: folders, globs, standard input, hub datasets, examples and Python; how many there are."""
+"""Test document sources (folders, globs, standard input, hub datasets, examples, Python) and counting documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headscope.errors import CorpusError
 from tests.writing import TABLES, TEXTS, as_jsonl, error_of, names_of, put, texts_of
 
 
-def give_stdin(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
+def set_stdin(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(raw))))  # type: ignore[type-var]
 
 
@@ -56,10 +56,10 @@ def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path):
 
 
 def test_sources_in_the_order_given(tmp_path: Path):
-    two, one = put(tmp_path / "2.txt", "two"), put(tmp_path / "1.jsonl", as_jsonl(["one"]))
-    corpus = documents([two, str(one), "example:gerstenslager"])
+    first, second = put(tmp_path / "2.txt", "two"), put(tmp_path / "1.jsonl", as_jsonl(["one"]))
+    corpus = documents([first, str(second), "example:gerstenslager"])
     assert texts_of(corpus) == ["two", "one", headscope.examples()["gerstenslager"]]
-    assert corpus.name == f"{two} {one} example:gerstenslager"
+    assert corpus.name == f"{first} {second} example:gerstenslager"
     assert corpus.notes == ()
 
 
@@ -116,7 +116,7 @@ def test_a_limit_beyond_what_can_be_counted(tmp_path: Path):
 
 def test_measure(tmp_path: Path):
     jsonl, text = put(tmp_path / "a.jsonl", as_jsonl(TEXTS)), put(tmp_path / "b.txt", "b")
-    lengths = [len(text_given.encode()) for text_given in TEXTS]
+    lengths = [len(line.encode()) for line in TEXTS]
     assert documents(jsonl).measure(5) == (5, sum(lengths) / 5)
     assert documents(jsonl).measure(4) == (None, sum(lengths) / 5)
     assert documents(jsonl).measure(1) == (None, sum(lengths[:2]) / 2)
@@ -168,7 +168,7 @@ def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path, monkeypatch: py
 
 
 def test_streams_that_are_given_twice_are_read_once(monkeypatch: pytest.MonkeyPatch):
-    give_stdin(monkeypatch, b"one")
+    set_stdin(monkeypatch, b"one")
     corpus = documents(["-", "example:gerstenslager", "-", "example:gerstenslager"])
     assert [document.name for document in corpus] == ["standard input", "example:gerstenslager"]
     assert len(corpus.notes) == 1
@@ -307,7 +307,7 @@ def test_sources_pickle_small(tmp_path: Path):
 
 
 def test_standard_input_as_text(monkeypatch: pytest.MonkeyPatch):
-    give_stdin(monkeypatch, b"A text.\nOf two lines.\n")
+    set_stdin(monkeypatch, b"A text.\nOf two lines.\n")
     corpus = documents("-")
     assert corpus.measure(10) == (None, 0.0)
     assert list(corpus) == [Document("A text.\nOf two lines.\n", "standard input")]
@@ -315,33 +315,33 @@ def test_standard_input_as_text(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_standard_input_as_jsonl(monkeypatch: pytest.MonkeyPatch, encoding: str):
-    give_stdin(monkeypatch, as_jsonl(TEXTS, encoding=encoding))
+    set_stdin(monkeypatch, as_jsonl(TEXTS, encoding=encoding))
     assert texts_of(documents("-", encoding=encoding)) == TEXTS
 
 
 def test_standard_input_as_jsonl_after_a_mark_and_a_blank_line(monkeypatch: pytest.MonkeyPatch):
-    give_stdin(monkeypatch, b"\xef\xbb\xbf \n" + as_jsonl(TEXTS))
+    set_stdin(monkeypatch, b"\xef\xbb\xbf \n" + as_jsonl(TEXTS))
     assert texts_of(documents("-")) == TEXTS
 
 
 def test_standard_input_as_lines_or_said_otherwise(monkeypatch: pytest.MonkeyPatch):
-    give_stdin(monkeypatch, b"one\ntwo\n")
+    set_stdin(monkeypatch, b"one\ntwo\n")
     assert [(d.text, d.name) for d in documents("-", format="lines")] == [
         ("one", "standard input:1"),
         ("two", "standard input:2"),
     ]
-    give_stdin(monkeypatch, b"{braces} in a text")
+    set_stdin(monkeypatch, b"{braces} in a text")
     assert texts_of(documents("-", format="text")) == ["{braces} in a text"]
-    give_stdin(monkeypatch, b'"no object"')
+    set_stdin(monkeypatch, b'"no object"')
     assert "standard input:1: expected a JSON object" in error_of(lambda: documents("-", format="jsonl"))
 
 
 def test_standard_input_gone_wrong(monkeypatch: pytest.MonkeyPatch):
-    give_stdin(monkeypatch, b"PAR1")
+    set_stdin(monkeypatch, b"PAR1")
     assert "standard input is read as text, lines or jsonl" in error_of(lambda: documents("-", format="parquet"))
-    give_stdin(monkeypatch, as_jsonl(["good"]) + b"{\n")
+    set_stdin(monkeypatch, as_jsonl(["good"]) + b"{\n")
     assert "standard input:2: not a JSON object" in error_of(lambda: documents("-"), good=1)
-    give_stdin(monkeypatch, b"caf\xe9")
+    set_stdin(monkeypatch, b"caf\xe9")
     assert "standard input: not utf-8 text (byte 0xe9 at position 3)" in error_of(lambda: documents("-"))
     monkeypatch.setattr(sys, "stdin", None)
     assert "standard input is closed" in error_of(lambda: documents("-"))
@@ -400,8 +400,8 @@ def test_examples():
 
 
 def test_iterables_of_anything():
-    given = ["a", {"text": "b", "id": 1}, Document("c", "mine")]
-    for texts in (given, tuple(given), iter(given), (text for text in given), dict(enumerate(given)).values()):
+    items = ["a", {"text": "b", "id": 1}, Document("c", "mine")]
+    for texts in (items, tuple(items), iter(items), (text for text in items), dict(enumerate(items)).values()):
         assert list(as_corpus(texts)) == [Document("a", "text 1"), Document("b", "text 2"), Document("c", "mine")]
 
 
@@ -411,11 +411,11 @@ def test_what_can_be_counted():
     assert as_corpus(["a", "b"]).measure(1) == (None, 0.0)
     drawn: list[str] = []
 
-    def texts() -> Iterator[str]:
+    def yield_texts() -> Iterator[str]:
         drawn.append("a")
         yield "a"
 
-    assert as_corpus(texts()).measure(10) == (None, 0.0)
+    assert as_corpus(yield_texts()).measure(10) == (None, 0.0)
     assert drawn == []
 
 

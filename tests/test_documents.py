@@ -1,4 +1,4 @@
-"""Documents: whatever texts are stored in, they come out whole and in order."""
+"""Test reading documents: in every format, texts are returned complete and in order."""
 
 from __future__ import annotations
 
@@ -154,12 +154,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_any_texts_read_back(folder: Path, ending: str):
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(ANY_TEXTS)
-    def reads_back(texts: list[str]) -> None:
+    def check_texts(texts: list[str]) -> None:
         written = TABLES[ending.removesuffix(".gz")](texts)
         # JSON may hold the character NUL only escaped, as json.dumps writes it.
         assert texts_of(documents(put(folder / f"any.{ending}", written))) == texts
 
-    reads_back()
+    check_texts()
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "tsv.gz"])
@@ -168,8 +168,8 @@ def test_any_texts_without_nul_read_back(folder: Path, ending: str):
 
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(st.lists(st.text(characters), max_size=8))
-    def reads_back(texts: list[str]) -> None:
+    def check_texts(texts: list[str]) -> None:
         written = TABLES[ending.removesuffix(".gz")](texts)
         assert texts_of(documents(put(folder / f"any.{ending}", written))) == texts
 
-    reads_back()
+    check_texts()

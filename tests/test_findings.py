@@ -1,4 +1,4 @@
-"""The twelve findings: measured on studies built so that each claim holds, fails, or cannot be measured."""
+"""Test the twelve findings on studies built so that each claim holds, fails, or cannot be measured."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from headscope.tally.quantities import BY_NAME
 from tests.synthetic import random_study
 
 
-def changed(study: Study, **blocks: np.ndarray) -> Study:
-    """The study with the block sums of some quantities replaced, and everything that follows from them."""
+def replace_sums(study: Study, **get_blocks: np.ndarray) -> Study:
+    """Return the study with the block sums of some quantities replaced, and everything that depends on them."""
     data = study.data.copy(deep=True)
-    for name, values in blocks.items():
+    for name, values in get_blocks.items():
         data[f"{name}_blocks"][:] = values
         dims = BY_NAME[name].dims if name in BY_NAME else data[name].dims
         data[name] = (dims, data[f"{name}_blocks"].values.sum(axis=0))
     return Study(derived(data))
 
 
-def of(study: Study, number: int) -> Finding:
-    """One finding, without measuring the other eleven."""
+def measure(study: Study, number: int) -> Finding:
+    """Return one finding, without measuring the other eleven."""
     return _finding(CLAIMS[number - 1], study)
 
 
@@ -37,40 +37,40 @@ def study() -> Study:
     return random_study(0, layers=4, heads=3, texts=60)
 
 
-def blocks(study: Study, name: str) -> np.ndarray:
+def get_blocks(study: Study, name: str) -> np.ndarray:
     return study.data[f"{name}_blocks"].values
 
 
-def offsets_at(study: Study, offset: int, weight: float = 0.8) -> np.ndarray:
-    """Attention by offset whose strongest is `offset` in every head."""
-    spread = np.zeros_like(blocks(study, "attention_offset"))
-    occupied = blocks(study, "texts") > 0
+def make_offsets(study: Study, offset: int, weight: float = 0.8) -> np.ndarray:
+    """Return attention by offset that is strongest at `offset` in every head."""
+    spread = np.zeros_like(get_blocks(study, "attention_offset"))
+    occupied = get_blocks(study, "texts") > 0
     spread[occupied] = (1 - weight) / spread.shape[-1]
     spread[occupied, ..., offset + study.data.attrs["length"] - 1] += weight
     return spread
 
 
 def test_all_twelve_in_order(study: Study):
-    found = findings(study)
-    assert [finding.number for finding in found] == list(range(1, 13))
-    assert all(finding.claim and finding.paper and finding.measured and finding.criterion for finding in found)
-    assert all(finding.value is not None and finding.error is not None for finding in found)
+    results = findings(study)
+    assert [finding.number for finding in results] == list(range(1, 13))
+    assert all(finding.claim and finding.paper and finding.measured and finding.criterion for finding in results)
+    assert all(finding.value is not None and finding.error is not None for finding in results)
 
 
 @pytest.mark.parametrize(("offset", "verdict"), [(-1, "holds"), (0, "holds"), (1, "holds"), (5, "does not hold")])
 def test_1_local_attention(study: Study, offset: int, verdict: str):
-    finding = of(changed(study, attention_offset=offsets_at(study, offset)), 1)
+    finding = measure(replace_sums(study, attention_offset=make_offsets(study, offset)), 1)
     assert (finding.verdict, finding.value) == (verdict, float(verdict == "holds"))
     assert finding.error == 0
 
 
 def test_1_counts_heads(study: Study):
-    mixed = offsets_at(study, 0)
-    mixed[:, 1] = offsets_at(study, 7)[:, 1]  # one layer of four looks far
-    assert of(changed(study, attention_offset=mixed), 1).value == pytest.approx(0.75)
+    mixed = make_offsets(study, 0)
+    mixed[:, 1] = make_offsets(study, 7)[:, 1]  # one layer of four looks far
+    assert measure(replace_sums(study, attention_offset=mixed), 1).value == pytest.approx(0.75)
 
 
-def most_attended(study: Study, token: str, layers: slice, share: float) -> Study:
+def set_most_attended(study: Study, token: str, layers: slice, share: float) -> Study:
     data = study.data.copy(deep=True)
     other = next(name for name in data["token"].values if name != token)
     texts = data["texts_blocks"].values
@@ -83,41 +83,41 @@ def most_attended(study: Study, token: str, layers: slice, share: float) -> Stud
 
 
 def test_2_first_special_token(study: Study):
-    assert of(most_attended(study, "t1", slice(0, 1), 1.0), 2).verdict == "holds"
-    fails = of(most_attended(study, "t3", slice(0, 1), 1.0), 2)
+    assert measure(set_most_attended(study, "t1", slice(0, 1), 1.0), 2).verdict == "holds"
+    fails = measure(set_most_attended(study, "t3", slice(0, 1), 1.0), 2)
     assert (fails.verdict, fails.value) == ("does not hold", 0.0)
     none = Study(study.data.assign_attrs(first_special_token=""))
-    assert of(none, 2).verdict == "cannot be measured"
-    assert "no special token first" in of(none, 2).measured
+    assert measure(none, 2).verdict == "cannot be measured"
+    assert "no special token first" in measure(none, 2).measured
 
 
 def test_3_separators(study: Study):
     renamed = Study(
         study.data.assign_coords(token=["." if name == "t4" else name for name in study.data["token"].values])
     )
-    assert of(most_attended(renamed, ".", slice(3, 4), 1.0), 3).verdict == "holds"
-    assert of(most_attended(renamed, "t3", slice(3, 4), 1.0), 3).verdict == "does not hold"
-    assert of(renamed, 3).details["attention_share_spread_evenly"] == pytest.approx(
+    assert measure(set_most_attended(renamed, ".", slice(3, 4), 1.0), 3).verdict == "holds"
+    assert measure(set_most_attended(renamed, "t3", slice(3, 4), 1.0), 3).verdict == "does not hold"
+    assert measure(renamed, 3).details["attention_share_spread_evenly"] == pytest.approx(
         float(study.data["attention_spread"][2:4].sum() / study.data["attention_spread"].sum())
     )
 
 
 def test_4_diagonal_in_the_middle(study: Study):
-    middle = offsets_at(study, 6)
-    middle[:, stats.middle_layers(study)] = offsets_at(study, 0)[:, stats.middle_layers(study)]
-    assert of(changed(study, attention_offset=middle), 4).verdict == "holds"
-    assert of(changed(study, attention_offset=offsets_at(study, 0)), 4).verdict == "does not hold"
+    middle = make_offsets(study, 6)
+    middle[:, stats.get_middle_layers(study)] = make_offsets(study, 0)[:, stats.get_middle_layers(study)]
+    assert measure(replace_sums(study, attention_offset=middle), 4).verdict == "holds"
+    assert measure(replace_sums(study, attention_offset=make_offsets(study, 0)), 4).verdict == "does not hold"
 
 
 def test_5_gap_of_values(study: Study):
-    low = np.zeros_like(blocks(study, "value_histogram"))
+    low = np.zeros_like(get_blocks(study, "value_histogram"))
     low[..., 100] = 9  # values 0.00 to 0.01
     low[..., 180] = 1  # 0.80
-    holds = of(changed(study, value_histogram=low), 5)
+    holds = measure(replace_sums(study, value_histogram=low), 5)
     assert (holds.verdict, holds.value) == ("holds", 0.9)
     low[..., 130] = 5  # 0.30
-    assert of(changed(study, value_histogram=low), 5).verdict == "does not hold"
-    assert of(changed(study, value_histogram=0 * low), 5).verdict == "cannot be measured"
+    assert measure(replace_sums(study, value_histogram=low), 5).verdict == "does not hold"
+    assert measure(replace_sums(study, value_histogram=0 * low), 5).verdict == "cannot be measured"
 
 
 def test_5_bin_edges():
@@ -126,86 +126,96 @@ def test_5_bin_edges():
     histogram = data["value_histogram"].sum(("layer", "head")) * 0
     for value, count in ((0.095, 1), (0.105, 2), (0.595, 4), (0.605, 8)):
         histogram.loc[{"value_bin": histogram["value_bin"].sel(value_bin=value, method="nearest")}] = count
-    assert stats.value_shares(histogram) == [1 / 15, 6 / 15]
+    assert stats.compute_value_shares(histogram) == [1 / 15, 6 / 15]
 
 
-def rates(study: Study, layer_head_rates: np.ndarray, part: str, whole: str) -> dict[str, np.ndarray]:
-    """Block sums that give exactly these rates in every block with texts."""
-    occupied = (blocks(study, "texts") > 0).astype(np.int64)[:, None, None]
+def make_rate_sums(
+    study: Study, layer_head_rates: np.ndarray, numerator: str, denominator: str
+) -> dict[str, np.ndarray]:
+    """Return block sums that give exactly these rates in every block with texts."""
+    occupied = (get_blocks(study, "texts") > 0).astype(np.int64)[:, None, None]
     return {
-        whole: occupied * 1000 * np.ones_like(layer_head_rates, dtype=np.int64),
-        part: occupied * np.round(1000 * layer_head_rates).astype(np.int64),
+        denominator: occupied * 1000 * np.ones_like(layer_head_rates, dtype=np.int64),
+        numerator: occupied * np.round(1000 * layer_head_rates).astype(np.int64),
     }
 
 
 def test_6_repeat_heads(study: Study):
     spread = np.linspace(0.01, 0.6, 12).reshape(4, 3)
-    alike = changed(study, **rates(study, spread, "equal", "pairs"), **rates(study, spread / 2, "equal_same", "same"))
-    assert of(alike, 6).verdict == "holds"
-    assert of(alike, 6).value == pytest.approx(1, abs=1e-3)
-    reversed_ = changed(
-        study, **rates(study, spread, "equal", "pairs"), **rates(study, spread[::-1] / 2, "equal_same", "same")
+    alike = replace_sums(
+        study,
+        **make_rate_sums(study, spread, "equal", "pairs"),
+        **make_rate_sums(study, spread / 2, "equal_same", "same"),
     )
-    assert of(reversed_, 6).verdict == "does not hold"
+    assert measure(alike, 6).verdict == "holds"
+    assert measure(alike, 6).value == pytest.approx(1, abs=1e-3)
+    reversed_ = replace_sums(
+        study,
+        **make_rate_sums(study, spread, "equal", "pairs"),
+        **make_rate_sums(study, spread[::-1] / 2, "equal_same", "same"),
+    )
+    assert measure(reversed_, 6).verdict == "does not hold"
 
 
 def test_7_short_distances(study: Study):
     limit = 50 * 16 / 128  # windows of 16 tokens
     near = np.full((4, 3), 3.0)
-    assert of(changed(study, **rates(study, near, "distance_sum", "pairs")), 7).verdict == "holds"
-    one = near.copy()
-    one[3, 2] = limit
+    assert measure(replace_sums(study, **make_rate_sums(study, near, "distance_sum", "pairs")), 7).verdict == "holds"
+    one_far = near.copy()
+    one_far[3, 2] = limit
     repeat = np.full((4, 3), 0.01)
     repeat[3, 2] = 0.5
-    far_repeater = changed(
+    far_repeater = replace_sums(
         study,
-        **rates(study, one, "distance_sum", "pairs"),
-        **{"equal": rates(study, repeat, "equal", "pairs")["equal"]},
+        **make_rate_sums(study, one_far, "distance_sum", "pairs"),
+        **{"equal": make_rate_sums(study, repeat, "equal", "pairs")["equal"]},
     )
-    assert of(far_repeater, 7).verdict == "holds"
+    assert measure(far_repeater, 7).verdict == "holds"
     repeat[3, 1] = 0.6  # now another head repeats more
-    other = changed(
+    other = replace_sums(
         study,
-        **rates(study, one, "distance_sum", "pairs"),
-        **{"equal": rates(study, repeat, "equal", "pairs")["equal"]},
+        **make_rate_sums(study, one_far, "distance_sum", "pairs"),
+        **{"equal": make_rate_sums(study, repeat, "equal", "pairs")["equal"]},
     )
-    assert of(other, 7).verdict == "does not hold"
-    assert "L3H2" in of(other, 7).measured
+    assert measure(other, 7).verdict == "does not hold"
+    assert "L3H2" in measure(other, 7).measured
 
 
 def test_8_same_sentence(study: Study):
     high = np.full((4, 3), 0.9)
-    assert of(changed(study, **rates(study, high, "same", "pairs")), 8).verdict == "holds"
+    assert measure(replace_sums(study, **make_rate_sums(study, high, "same", "pairs")), 8).verdict == "holds"
     high[3, 1] = 0.33
-    fails = of(changed(study, **rates(study, high, "same", "pairs")), 8)
+    fails = measure(replace_sums(study, **make_rate_sums(study, high, "same", "pairs")), 8)
     assert (fails.verdict, fails.value) == ("does not hold", 0.33)
     high[3, 1] = 0.9
     high[0] = 0.0  # other layers do not matter
-    assert of(changed(study, **rates(study, high, "same", "pairs")), 8).verdict == "holds"
+    assert measure(replace_sums(study, **make_rate_sums(study, high, "same", "pairs")), 8).verdict == "holds"
 
 
 def test_8_must_exceed_chance(study: Study):
     high = np.full((4, 3), 0.5)
-    every = changed(study, **rates(study, high, "same", "pairs"), all_same=blocks(study, "all_pairs"))
-    assert of(every, 8).verdict == "does not hold"
+    every = replace_sums(study, **make_rate_sums(study, high, "same", "pairs"), all_same=get_blocks(study, "all_pairs"))
+    assert measure(every, 8).verdict == "does not hold"
 
 
 def test_9_one_token(study: Study):
-    counts = blocks(study, "texts_with_pairs")
-    strong = changed(
+    counts = get_blocks(study, "texts_with_pairs")
+    strong = replace_sums(
         study, dominant_share_sum=0.8 * counts, shuffled_share_sum=0.2 * counts, shuffled_share_texts=counts
     )
-    assert (of(strong, 9).verdict, of(strong, 9).value) == ("holds", pytest.approx(0.8))
-    weak = changed(study, dominant_share_sum=0.3 * counts, shuffled_share_sum=0.2 * counts, shuffled_share_texts=counts)
-    assert of(weak, 9).verdict == "does not hold"
-    assert of(changed(study, shuffled_share_texts=0 * counts), 9).verdict == "cannot be measured"
+    assert (measure(strong, 9).verdict, measure(strong, 9).value) == ("holds", pytest.approx(0.8))
+    weak = replace_sums(
+        study, dominant_share_sum=0.3 * counts, shuffled_share_sum=0.2 * counts, shuffled_share_texts=counts
+    )
+    assert measure(weak, 9).verdict == "does not hold"
+    assert measure(replace_sums(study, shuffled_share_texts=0 * counts), 9).verdict == "cannot be measured"
 
 
 @pytest.mark.parametrize(("distinct", "verdict"), [(3, "holds"), (2, "holds"), (1, "does not hold")])
 def test_10_different_tokens(study: Study, distinct: int, verdict: str):
-    counts = np.zeros_like(blocks(study, "distinct_dominants"))
-    counts[:, :, distinct] = blocks(study, "texts")[:, None]
-    finding = of(changed(study, distinct_dominants=counts), 10)
+    counts = np.zeros_like(get_blocks(study, "distinct_dominants"))
+    counts[:, :, distinct] = get_blocks(study, "texts")[:, None]
+    finding = measure(replace_sums(study, distinct_dominants=counts), 10)
     assert (finding.verdict, finding.value, finding.unit) == (verdict, distinct, "of 3")
 
 
@@ -215,35 +225,35 @@ def test_10_different_tokens(study: Study, distinct: int, verdict: str):
 def test_11_distances_over_layers(study: Study, layers: tuple[int, ...], verdict: str):
     # Of four layers the first quarter is 0, the middle third 2, the last quarter 3.
     by_layer = np.repeat(np.array(layers, dtype=float)[:, None], 3, axis=1)
-    finding = of(changed(study, **rates(study, by_layer, "distance_sum", "pairs")), 11)
+    finding = measure(replace_sums(study, **make_rate_sums(study, by_layer, "distance_sum", "pairs")), 11)
     assert (finding.verdict, finding.value) == (verdict, layers[2])
 
 
 def test_12_halves_that_agree_and_halves_that_do_not(study: Study):
     spread = np.linspace(0.1, 0.6, 12).reshape(4, 3)
     same = {}
-    for part, whole in (("equal", "pairs"), ("same", "pairs"), ("distance_sum", "pairs")):
-        same |= rates(study, spread, part, whole)
+    for numerator, denominator in (("equal", "pairs"), ("same", "pairs"), ("distance_sum", "pairs")):
+        same |= make_rate_sums(study, spread, numerator, denominator)
     same["same"] = same["pairs"] // 2
     # The same-sentence rate has no spread then, so no correlation is defined.
-    assert of(changed(study, **same), 12).verdict == "cannot be measured"
+    assert measure(replace_sums(study, **same), 12).verdict == "cannot be measured"
     same |= {
-        "same": rates(study, spread, "same", "pairs")["same"],
-        "equal_same": rates(study, spread**2, "same", "pairs")["same"],
+        "same": make_rate_sums(study, spread, "same", "pairs")["same"],
+        "equal_same": make_rate_sums(study, spread**2, "same", "pairs")["same"],
     }
-    holds = of(changed(study, **same), 12)
+    holds = measure(replace_sums(study, **same), 12)
     assert (holds.verdict, holds.value) == ("holds", pytest.approx(1))
     random = np.random.default_rng(0)
     same["equal"] = random.integers(0, 1000, same["equal"].shape)
-    assert of(changed(study, **same), 12).verdict == "does not hold"
+    assert measure(replace_sums(study, **same), 12).verdict == "does not hold"
 
 
 def test_too_few_layers_heads_and_texts():
     small = random_study(1, layers=2, heads=1, texts=1)
-    found = findings(small)
-    verdicts = {finding.number: finding.verdict for finding in found}
+    results = findings(small)
+    verdicts = {finding.number: finding.verdict for finding in results}
     assert [number for number, verdict in verdicts.items() if verdict == "cannot be measured"] == [4, 6, 7, 10, 11, 12]
-    assert all(finding.error is None for finding in found)
+    assert all(finding.error is None for finding in results)
 
 
 def test_heads_without_pairs_are_left_out():
@@ -260,13 +270,13 @@ def test_heads_without_pairs_are_left_out():
         "shuffled_share_texts",
         "shuffled_share_sum",
     ):
-        values = blocks(study, name).copy()
+        values = get_blocks(study, name).copy()
         values[:, :, 1] = 0
         silent[name] = values
-    found = findings(changed(study, **silent))
-    assert all(finding.value is not None and np.isfinite(finding.value) for finding in found)
+    results = findings(replace_sums(study, **silent))
+    assert all(finding.value is not None and np.isfinite(finding.value) for finding in results)
     nothing = {name: 0 * values for name, values in silent.items()}
-    verdicts = {finding.number: finding.verdict for finding in findings(changed(study, **nothing))}
+    verdicts = {finding.number: finding.verdict for finding in findings(replace_sums(study, **nothing))}
     assert {verdicts[number] for number in (6, 7, 8, 9, 12)} == {"cannot be measured"}
 
 
@@ -287,7 +297,7 @@ def test_selected_layers_have_no_findings(study: Study):
 )
 def test_first_middle_and_last_layers(layers: int, groups: tuple):
     study = random_study(0, layers=layers, heads=2, texts=2)
-    assert (stats.first_layers(study), stats.middle_layers(study), stats.last_layers(study)) == groups
+    assert (stats.get_first_layers(study), stats.get_middle_layers(study), stats.get_last_layers(study)) == groups
 
 
 def test_json_is_strict_and_complete(study: Study):

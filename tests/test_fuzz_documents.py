@@ -1,4 +1,4 @@
-"""Any bytes in any format: documents come out, or a CorpusError, and the good ones before the damage are delivered."""
+"""Fuzz document reading: any bytes give documents or a CorpusError, after the good documents before the damage."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ REASONS = {
 }
 
 
-def png() -> bytes:
-    held = io.BytesIO()
-    Image.new("RGB", (9, 7), "teal").save(held, "PNG")
-    return held.getvalue()
+def make_png() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (9, 7), "teal").save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 VALID: dict[str, Callable[[], bytes]] = {
@@ -44,7 +44,7 @@ VALID: dict[str, Callable[[], bytes]] = {
     "a.jsonl": lambda: as_jsonl(TEXTS),
     "a.csv": lambda: as_csv(TEXTS),
     "a.parquet": lambda: as_parquet(TEXTS),
-    "a.png": png,
+    "a.png": make_png,
     "a.txt.gz": lambda: gzip.compress(b"text" * 50),
     "a.jsonl.gz": lambda: gzip.compress(as_jsonl(TEXTS)),
     "a.csv.gz": lambda: gzip.compress(as_csv(TEXTS)),
@@ -74,7 +74,7 @@ PIECES = st.sampled_from(
 
 
 @st.composite
-def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
+def mutate(draw: st.DrawFn, valid: bytes) -> bytes:
     raw = bytearray(valid)
     for _ in range(draw(st.integers(1, 3))):
         at, end = sorted(draw(st.tuples(*[st.integers(0, len(raw))] * 2)))
@@ -92,7 +92,7 @@ def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
     return bytes(raw)
 
 
-def outcome(path: Path, **options: object) -> tuple[list[Document], str]:
+def read_documents(path: Path, **options: object) -> tuple[list[Document], str]:
     read: list[Document] = []
     try:
         for document in documents(path, **options):  # type: ignore[arg-type]
@@ -102,10 +102,10 @@ def outcome(path: Path, **options: object) -> tuple[list[Document], str]:
     return read, ""
 
 
-def holds(path: Path, **options: object) -> tuple[list[Document], str]:
-    """Reads a file twice, skips what is broken the third time, and checks what must be true of any file."""
-    read, message = outcome(path, **options)
-    again = outcome(path, **options)
+def check_reading(path: Path, **options: object) -> tuple[list[Document], str]:
+    """Read a file twice, then with broken documents skipped, and check what holds for any file."""
+    read, message = read_documents(path, **options)
+    again = read_documents(path, **options)
     assert ([(d.text, d.name, d.broken) for d in again[0]], again[1]) == (
         [(d.text, d.name, d.broken) for d in read],
         message,
@@ -114,7 +114,7 @@ def holds(path: Path, **options: object) -> tuple[list[Document], str]:
         document.text.encode()
         assert document.is_image or not document.broken
     assert not message or message.startswith(str(path))
-    skipping, _ = outcome(path, skip_broken=True, **options)
+    skipping, _ = read_documents(path, skip_broken=True, **options)
     assert [d.text for d in skipping[: len(read)]] == [d.text for d in read]
     assert {d.broken for d in skipping} <= {"", *REASONS}
     return read, message
@@ -124,13 +124,13 @@ def holds(path: Path, **options: object) -> tuple[list[Document], str]:
 @pytest.mark.parametrize("way", ["bytes", "pieces", "mutated"])
 def test_any_file(tmp_path: Path, name: str, way: str):
     kinds = {"bytes": st.binary(max_size=80), "pieces": st.lists(PIECES, max_size=12).map(b"".join)}
-    drawn = mutated(VALID[name]()) if way == "mutated" else kinds[way]
+    drawn = mutate(VALID[name]()) if way == "mutated" else kinds[way]
 
     @FAST
     @given(drawn)
     def is_read_or_refused(raw: bytes) -> None:
         (tmp_path / name).write_bytes(raw)
-        holds(tmp_path / name)
+        check_reading(tmp_path / name)
 
     is_read_or_refused()
 
@@ -141,10 +141,10 @@ def test_any_file_in_any_encoding(tmp_path: Path, encoding: str, format: str):
     written = '{"text": "é"}\ntext\n"a"\n'.encode(encoding, "replace")
 
     @settings(FAST, max_examples=25)
-    @given(st.one_of(st.binary(max_size=60), mutated(written)))
+    @given(st.one_of(st.binary(max_size=60), mutate(written)))
     def is_read_or_refused(raw: bytes) -> None:
         (tmp_path / "a").write_bytes(raw)
-        holds(tmp_path / "a", encoding=encoding, format=format)
+        check_reading(tmp_path / "a", encoding=encoding, format=format)
 
     is_read_or_refused()
 
@@ -161,7 +161,7 @@ JSON = st.recursive(
 def test_any_json(tmp_path_factory: pytest.TempPathFactory, values: list[object]):
     path = tmp_path_factory.mktemp("json") / "a.jsonl"
     path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    read, message = holds(path)
+    read, message = check_reading(path)
     good = 0
     for value in values:
         if not (isinstance(value, dict) and isinstance(value.get("text", 0), str | None)):
@@ -169,7 +169,7 @@ def test_any_json(tmp_path_factory: pytest.TempPathFactory, values: list[object]
         good += 1
     assert len(read) == good
     assert bool(message) == (good < len(values))
-    skipping, message = outcome(path, skip_broken=True)
+    skipping, message = read_documents(path, skip_broken=True)
     assert len(skipping) == len(values)
     assert message == ""
 
@@ -179,10 +179,10 @@ def test_any_json(tmp_path_factory: pytest.TempPathFactory, values: list[object]
 def test_documents_around_the_damage(tmp_path_factory: pytest.TempPathFactory, damage: bytes, before: int):
     path = tmp_path_factory.mktemp("around") / "a.jsonl"
     path.write_bytes(as_jsonl(["before"] * before) + damage + as_jsonl(["after"]))
-    read, message = holds(path)
+    read, message = check_reading(path)
     assert [d.text for d in read] == ["before"] * before
     assert f"a.jsonl:{before + 1}: " in message
-    skipping, _ = outcome(path, skip_broken=True)
+    skipping, _ = read_documents(path, skip_broken=True)
     assert [d.text for d in skipping] == [*["before"] * before, "", "after"]
     assert [bool(d.broken) for d in skipping] == [*[False] * before, True, False]
 
@@ -209,11 +209,11 @@ def test_what_is_skipped_is_counted_under_one_reason_each(tmp_path: Path):
     assert [(d.text, d.broken) for d in read] == [
         *(("a", ""), ("", "not a CSV row"), ("", ""), ("", "badly encoded"), ("", "not a CSV row")),
     ]
-    (whole,) = documents(put(tmp_path / "a.txt", b"caf\xe9"), skip_broken=True)
-    assert (whole.broken, whole.is_image) == ("badly encoded", False)
+    (document,) = documents(put(tmp_path / "a.txt", b"caf\xe9"), skip_broken=True)
+    assert (document.broken, document.is_image) == ("badly encoded", False)
     packed = put(tmp_path / "b.jsonl.gz", as_jsonl(["a"]))
     packed.write_bytes(packed.read_bytes()[:-4])
-    assert "damaged .gz" in outcome(packed, skip_broken=True)[1]
+    assert "damaged .gz" in read_documents(packed, skip_broken=True)[1]
 
 
 def test_utf_16_goes_on_after_a_broken_line(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Bombs: files that unpack to far more than the memory that reading them takes, measured in a process of its own."""
+"""Test decompression bombs: reading them takes bounded memory, measured in a process of its own."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ BOMBS: dict[str, tuple[bytes, bytes, bytes]] = {
 linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="measured where /proc tells")
 
 
-def bomb(path: Path, begin: bytes, middle: bytes, end: bytes, megabytes: int = SIZE) -> Path:
+def write_bomb(path: Path, begin: bytes, middle: bytes, end: bytes, megabytes: int = SIZE) -> Path:
     part = gzip.compress(middle * (2**20 // len(middle)))
     path.write_bytes(gzip.compress(begin) + part * megabytes + gzip.compress(end))
     return path
 
 
-def measured(path: Path, mode: str) -> tuple[int, list[str]]:
+def measure_reading(path: Path, mode: str) -> tuple[int, list[str]]:
     run = subprocess.run(
         [sys.executable, "-c", MEASURE, str(path), mode],
         capture_output=True,
@@ -68,27 +68,27 @@ def measured(path: Path, mode: str) -> tuple[int, list[str]]:
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    peak, *told = run.stdout.strip().split("|")
-    return int(peak), told
+    peak, *results = run.stdout.strip().split("|")
+    return int(peak), results
 
 
 @linux
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs(tmp_path: Path, name: str):
-    path = bomb(tmp_path / f"{name}.gz", *BOMBS[name])
-    peak, told = measured(path, "stop")
+    path = write_bomb(tmp_path / f"{name}.gz", *BOMBS[name])
+    peak, results = measure_reading(path, "stop")
     assert peak < BOUND
     good = ["ok"] if BOMBS[name][0].endswith((b'"', b"ok\n", b"[]")) else []
-    assert told[: len(good)] == ["2"] * len(good)
-    assert len(told) == len(good) + 1
-    assert "too large" in told[-1] or f"more than {LARGEST:,} characters" in told[-1]
+    assert results[: len(good)] == ["2"] * len(good)
+    assert len(results) == len(good) + 1
+    assert "too large" in results[-1] or f"more than {LARGEST:,} characters" in results[-1]
 
 
 @linux
 @pytest.mark.parametrize("name", ["c.jsonl", "d.csv", "e.csv"])
 def test_what_follows_a_bomb_is_read_where_broken_ones_are_skipped(tmp_path: Path, name: str):
-    peak, told = measured(bomb(tmp_path / f"{name}.gz", *BOMBS[name], megabytes=150), "skip")
-    assert told == ["2", "too large", "5"]
+    peak, results = measure_reading(write_bomb(tmp_path / f"{name}.gz", *BOMBS[name], megabytes=150), "skip")
+    assert results == ["2", "too large", "5"]
     assert peak < BOUND
 
 
@@ -96,8 +96,8 @@ def test_what_follows_a_bomb_is_read_where_broken_ones_are_skipped(tmp_path: Pat
 def test_a_text_that_a_parquet_file_repeats(tmp_path: Path):
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 60, pa.int32()), pa.array(["a" * 20_000_000]))
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", store_schema=False)
-    peak, told = measured(tmp_path / "a.parquet", "stop")
-    assert told == ["20000000"] * 60
+    peak, results = measure_reading(tmp_path / "a.parquet", "stop")
+    assert results == ["20000000"] * 60
     assert peak < BOUND
 
 
@@ -105,7 +105,7 @@ def test_a_text_that_a_parquet_file_repeats(tmp_path: Path):
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("document", "lines", "tables"):
         monkeypatch.setattr(f"headscope.corpus.{module}.LARGEST", 100)
 
@@ -113,15 +113,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["a.txt", "a.lines", "a.jsonl", "a.csv", "a.parquet"])
 @pytest.mark.usefixtures("small")
 def test_the_largest_document_and_one_more(tmp_path: Path, name: str):
-    def written(size: int) -> bytes:
+    def make_content(size: int) -> bytes:
         room = {"a.jsonl": size - len('{"text": ""}'), "a.csv": size - 1}.get(name, size)
         text = "é" * room
         table = {"a.jsonl": f'{{"text": "{text}"}}\n', "a.csv": f"text\n{text}\n", "a.lines": f"{text}\n"}
         return as_parquet([text]) if name == "a.parquet" else table.get(name, text).encode()
 
     format = "lines" if name == "a.lines" else "auto"
-    assert len(list(documents(put(tmp_path / name, written(100)), format=format))) == 1
-    message = error_of(lambda: documents(put(tmp_path / name, written(101)), format=format))
+    assert len(list(documents(put(tmp_path / name, make_content(100)), format=format))) == 1
+    message = error_of(lambda: documents(put(tmp_path / name, make_content(101)), format=format))
     assert "more than 100 characters" in message
     (broken,) = documents(tmp_path / name, format=format, skip_broken=True)
     assert (broken.text, broken.broken, broken.is_image) == ("", "too large", False)
@@ -155,14 +155,14 @@ def test_a_packed_parquet_file_is_unpacked_up_to_a_bound(tmp_path: Path, monkeyp
 
 
 def test_images_of_too_many_pixels_or_bytes(monkeypatch: pytest.MonkeyPatch):
-    held = io.BytesIO()
-    Image.new("RGB", (20, 10)).save(held, "PNG")
+    buffer = io.BytesIO()
+    Image.new("RGB", (20, 10)).save(buffer, "PNG")
     monkeypatch.setattr(images, "MOST_PIXELS", 200)
-    assert isinstance(images.decoded(held.getvalue()), images.Picture)
+    assert isinstance(images.decoded(buffer.getvalue()), images.Picture)
     monkeypatch.setattr(images, "MOST_PIXELS", 199)
-    assert images.decoded(held.getvalue()) == images.TOO_LARGE
-    monkeypatch.setattr(images, "LARGEST", len(held.getvalue()) - 1)
-    assert images.decoded(held.getvalue()) == images.TOO_MANY_BYTES
+    assert images.decoded(buffer.getvalue()) == images.TOO_LARGE
+    monkeypatch.setattr(images, "LARGEST", len(buffer.getvalue()) - 1)
+    assert images.decoded(buffer.getvalue()) == images.TOO_MANY_BYTES
 
 
 def test_no_program_is_started_for_an_image():
@@ -179,11 +179,11 @@ def test_long_texts_have_the_windows_they_have_as_a_whole(minilm: Model, monkeyp
         monkeypatch.setattr(tokens, "LONG", 10**9)
         expected = cut(Document(text, "a"), minilm.tokens)
         monkeypatch.setattr(tokens, "LONG", 2000)
-        found = cut(Document(text, "a"), minilm.tokens)
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
+        windows_found = cut(Document(text, "a"), minilm.tokens)
+        assert len(windows_found) == len(expected)
+        for window, other in zip(windows_found, expected, strict=True):
             for name in ("ids", "special", "sentence", "end", "comma"):
-                assert np.array_equal(getattr(one, name), getattr(other, name))
+                assert np.array_equal(getattr(window, name), getattr(other, name))
 
 
 def test_first_windows_do_not_need_the_whole(minilm: Model, monkeypatch: pytest.MonkeyPatch):

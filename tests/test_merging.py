@@ -1,4 +1,4 @@
-"""Studies made apart become one, and no text counts twice."""
+"""Test merging: studies of different texts become one, and no text counts twice."""
 
 from __future__ import annotations
 
@@ -21,73 +21,73 @@ def model() -> Model:
     return tiny.model("bert")
 
 
-def study(model: Model, *made: Path) -> headscope.Study:
-    return headscope.study(model, headscope.documents(made), **SETTINGS)
+def study(model: Model, *paths: Path) -> headscope.Study:
+    return headscope.study(model, headscope.documents(paths), **SETTINGS)
 
 
 @pytest.mark.usefixtures("small_chunks")  # no batch has texts of two files, so that batches are the same
 def test_files_studied_apart_are_the_corpus_studied_whole(model: Model, tmp_path: Path):
-    one, two, three = files(tmp_path, [20, 25, 15])
-    whole = study(model, one, two, three)
-    merged = study(model, one).merge(study(model, two)).merge(study(model, three))
+    first, second, third = files(tmp_path, [20, 25, 15])
+    expected = study(model, first, second, third)
+    merged = study(model, first).merge(study(model, second)).merge(study(model, third))
     for name in ("pairs", "equal", "same", "texts", "most_attended", "location", "window_tokens"):
-        assert (merged.data[name].values == whole.data[name].values).all(), name
-    assert merged.manifest["corpus_hash"] == whole.manifest["corpus_hash"]
+        assert (merged.data[name].values == expected.data[name].values).all(), name
+    assert merged.manifest["corpus_hash"] == expected.manifest["corpus_hash"]
     assert merged.manifest["documents_read"] == 60
-    assert merged.data["source"].values.tolist() == [str(one), str(two), str(three)]
+    assert merged.data["source"].values.tolist() == [str(first), str(second), str(third)]
     assert merged.data["source_documents"].values.tolist() == [20, 25, 15]
-    assert merged.data["source_hash"].values.tolist() == whole.data["source_hash"].values.tolist()
+    assert merged.data["source_hash"].values.tolist() == expected.data["source_hash"].values.tolist()
 
 
 def test_a_file_in_both_is_refused_whatever_its_name(model: Model, tmp_path: Path):
-    one, two, three = files(tmp_path, [20, 25, 15])
+    first, second, third = files(tmp_path, [20, 25, 15])
     copy = tmp_path / "copy.jsonl"
-    copy.write_bytes(two.read_bytes())
-    left, right = study(model, one, two), study(model, copy, three)
+    copy.write_bytes(second.read_bytes())
+    left, right = study(model, first, second), study(model, copy, third)
     with pytest.raises(headscope.StudyError, match=r"01\.jsonl here are those of .*copy\.jsonl there.*count twice"):
         left.merge(right)
-    assert left.merge(study(model, three)).texts == left.texts + study(model, three).texts
+    assert left.merge(study(model, third)).texts == left.texts + study(model, third).texts
 
 
 def test_stacks_of_one_model_are_not_merged(tmp_path: Path):
-    one, two = files(tmp_path, [20, 25])
-    both = tiny.model("bart")
-    encoder, decoder = study(both.on("encoder"), one), study(both.on("decoder"), two)
+    first, second = files(tmp_path, [20, 25])
+    bart = tiny.model("bart")
+    encoder, decoder = study(bart.on("encoder"), first), study(bart.on("decoder"), second)
     with pytest.raises(headscope.StudyError, match="differ in stack: encoder here, decoder there"):
         encoder.merge(decoder)
 
 
 @pytest.mark.usefixtures("small_chunks")
 def test_an_incomplete_study_is_not_merged_with_one_of_the_same_file(model: Model, tmp_path: Path):
-    one, two = files(tmp_path, [40, 20])
+    first, second = files(tmp_path, [40, 20])
     with pytest.raises(headscope.Stopped) as caught:
-        headscope.study(model, headscope.documents(one), progress=stopping(4), **SETTINGS)
+        headscope.study(model, headscope.documents(first), progress=stopping(4), **SETTINGS)
     part = caught.value.study
     assert part is not None
     with pytest.raises(headscope.StudyError, match=r"00\.jsonl is in both, one of them is incomplete"):
-        part.merge(study(model, one))
-    assert not part.merge(study(model, two)).manifest["complete"]
+        part.merge(study(model, first))
+    assert not part.merge(study(model, second)).manifest["complete"]
 
 
 def test_the_command(headscope_command, one_figure, model: Model, tmp_path: Path):
-    one, two, three = files(tmp_path / "in", [20, 25, 15])
-    for name, made in (("a", one), ("b", two), ("c", three)):
+    first, second, third = files(tmp_path / "in", [20, 25, 15])
+    for name, path in (("a", first), ("b", second), ("c", third)):
         (tmp_path / name).mkdir()
-        study(model, made).save(tmp_path / name)
+        study(model, path).save(tmp_path / name)
     ran = headscope_command("merge", "a", "b", "c", "--out", "all", "--json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)
     merged = open_study(tmp_path / "all")
-    assert_equal(merged, study(model, one).merge(study(model, two)).merge(study(model, three)))
+    assert_equal(merged, study(model, first).merge(study(model, second)).merge(study(model, third)))
     assert (tmp_path / "all" / "report.html").exists()
-    for arguments, said in (
+    for arguments, message in (
         (("all", "b"), "b: these studies cannot be merged"),
         (("a",), "two studies at least"),
         (("a", "absent"), "absent: no study there"),
     ):
         ran = headscope_command("merge", *arguments, "--out", "other")
         assert ran.code == 1
-        assert said in ran.err
+        assert message in ran.err
         assert "Traceback" not in ran.err
     ran = headscope_command("merge", "a", "b", "--out", "all")
     assert ran.code == 1
@@ -122,8 +122,8 @@ def test_broken_documents_are_skipped_and_counted_on_request(
     assert "00.jsonl:4: not a JSON object" in ran.err
     ran = headscope_command(*command, "--skip-broken")
     assert ran.code == 0, ran.err
-    about = open_study(tmp_path / "out").manifest
-    assert about["skip_broken"] == 1
-    assert about["documents_read"] == 8
-    assert about["documents_skipped"]["not JSON"] == 1
-    assert about["documents_skipped"]["no text in its field"] == 1
+    manifest = open_study(tmp_path / "out").manifest
+    assert manifest["skip_broken"] == 1
+    assert manifest["documents_read"] == 8
+    assert manifest["documents_skipped"]["not JSON"] == 1
+    assert manifest["documents_skipped"]["no text in its field"] == 1

@@ -1,4 +1,4 @@
-"""Windows, macOS, odd terminals, no home folder: what this machine is not, simulated."""
+"""Test other platforms by simulation: Windows, macOS, unusual terminals, no home folder, Apple GPUs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def windows_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows flushes only files that are open for writing, and opens no folder."""
+    """Simulate Windows: only files open for writing can be flushed, and folders cannot be opened."""
     import fcntl
 
     real_fsync, real_open = os.fsync, os.open
@@ -96,24 +96,24 @@ def test_result_files_are_written_on_windows(tmp_path: Path) -> None:
     for content in (b"first", b"second"):
         write_whole(path, content, StudyError)
         assert path.read_bytes() == content
-    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
 
 
 @pytest.mark.usefixtures("windows_files")
 def test_a_study_with_checkpoints_is_written_on_windows(tmp_path: Path) -> None:
-    said: list[str] = []
-    made = headscope.study(
-        make_model(), TEXTS, length=LENGTH, checkpoint_dir=tmp_path, checkpoint_interval=0, on_message=said.append
+    messages: list[str] = []
+    study = headscope.study(
+        make_model(), TEXTS, length=LENGTH, checkpoint_dir=tmp_path, checkpoint_interval=0, on_message=messages.append
     )
     assert (tmp_path / checkpoint.LAST).is_file()
-    assert not said
-    assert headscope.open_study(made.save(tmp_path / "study.nc")).texts == len(TEXTS)
+    assert not messages
+    assert headscope.open_study(study.save(tmp_path / "study.nc")).texts == len(TEXTS)
 
 
 def test_tables_have_the_same_line_ends_everywhere(study_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = characters(headscope.open_study(study_folder))
+    table = characters(headscope.open_study(study_folder))
     monkeypatch.setattr(os, "linesep", "\r\n")
-    assert "\r" not in as_csv(found)
+    assert "\r" not in as_csv(table)
 
 
 def test_a_pruned_folder_has_the_same_line_ends_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,14 +150,14 @@ def test_a_drive_is_no_url(source: str) -> None:
 
 
 def test_line_ends_of_documents_are_what_is_in_the_file(tmp_path: Path) -> None:
-    model, found = make_model(), []
+    model, token_ids = make_model(), []
     for ends in (b"\n", b"\r\n"):
         path = tmp_path / "a.txt"
         path.write_bytes(ends.join([b"a b c.", b"the d", b""]))
         (document,) = documents([path])
         assert document.text.encode() == path.read_bytes()
-        found.append(model.windows(document, Settings(length=LENGTH).cut)[0].ids.tolist())
-    assert found[0] == found[1]
+        token_ids.append(model.windows(document, Settings(length=LENGTH).cut)[0].ids.tolist())
+    assert token_ids[0] == token_ids[1]
 
 
 # -- locks ------------------------------------------------------------------------------------------------------------
@@ -165,35 +165,35 @@ def test_line_ends_of_documents_are_what_is_in_the_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def windows_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`msvcrt` locks bytes, and an open file cannot be removed."""
-    held: dict[tuple[int, int], int] = {}
+    """Simulate Windows: `msvcrt` locks bytes, and open files cannot be removed."""
+    holders: dict[tuple[int, int], int] = {}
 
-    def locking(descriptor: int, mode: int, count: int) -> None:
-        about = os.fstat(descriptor)
-        assert os.lseek(descriptor, 0, os.SEEK_CUR) > about.st_size  # others could not read who holds it
-        name, holder = (about.st_dev, about.st_ino), held.get((about.st_dev, about.st_ino))
+    def lock(descriptor: int, mode: int, count: int) -> None:
+        status = os.fstat(descriptor)
+        assert os.lseek(descriptor, 0, os.SEEK_CUR) > status.st_size  # others could not read who holds it
+        name, holder = (status.st_dev, status.st_ino), holders.get((status.st_dev, status.st_ino))
         if holder not in (None, descriptor) and is_open(holder, name):  # numbers are used again
             raise PermissionError(errno.EACCES, "Permission denied")
-        held[name] = descriptor
+        holders[name] = descriptor
 
     def is_open(descriptor: int, name: tuple[int, int]) -> bool:
         try:
-            about = os.fstat(descriptor)
+            status = os.fstat(descriptor)
         except OSError:
             return False
-        return (about.st_dev, about.st_ino) == name
+        return (status.st_dev, status.st_ino) == name
 
     real = Path.unlink
 
     def unlink(path: Path, missing_ok: bool = False) -> None:
-        about = path.stat()
-        name = about.st_dev, about.st_ino
-        if name in held and is_open(held[name], name):
+        status = path.stat()
+        name = status.st_dev, status.st_ino
+        if name in holders and is_open(holders[name], name):
             raise PermissionError(errno.EACCES, "it is open")
         real(path, missing_ok)
 
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=lock, LK_NBLCK=2))
     monkeypatch.setattr(Path, "unlink", unlink)
 
 
@@ -252,10 +252,10 @@ assert headscope.open_study(out + "/cli").texts == 2
 def run_python(
     code: str, *arguments: object, environment: dict[str, str] | None = None, cwd: Path | None = None
 ) -> Any:
-    kept = {name: os.environ[name] for name in ("PATH", "OMP_NUM_THREADS") if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("PATH", "OMP_NUM_THREADS") if name in os.environ}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        env={**kept, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
+        env={**inherited, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
         cwd=cwd,
         check=False,
         capture_output=True,
@@ -276,7 +276,7 @@ def test_a_study_without_what_only_posix_has(model_folder: Path, tmp_path: Path)
 
 @pytest.fixture
 def in_encoding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
-    """Run `headscope …` with stdout and stderr of some encoding; what it prints must be in that encoding."""
+    """Return a function that runs `headscope …` with stdout and stderr in an encoding and returns what it prints."""
     monkeypatch.chdir(tmp_path)
 
     def run(encoding: str, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
@@ -322,11 +322,11 @@ def test_tables_and_json_in_any_encoding(in_encoding: Any, study_folder: Path, e
 
 @pytest.mark.parametrize("encoding", ["utf-8", *ENCODINGS])
 def test_json_is_escaped_only_where_it_must_be(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
-    held = {"café": "θ 😀"}
+    content = {"café": "θ 😀"}
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
-    options.show_json(json.dumps(held, ensure_ascii=False))
+    options.show_json(json.dumps(content, ensure_ascii=False))
     printed = sys.stdout.buffer.getvalue()
-    assert json.loads(printed) == held
+    assert json.loads(printed) == content
     assert printed.isascii() == (encoding != "utf-8")
 
 
@@ -339,13 +339,13 @@ def test_markdown_in_any_encoding(in_encoding: Any, study_folder: Path, encoding
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_segments_and_errors_in_any_encoding(in_encoding: Any, model_folder: Path, encoding: str) -> None:
-    asked = ("segment", "-", "--level", "fine", "--model", model_folder, "--length", LENGTH, "--quiet")
+    command = ("segment", "-", "--level", "fine", "--model", model_folder, "--length", LENGTH, "--quiet")
     text = "a café θ b. the 雨 d e 😀 f."
-    code, out, _ = in_encoding(encoding, *asked, stdin=text.encode())
+    code, out, _ = in_encoding(encoding, *command, stdin=text.encode())
     assert code == 0
     assert "caf" + "é".encode(encoding, "replace").decode(encoding) in out
-    code, out, _ = in_encoding(encoding, *asked, "--json", stdin=text.encode())
-    assert "".join(each["text"] for each in json.loads(out)["segments"]).strip() == text
+    code, out, _ = in_encoding(encoding, *command, "--json", stdin=text.encode())
+    assert "".join(segment["text"] for segment in json.loads(out)["segments"]).strip() == text
     code, _, err = in_encoding(encoding, "study", "雨.txt")
     assert code == 1
     assert "no such file" in err
@@ -354,12 +354,12 @@ def test_segments_and_errors_in_any_encoding(in_encoding: Any, model_folder: Pat
 @pytest.mark.parametrize("command", ["segment", "read"])
 def test_stdin_is_in_the_encoding_that_is_said(in_encoding: Any, model_folder: Path, command: str) -> None:
     options = ("--length", LENGTH, "--model", model_folder, "--json", "--quiet")
-    asked = (command, "-", *options, *(("--level", "fine") if command == "segment" else ()))
+    arguments = (command, "-", *options, *(("--level", "fine") if command == "segment" else ()))
     raw = "a café b. the d e.".encode("latin-1")
-    code, out, _ = in_encoding("ascii", *asked, "--encoding", "latin-1", stdin=raw)
+    code, out, _ = in_encoding("ascii", *arguments, "--encoding", "latin-1", stdin=raw)
     assert code == 0
     assert json.loads(out)
-    code, out, err = in_encoding("ascii", *asked, stdin=raw)
+    code, out, err = in_encoding("ascii", *arguments, stdin=raw)
     assert (code, out) == (1, "")
     assert "not utf-8 text (byte 0xe9 at position 5)" in err
     assert "--encoding" in err
@@ -442,13 +442,13 @@ def test_nothing_compiled_is_kept_without_a_home(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # root may write to any folder, but not into a file
-    monkeypatch.setattr(backgrounds, "measured", lambda model, done: made)
+    monkeypatch.setattr(backgrounds, "measured", lambda model, done: measured)
     contrast = SimpleNamespace(gain=np.ones(2), noise=np.ones((2, 2)))
-    made: Any = SimpleNamespace(maps=np.ones((2, 1, 1)), mean=np.ones((2, 1)), contrast=contrast)
+    measured: Any = SimpleNamespace(maps=np.ones((2, 1, 1)), mean=np.ones((2, 1)), contrast=contrast)
     model: Any = SimpleNamespace(weight_hash="0", anatomy=SimpleNamespace(stack="encoder"), dtype="float32")
     backgrounds._warn.cache_clear()
     for _ in range(2):
-        assert backgrounds.background(model) is made
+        assert backgrounds.background(model) is measured
     assert len(caplog.messages) == 1
     assert "not kept" in caplog.messages[0]
 
@@ -513,8 +513,8 @@ def test_the_cpu_does_what_apple_gpus_cannot() -> None:
     assert run_python(code, environment={"HOME": "/"}).stdout.splitlines()[-1] == "1"
     code = "import os, headscope.model.loading; print(os.environ['PYTORCH_ENABLE_MPS_FALLBACK'])"
     for chosen in ("1", "0"):
-        given = {"HOME": "/"} | ({} if chosen == "1" else {"PYTORCH_ENABLE_MPS_FALLBACK": chosen})
-        assert run_python(code, environment=given).stdout.split() == [chosen]
+        environment = {"HOME": "/"} | ({} if chosen == "1" else {"PYTORCH_ENABLE_MPS_FALLBACK": chosen})
+        assert run_python(code, environment=environment).stdout.split() == [chosen]
 
 
 MPS = torch.device("mps:0")
@@ -522,30 +522,32 @@ COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 
 
 class OnMps(torch.Tensor):
-    """A tensor that says it is on an Apple GPU, and is held on the CPU. It refuses what such a device refuses: double
-    precision, and tensors of another device beside it. To torch's own code it is one of the device `meta`, for which
-    all builds of torch have what they need."""
+    """A tensor on a simulated Apple GPU, with its data on the CPU.
 
-    held: torch.Tensor
+    It refuses what such a device refuses: double precision, and operations with tensors of another device. For torch's
+    own code its device is `meta`, which all builds of torch support.
+    """
+
+    on_cpu: torch.Tensor
 
     @staticmethod
-    def __new__(cls, held: torch.Tensor) -> OnMps:
-        if held.dtype in (torch.float64, torch.complex128):
+    def __new__(cls, on_cpu: torch.Tensor) -> OnMps:
+        if on_cpu.dtype in (torch.float64, torch.complex128):
             raise TypeError("Cannot convert a MPS Tensor to float64 dtype: the MPS framework has none")
-        about: Any = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
-        made = torch.Tensor._make_wrapper_subclass(
-            cls, held.shape, device="meta", requires_grad=held.requires_grad, **about
+        layout: Any = {"strides": on_cpu.stride(), "storage_offset": on_cpu.storage_offset(), "dtype": on_cpu.dtype}
+        tensor = torch.Tensor._make_wrapper_subclass(
+            cls, on_cpu.shape, device="meta", requires_grad=on_cpu.requires_grad, **layout
         )
-        made.held = held
-        return made
+        tensor.on_cpu = on_cpu
+        return tensor
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         return MPS
 
     def __deepcopy__(self, memo: Any) -> torch.Tensor:
-        made = OnMps(self.held.detach().clone())
-        return torch.nn.Parameter(made, self.requires_grad) if isinstance(self, torch.nn.Parameter) else made
+        copied = OnMps(self.on_cpu.detach().clone())
+        return torch.nn.Parameter(copied, self.requires_grad) if isinstance(self, torch.nn.Parameter) else copied
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -553,10 +555,10 @@ class OnMps(torch.Tensor):
 
 
 def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Do on the CPU what was asked of any device, and give the result the device that it would have."""
-    tensors = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-    on_mps = [each for each in tensors if isinstance(each, OnMps)]
-    if on_mps and func not in COPIES and any(each.dim() for each in tensors if not isinstance(each, OnMps)):
+    """Compute on the CPU, and return the result on the device that it would have."""
+    tensors = [tensor for tensor in pytree.tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)]
+    on_mps = [tensor for tensor in tensors if isinstance(tensor, OnMps)]
+    if on_mps and func not in COPIES and any(tensor.dim() for tensor in tensors if not isinstance(tensor, OnMps)):
         raise RuntimeError(f"Expected all tensors to be on the same device, in {func}")
     target = kwargs.get("device")
     stays = bool(on_mps) if target is None else torch.device(target).type == "mps"
@@ -564,22 +566,22 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         stays = isinstance(args[0], OnMps)
     if target is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
-    args, kwargs = pytree.tree_map_only(OnMps, lambda each: each.held, (args, kwargs))
-    made = func(*args, **kwargs)
-    known = {id(each.held): each for each in on_mps}  # what is changed in place stays the tensor that it was
-    wrap = lambda each: known[id(each)] if id(each) in known else OnMps(each)  # noqa: E731
-    return pytree.tree_map_only(torch.Tensor, wrap, made) if stays else made
+    args, kwargs = pytree.tree_map_only(OnMps, lambda tensor: tensor.on_cpu, (args, kwargs))
+    result = func(*args, **kwargs)
+    in_place = {id(tensor.on_cpu): tensor for tensor in on_mps}  # what is changed in place stays the tensor that it was
+    wrap = lambda tensor: in_place[id(tensor)] if id(tensor) in in_place else OnMps(tensor)  # noqa: E731
+    return pytree.tree_map_only(torch.Tensor, wrap, result) if stays else result
 
 
 class Dispatched(TorchDispatchMode):
-    """Tensors can be made on the simulated device."""
+    """Support creating tensors on the simulated device."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return compute(func, args, kwargs or {})
 
 
 class Called(TorchFunctionMode):
-    """The same for `torch.tensor`, which asks the device itself."""
+    """Support `torch.tensor` on the simulated device, which queries the device itself."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
@@ -591,7 +593,7 @@ class Called(TorchFunctionMode):
 
 @pytest.fixture
 def mps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
-    """A model on a simulated Apple GPU, which can be used in this context."""
+    """A model on a simulated Apple GPU, usable within this fixture."""
     monkeypatch.setattr(torch, "inference_mode", torch.no_grad)  # tensors like these cannot be made in it
     network = tiny.network("bert")
     with Dispatched(), Called():
@@ -601,33 +603,33 @@ def mps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
 
 def test_the_simulated_device_is_strict(mps: Model) -> None:
     assert mps.device == MPS
-    made = torch.zeros(3, device=MPS)
+    tensor = torch.zeros(3, device=MPS)
     with pytest.raises(TypeError, match="float64"):
-        made.double()
+        tensor.double()
     with pytest.raises(TypeError, match="float64"):
         torch.zeros(3, dtype=torch.float64, device=MPS)
     with pytest.raises(RuntimeError, match="same device"):
-        made + torch.zeros(3)
-    assert (made + 1).cpu().tolist() == [1, 1, 1]
-    assert devices.to_float64(made).device.type == "cpu"
+        tensor + torch.zeros(3)
+    assert (tensor + 1).cpu().tolist() == [1, 1, 1]
+    assert devices.to_float64(tensor).device.type == "cpu"
 
 
 @pytest.mark.parametrize("kernel", ["auto", "compiled", "vectorized", "reference"])
 def test_a_study_without_double_precision(mps: Model, kernel: str) -> None:
-    found = headscope.study(mps, TEXTS, length=LENGTH, kernel=kernel)
+    study = headscope.study(mps, TEXTS, length=LENGTH, kernel=kernel)
     expected = headscope.study(make_model(), TEXTS, length=LENGTH, kernel=kernel)
-    assert found.manifest["device"] == "mps:0"
-    assert found.manifest["kernel"] == expected.manifest["kernel"]
-    assert "on the CPU: mps has no double precision" in found.manifest["kernel_note"]
+    assert study.manifest["device"] == "mps:0"
+    assert study.manifest["kernel"] == expected.manifest["kernel"]
+    assert "on the CPU: mps has no double precision" in study.manifest["kernel_note"]
     for name, values in expected.data.items():
         if values.dtype.kind == "i":
-            np.testing.assert_array_equal(found.data[name], values, err_msg=str(name))
+            np.testing.assert_array_equal(study.data[name], values, err_msg=str(name))
         elif values.dtype.kind == "f":
-            np.testing.assert_allclose(found.data[name], values, rtol=1e-5, atol=1e-6, err_msg=str(name))
+            np.testing.assert_allclose(study.data[name], values, rtol=1e-5, atol=1e-6, err_msg=str(name))
 
 
 def test_a_study_asks_for_no_double_precision_by_itself(mps: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above means something: with a device that is taken to have it, the same study fails."""
+    """Verify the test above: the same study fails on a device that wrongly claims double precision."""
     monkeypatch.setattr(kernels, "supports_float64", lambda device: True)
     with pytest.raises(TypeError, match="float64"):
         headscope.study(mps, TEXTS, length=LENGTH, kernel="vectorized")
@@ -639,34 +641,34 @@ def test_kernels_of_other_devices_are_refused(mps: Model) -> None:
 
 
 def test_readings_and_segments_without_double_precision(mps: Model) -> None:
-    for made in (
+    for compute_values in (
         lambda model: headscope.read(model, TEXTS[0], length=LENGTH).outputs.values,
         lambda model: backgrounds.measured(model).contrast.gain,
     ):
-        np.testing.assert_allclose(made(mps), made(make_model()), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(compute_values(mps), compute_values(make_model()), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", MEASURED)
 def test_rankings_without_double_precision(mps: Model, rule: str) -> None:
-    def ranked(model: Model) -> Any:
+    def rank_heads(model: Model) -> Any:
         cut = Settings(length=LENGTH).cut
         windows = [window for text in TEXTS for window in model.windows(headscope.Document(text, "text"), cut)]
         return scores(model, rule, windows)  # type: ignore[arg-type]
 
-    np.testing.assert_allclose(ranked(mps), ranked(make_model()), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(rank_heads(mps), rank_heads(make_model()), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("by", ["zero", "mean"])
 def test_ablations_without_double_precision(mps: Model, by: Any) -> None:
-    found, expected = (headscope.ablate(model, TEXTS, length=LENGTH, by=by).data for model in (mps, make_model()))
-    np.testing.assert_allclose(found["change"], expected["change"], rtol=1e-4, atol=1e-6)
+    actual, expected = (headscope.ablate(model, TEXTS, length=LENGTH, by=by).data for model in (mps, make_model()))
+    np.testing.assert_allclose(actual["change"], expected["change"], rtol=1e-4, atol=1e-6)
 
 
 def test_heads_are_taken_out_in_double_precision_elsewhere(mps: Model) -> None:
-    found, expected = remove(mps, "L0H1"), remove(make_model(), "L0H1")
-    assert found.expected.dtype == torch.float64
-    assert found.difference == pytest.approx(expected.difference, abs=1e-12)
-    assert next(iter(found.network.parameters())).device == MPS
+    actual, expected = remove(mps, "L0H1"), remove(make_model(), "L0H1")
+    assert actual.expected.dtype == torch.float64
+    assert actual.difference == pytest.approx(expected.difference, abs=1e-12)
+    assert next(iter(actual.network.parameters())).device == MPS
 
 
 def test_memory_of_apple_gpus_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

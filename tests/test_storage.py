@@ -1,4 +1,4 @@
-"""Storage: files behind URLs are listed, opened and stamped as local ones are, and what goes wrong there is said."""
+"""Test storage: files behind URLs are listed, opened and stamped like local files, with clear errors."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def memory() -> Iterator[fsspec.AbstractFileSystem]:
     system.pseudo_dirs[:] = [""]
 
 
-def message_of(place: str) -> str:
+def get_message(source: str) -> str:
     with pytest.raises(CorpusError) as caught:
-        documents(place)
+        documents(source)
     return str(caught.value)
 
 
@@ -114,10 +114,10 @@ def test_a_file_in_an_archive(tmp_path: Path):
 
 def test_what_is_not_there(memory: fsspec.AbstractFileSystem):
     memory.pipe("/d/a.bin", b"a")
-    assert message_of("memory://nowhere.txt").startswith("'memory://nowhere.txt': no such file or folder")
-    assert message_of("memory://d/*.txt") == "memory://d/*.txt: no file matches this pattern"
-    assert "no file in this folder has an ending" in message_of("memory://d")
-    assert "nosuch" in message_of("nosuch://a.txt")
+    assert get_message("memory://nowhere.txt").startswith("'memory://nowhere.txt': no such file or folder")
+    assert get_message("memory://d/*.txt") == "memory://d/*.txt: no file matches this pattern"
+    assert "no file in this folder has an ending" in get_message("memory://d")
+    assert "nosuch" in get_message("nosuch://a.txt")
     memory.pipe("/d/a.txt", b"a")
     corpus = documents("memory://d/a.txt")
     memory.rm("/d/a.txt")
@@ -128,7 +128,7 @@ def test_a_driver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch):
     known = {"class": "nosuchpackage.fs.System", "err": "Install nosuchpackage to access lakes"}
     monkeypatch.setitem(known_implementations, "lake", known)
     expected = "lake://a.txt: lake:// needs the package nosuchpackage: pip install nosuchpackage (Install nosuchpackage"
-    assert message_of("lake://a.txt").startswith(expected)
+    assert get_message("lake://a.txt").startswith(expected)
 
 
 def test_a_driver_that_breaks_midway(memory: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch):
@@ -208,7 +208,7 @@ def test_names_of_files_in_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", ["lost+found", "letters"])
 def test_a_folder_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
-    """Other than lost+found, which users are not to read."""
+    """Except for lost+found, which users are not permitted to read."""
     put(tmp_path / "a.txt", "a")
     put(tmp_path / name / "b.txt", "b")
     real = os.scandir
@@ -295,7 +295,7 @@ def test_only_versions_of_a_kind_are_compared(
 ):
     monkeypatch.setattr("headscope.corpus.chunks.get_stamp", lambda path: current)
     source = Source("a", lambda: iter([]), path="a", stamp=listed)
-    assert (source.current_stamp() == source.stamp) is same
+    assert (source.get_current_stamp() == source.stamp) is same
 
 
 # The same file more than once
@@ -350,4 +350,4 @@ def test_the_web(web: str, tmp_path: Path):
     assert stamp.size == 3
     assert list_files(f"{web}/in/c.txt") == ("file", [(f"{web}/in/c.txt", stamp)])
     assert not can_read_parts(f"{web}/b.parquet")  # as this server gives files as a whole only
-    assert message_of(f"{web}/nowhere.txt").startswith(f"'{web}/nowhere.txt': no such file")
+    assert get_message(f"{web}/nowhere.txt").startswith(f"'{web}/nowhere.txt': no such file")

@@ -1,4 +1,4 @@
-"""Studies of the bundled model: what they must not depend on, and what can be done with them."""
+"""Test studies of the bundled model: invariances, manifests, files, merging, errors and interruptions."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def small_sections(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
     """Bundled openings, every third cut short, so that batches have padding; and some that are skipped."""
-    whole = [document.text for document, _ in zip(openings(), range(TEXTS), strict=False)]
-    cut = [" ".join(text.split()[: 10 + 7 * k]) if k % 3 == 1 else text for k, text in enumerate(whole)]
-    return [*cut, "", "   \n", "[CLS]", "word"]
+    complete = [document.text for document, _ in zip(openings(), range(TEXTS), strict=False)]
+    shortened = [" ".join(text.split()[: 10 + 7 * k]) if k % 3 == 1 else text for k, text in enumerate(complete)]
+    return [*shortened, "", "   \n", "[CLS]", "word"]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def study(minilm: Model, texts: list[str]) -> Study:
     return headscope.study(minilm, texts, batch_size=7)
 
 
-def hash_of(texts: Iterable[str]) -> str:
+def hash_texts(texts: Iterable[str]) -> str:
     digests = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
     return f"{sum(int.from_bytes(digest, 'little') for digest in digests) % 2**128:032x}"
 
@@ -79,28 +79,28 @@ def test_the_comparison_of_studies_can_fail(study: Study):
 
 
 def test_the_manifest_says_how(study: Study, minilm: Model):
-    about = study.manifest
-    assert about["model"] == "minilm"
-    assert about["weight_hash"].startswith("53aa51172d14")
-    assert about["documents_read"] == TEXTS + 4
-    assert about["documents_skipped"] == {"empty": 2, "only special tokens": 1, "too short": 1}
-    assert (about["length"], about["windows"], about["sentences"], about["theta"], about["tau"]) == (
+    manifest = study.manifest
+    assert manifest["model"] == "minilm"
+    assert manifest["weight_hash"].startswith("53aa51172d14")
+    assert manifest["documents_read"] == TEXTS + 4
+    assert manifest["documents_skipped"] == {"empty": 2, "only special tokens": 1, "too short": 1}
+    assert (manifest["length"], manifest["windows"], manifest["sentences"], manifest["theta"], manifest["tau"]) == (
         128,
         "first",
         "tokens",
         0.3,
         0.3,
     )
-    assert (about["sample"], about["dtype"], about["device"], about["complete"]) == (
+    assert (manifest["sample"], manifest["dtype"], manifest["device"], manifest["complete"]) == (
         1.0,
         "float32",
         str(minilm.device),
         1,
     )
-    assert about["first_special_token"] == "[CLS]"
-    assert set(about["versions"]) >= {"torch", "transformers", "numpy", "xarray", "python"}
-    assert about["excerpts"][0]["text"]
-    assert len(about["corpus_hash"]) == 32
+    assert manifest["first_special_token"] == "[CLS]"
+    assert set(manifest["versions"]) >= {"torch", "transformers", "numpy", "xarray", "python"}
+    assert manifest["excerpts"][0]["text"]
+    assert len(manifest["corpus_hash"]) == 32
 
 
 def test_saves_and_opens(study: Study, tmp_path):
@@ -154,14 +154,14 @@ def test_merging_halves_gives_the_whole(minilm: Model, texts: list[str], study: 
 
 
 def test_merging_joins_tokens_that_only_one_side_has():
-    one, other = random_study(1), random_study(2, corpus_hash=f"{2:032x}")
-    kept = one.data.isel(token=slice(2))
-    merged = Study(kept).merge(other)
-    assert set(merged.data["token"].values) == set(kept["token"].values) | set(other.data["token"].values)
-    token = str(kept["token"].values[0])
-    expected = kept["most_attended"].sel(token=token).values.copy()
-    if token in other.data["token"].values:
-        expected += other.data["most_attended"].sel(token=token).values
+    first, second = random_study(1), random_study(2, corpus_hash=f"{2:032x}")
+    reduced = first.data.isel(token=slice(2))
+    merged = Study(reduced).merge(second)
+    assert set(merged.data["token"].values) == set(reduced["token"].values) | set(second.data["token"].values)
+    token = str(reduced["token"].values[0])
+    expected = reduced["most_attended"].sel(token=token).values.copy()
+    if token in second.data["token"].values:
+        expected += second.data["most_attended"].sel(token=token).values
     np.testing.assert_array_equal(merged.data["most_attended"].sel(token=token), expected)
     assert int(merged.data["token_id"].sel(token=token)) == int(token[1:])
 
@@ -171,9 +171,9 @@ def test_merging_joins_tokens_that_only_one_side_has():
     [("theta", 0.25), ("length", 64), ("weight_hash", "f" * 64), ("sentences", "text"), ("windows", "all")],
 )
 def test_studies_that_differ_do_not_merge(name: str, value: object):
-    one, other = random_study(1), random_study(2, corpus_hash=f"{2:032x}", **{name: value})
+    first, second = random_study(1), random_study(2, corpus_hash=f"{2:032x}", **{name: value})
     with pytest.raises(headscope.StudyError, match=rf"{name}: .* here, {value} there"):
-        one.merge(other)
+        first.merge(second)
 
 
 def test_a_study_does_not_merge_with_itself():
@@ -296,13 +296,13 @@ def test_nothing_to_study(minilm: Model):
 
 @pytest.mark.usefixtures("small_sections")
 def test_an_error_loses_no_section_before_it(minilm: Model, texts: list[str]):
-    def broken():
+    def yield_broken():
         yield from texts[:12]
         yield from texts[:5]
         raise headscope.CorpusError("corpus.jsonl:4: not a JSON object")
 
     with pytest.raises(headscope.Stopped, match=r"corpus\.jsonl:4") as caught:
-        headscope.study(minilm, broken(), batch_size=2)
+        headscope.study(minilm, yield_broken(), batch_size=2)
     partial = caught.value.study
     assert partial is not None
     assert not caught.value.interrupted
@@ -325,7 +325,7 @@ def test_an_interrupt_loses_no_section_before_it(minilm: Model, texts: list[str]
     stopped = caught.value.study
     assert stopped is not None
     assert stopped.texts == stopped.manifest["documents_read"] == 8
-    assert stopped.manifest["corpus_hash"] == hash_of(texts[:8])
+    assert stopped.manifest["corpus_hash"] == hash_texts(texts[:8])
     assert_same_sums(stopped, headscope.study(minilm, texts[:8], batch_size=2))
 
 
@@ -345,13 +345,13 @@ def test_running_out_of_memory_loses_no_section_before_it(
 ):
     observe, calls = Model.observe, []
 
-    def exhausted(self: Model, batch, see, attend=None) -> None:
+    def observe_until_exhausted(self: Model, batch, see, attend=None) -> None:
         calls.append(len(batch))
         if len(calls) >= 4:
             raise MemoryError("no room for the maps")
         observe(self, batch, see)
 
-    monkeypatch.setattr(Model, "observe", exhausted)
+    monkeypatch.setattr(Model, "observe", observe_until_exhausted)
     message = r"one text of \d+ tokens at a time \(MemoryError: no room for the maps\): choose a shorter --length"
     with pytest.raises(headscope.Stopped, match=message) as caught:
         headscope.study(minilm, texts, batch_size=2, kernel="vectorized")
@@ -361,12 +361,12 @@ def test_running_out_of_memory_loses_no_section_before_it(
 
 
 def test_an_error_before_any_text_is_raised_as_it_is(minilm: Model):
-    def broken():
+    def yield_broken():
         raise headscope.CorpusError("missing.txt: no such file")
         yield ""
 
     with pytest.raises(headscope.CorpusError, match=r"missing\.txt"):
-        headscope.study(minilm, broken())
+        headscope.study(minilm, yield_broken())
 
 
 def test_progress_is_reported(minilm: Model, texts: list[str]):

@@ -1,4 +1,4 @@
-"""Windows (METHOD §1): the tokens a model sees, their sentences, and the digest that samples and blocks depend on."""
+"""Test windows (METHOD §1): their tokens, sentences, and the digest that decides samples and blocks."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def cut(text: str, tokens: ModelTokens, **options: Any) -> list[Window]:
     return windows
 
 
-def ids_of(text: str, tokens: ModelTokens) -> list[int]:
-    """A document's token ids without special tokens, by the tokenizer itself."""
+def tokenize(text: str, tokens: ModelTokens) -> list[int]:
+    """Return a document's token ids without special tokens, from the tokenizer itself."""
     return list(tokens.tokenizer(text, add_special_tokens=False).input_ids)
 
 
-def words(count: int) -> str:
-    """A text of so many tokens, no two neighbours equal."""
+def make_words(count: int) -> str:
+    """Return a text of `count` tokens without equal neighbours."""
     return " ".join(["cat", "dog", "sun", "red", "map"][k % 5] for k in range(count))
 
 
-def by_sentence(window: Window, tokens: ModelTokens) -> list[str]:
+def join_sentences(window: Window, tokens: ModelTokens) -> list[str]:
     texts = tokens.texts(window.ids)
     return [" ".join(texts[k] for k in np.flatnonzero(window.sentence == n)) for n in np.unique(window.sentence)]
 
@@ -60,7 +60,7 @@ def by_sentence(window: Window, tokens: ModelTokens) -> list[str]:
 @pytest.mark.parametrize("length", [16, 128])
 def test_first_is_the_first_tokens_special_ones_included(tokens: ModelTokens, length: int):
     (window,) = cut(LONG, tokens, length=length)
-    assert window.ids.tolist() == [CLS, *ids_of(LONG, tokens)[: length - 2], SEP]
+    assert window.ids.tolist() == [CLS, *tokenize(LONG, tokens)[: length - 2], SEP]
     assert window.special.tolist() == [True, *[False] * (length - 2), True]
 
 
@@ -75,13 +75,13 @@ def test_a_short_document_is_whole_and_not_padded(tokens: ModelTokens):
 @pytest.mark.parametrize("length", [10, 16, 37, 128])
 @pytest.mark.parametrize("sentence_mode", ["tokens", "text"])
 def test_all_windows_lose_and_repeat_nothing(tokens: ModelTokens, length: int, sentence_mode: str):
-    whole, step = ids_of(LONG, tokens), length - 2
+    expected, step = tokenize(LONG, tokens), length - 2
     windows = cut(LONG, tokens, length=length, windows="all", sentences=sentence_mode)
     assert all(window.ids[0] == CLS and window.ids[-1] == SEP for window in windows)
     assert all(len(window) == length for window in windows[:-1])
     joined = [k for window in windows for k in window.ids[1:-1].tolist()]
-    dropped = len(whole) % step if len(whole) % step < length / 2 else 0
-    assert joined == whole[: len(whole) - dropped]
+    dropped = len(expected) % step if len(expected) % step < length / 2 else 0
+    assert joined == expected[: len(expected) - dropped]
     assert windows[0].ids.tolist() == cut(LONG, tokens, length=length)[0].ids.tolist()
 
 
@@ -100,20 +100,20 @@ def test_all_windows_lose_and_repeat_nothing(tokens: ModelTokens, length: int, s
     ],
 )
 def test_the_last_piece(tokens: ModelTokens, count: int, lengths: list[int]):
-    windows = cut(words(count), tokens, length=16, windows="all")
+    windows = cut(make_words(count), tokens, length=16, windows="all")
     assert [len(window) for window in windows] == lengths
 
 
-@pytest.mark.parametrize(("count", "kept"), [(17, [19]), (16, [])])
-def test_half_of_an_odd_length(tokens: ModelTokens, count: int, kept: list[int]):
-    cut_up = Cut(length=33, windows="all")(Document(words(count), "a"), tokens)
-    assert (cut_up if isinstance(cut_up, str) else [len(window) for window in cut_up]) == (kept or "too short")
+@pytest.mark.parametrize(("count", "lengths"), [(17, [19]), (16, [])])
+def test_half_of_an_odd_length(tokens: ModelTokens, count: int, lengths: list[int]):
+    cut_up = Cut(length=33, windows="all")(Document(make_words(count), "a"), tokens)
+    assert (cut_up if isinstance(cut_up, str) else [len(window) for window in cut_up]) == (lengths or "too short")
 
 
 @given(st.integers(1, 80), st.integers(6, 24))
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_any_number_of_tokens_and_any_length(minilm: Model, count: int, length: int):
-    cut_up = Cut(length=length, windows="all", min_tokens=1)(Document(words(count), "a"), minilm.tokens)
+    cut_up = Cut(length=length, windows="all", min_tokens=1)(Document(make_words(count), "a"), minilm.tokens)
     full, rest = divmod(count, length - 2)
     expected = [length] * full + [rest + 2] * (rest > 0 and rest >= length / 2)
     lengths = cut_up if isinstance(cut_up, str) else [len(window) for window in cut_up]
@@ -192,7 +192,7 @@ def test_by_tokens_counts_the_ends_before(ends: list[bool]):
 def test_sentences_by_text(tokens: ModelTokens):
     text = "Dr. Ito, of the U.S. Navy, paid 3.5 dollars. Mr. E. Poe left. Why? He had to."
     (window,) = cut(text, tokens, sentences="text")
-    assert by_sentence(window, tokens) == [
+    assert join_sentences(window, tokens) == [
         "[CLS] dr . ito , of the u . s . navy , paid 3 . 5 dollars .",
         "mr . e . poe left .",
         "why ?",
@@ -203,7 +203,7 @@ def test_sentences_by_text(tokens: ModelTokens):
 def test_windows_of_one_document_share_sentence_numbers(tokens: ModelTokens):
     text = "One two three four five six. Seven eight nine ten. Eleven twelve one two three. Four five six."
     windows = cut(text, tokens, length=10, windows="all", sentences="text")
-    assert [by_sentence(window, tokens) for window in windows] == [
+    assert [join_sentences(window, tokens) for window in windows] == [
         ["[CLS] one two three four five six .", "seven [SEP]"],
         ["[CLS] eight nine ten .", "eleven twelve one two [SEP]"],
         ["[CLS] three .", "four five six . [SEP]"],
@@ -215,8 +215,8 @@ def test_special_tokens_belong_to_the_sentence_beside_them():
     #          [CLS] two words here   next [SEP] one more   [SEP] [SEP]
     special = np.array([1, 0, 0, 0, 0, 1, 0, 0, 1, 1], dtype=bool)
     starts = np.array([0, 0, 4, 10, 16, 0, 21, 25, 0, 0])
-    found = sentences.by_text(np.array([0, 16, 25]), starts, special)
-    assert found.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+    numbers = sentences.by_text(np.array([0, 16, 25]), starts, special)
+    assert numbers.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert sentences.by_text(np.array([0]), np.zeros(2, int), np.ones(2, bool)).tolist() == [0, 0]
     assert sentences.by_text(np.array([], int), np.array([0, 0, 3]), np.array([True, False, False])).tolist() == [0] * 3
 
@@ -251,7 +251,7 @@ def test_sentence_starts(text: str, expected: list[str]):
 
 
 def is_space(character: str) -> bool:
-    """Unicode's white space, and the zero-width space. To Python alone the four separators are spaces too."""
+    """Return whether a character is Unicode white space or the zero-width space. Python adds four separators."""
     return (character.isspace() and character not in "\x1c\x1d\x1e\x1f") or character == "\u200b"
 
 
@@ -271,12 +271,12 @@ def test_every_paragraph_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
     looked_at = 0
     tokenize = syntok.tokenizer.Tokenizer.tokenize
 
-    def watched(self: Any, text: str, base_offset: int = 0) -> Iterator[Any]:
+    def count_characters(self: Any, text: str, base_offset: int = 0) -> Iterator[Any]:
         nonlocal looked_at
         looked_at += base_offset + len(text)
         return iter(tokenize(self, text, base_offset))
 
-    monkeypatch.setattr(syntok.tokenizer.Tokenizer, "tokenize", watched)
+    monkeypatch.setattr(syntok.tokenizer.Tokenizer, "tokenize", count_characters)
     text = "One two three. Four.\n\n" * 500
     assert len(sentences.starts(text)) == 1000
     assert 500 * len("One two three. Four.") <= looked_at <= len(text)
@@ -297,20 +297,20 @@ def test_any_text_is_cut(minilm: Model, text: str):
 # Other tokenizers
 
 
-def byte_level(**options: Any) -> ModelTokens:
-    """A tokenizer like GPT-2's: a space belongs to the word after it, one token has every special role."""
+def make_byte_level_tokens(**options: Any) -> ModelTokens:
+    """Return a tokenizer like GPT-2's: a space belongs to the word after it, one token has every special role."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: k for k, token in enumerate(["<|end|>", *alphabet, "ĠS", "ĠT", "ĠSh", "ĠShe"])}
     merges = [("Ġ", "S"), ("Ġ", "T"), ("ĠS", "h"), ("ĠSh", "e")]
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.post_processor = processors.TemplateProcessing(single="<|end|> $A", special_tokens=[("<|end|>", 0)])
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = processors.TemplateProcessing(single="<|end|> $A", special_tokens=[("<|end|>", 0)])
     roles = {"bos_token": "<|end|>", "eos_token": "<|end|>", "unk_token": "<|end|>"}
-    return ModelTokens(PreTrainedTokenizerFast(tokenizer_object=made, **roles, **options))
+    return ModelTokens(PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles, **options))
 
 
 def test_a_word_that_carries_its_space_is_in_its_own_sentence():
-    tokens = byte_level()
+    tokens = make_byte_level_tokens()
     (window,) = cut("It is. She saw. To be.", tokens, sentences="text")
     texts = tokens.texts(window.ids)
     assert texts[:8] == ["<|end|>", "I", "t", "", "i", "s", ".", "She"]
@@ -321,7 +321,7 @@ def test_a_word_that_carries_its_space_is_in_its_own_sentence():
 
 
 def test_a_token_of_every_role_is_special():
-    tokens = byte_level()
+    tokens = make_byte_level_tokens()
     (window,) = cut("word", tokens)
     assert window.special.tolist() == [True, False, False, False, False]
     assert tokens.first_special() == "<|end|>"
@@ -329,7 +329,7 @@ def test_a_token_of_every_role_is_special():
 
 
 def test_a_tokenizer_that_cuts_on_the_left_gives_the_first_tokens_too():
-    right, left = byte_level(), byte_level(truncation_side="left")
+    right, left = make_byte_level_tokens(), make_byte_level_tokens(truncation_side="left")
     assert cut("abcdefgh", left, length=5)[0].ids.tolist() == cut("abcdefgh", right, length=5)[0].ids.tolist()
     assert left.texts(cut("abcdefgh", left, length=5)[0].ids) == ["<|end|>", "a", "b", "c", "d"]
     windows = cut("abcdefgh", left, length=5, windows="all")
@@ -337,9 +337,11 @@ def test_a_tokenizer_that_cuts_on_the_left_gives_the_first_tokens_too():
 
 
 def test_the_tokenizer_given_is_left_as_it_was():
-    made = PreTrainedTokenizerFast(tokenizer_object=byte_level().tokenizer.backend_tokenizer, truncation_side="left")
-    ModelTokens(made)
-    assert made.truncation_side == "left"
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=make_byte_level_tokens().tokenizer.backend_tokenizer, truncation_side="left"
+    )
+    ModelTokens(tokenizer)
+    assert tokenizer.truncation_side == "left"
 
 
 def test_a_slow_tokenizer_cannot_cut_all_windows(tokens: ModelTokens, monkeypatch: pytest.MonkeyPatch):
@@ -351,7 +353,7 @@ def test_a_slow_tokenizer_cannot_cut_all_windows(tokens: ModelTokens, monkeypatc
 # Digest, block, sample
 
 
-def window_of(ids: list[int]) -> Window:
+def make_window(ids: list[int]) -> Window:
     flags = np.zeros(len(ids), dtype=bool)
     return Window(ids=np.array(ids), special=flags, sentence=np.zeros(len(ids), dtype=np.int64), end=flags, comma=flags)
 
@@ -364,7 +366,7 @@ IDS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=30)
 def test_digest_block_and_sample_by_the_definition(ids: list[int], one: float, other: float):
     raw = b"".join(k.to_bytes(4, "little", signed=True) for k in ids)
     u = int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
-    window = window_of(ids)
+    window = make_window(ids)
     assert window.digest == u
     assert window.block == u % 20 == u % BLOCKS
     assert window.sampled(one) == ((u >> 8) / 2**56 < one)
@@ -375,19 +377,19 @@ def test_digest_block_and_sample_by_the_definition(ids: list[int], one: float, o
 
 def test_a_digest_written_out():
     # printf '\x65\x00\x00\x00\x66\x00\x00\x00' | b2sum -l 64
-    assert window_of([CLS, SEP]).digest.to_bytes(8, "little").hex() == "f71f3e6faf555eeb"
+    assert make_window([CLS, SEP]).digest.to_bytes(8, "little").hex() == "f71f3e6faf555eeb"
 
 
 def test_the_digest_depends_on_the_ids_alone(tokens: ModelTokens):
-    one = cut("Two ravens met. They left.", tokens)[0]
-    other = cut("TWO  ravens met.\nthey left.", tokens, sentences="text")[0]
-    assert one.sentence.tolist() != other.sentence.tolist()
-    assert one.digest == other.digest
-    assert one.digest != cut("Two ravens met. They left", tokens)[0].digest
+    first = cut("Two ravens met. They left.", tokens)[0]
+    second = cut("TWO  ravens met.\nthey left.", tokens, sentences="text")[0]
+    assert first.sentence.tolist() != second.sentence.tolist()
+    assert first.digest == second.digest
+    assert first.digest != cut("Two ravens met. They left", tokens)[0].digest
 
 
 def test_the_largest_digest_is_in_the_whole_sample():
-    window = window_of([1])
+    window = make_window([1])
     window.__dict__["digest"] = 2**64 - 1
     assert window.sampled(1.0)
     assert not window.sampled(0.999)
@@ -397,7 +399,7 @@ def test_the_largest_digest_is_in_the_whole_sample():
 
 
 def test_batches_are_padded_on_the_right():
-    windows = [window_of([5, 6]), window_of([1, 2, 3, 4]), window_of([9])]
+    windows = [make_window([5, 6]), make_window([1, 2, 3, 4]), make_window([9])]
     batch = Batch.of(windows, pad_id=7)
     assert batch.ids.tolist() == [[5, 6, 7, 7], [1, 2, 3, 4], [9, 7, 7, 7]]
     assert batch.real.tolist() == [[True, True, False, False], [True] * 4, [True, False, False, False]]
@@ -407,25 +409,25 @@ def test_batches_are_padded_on_the_right():
 
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [3]), (4, [3, 1]), (6, [3, 3])])
 def test_batches_of_a_size(count: int, sizes: list[int]):
-    windows = [window_of([k]) for k in range(count)]
-    made = list(grouped(iter(windows), 3))
-    assert [len(batch) for batch in made] == sizes
-    assert [window for batch in made for window in batch] == windows
+    windows = [make_window([k]) for k in range(count)]
+    batches = list(grouped(iter(windows), 3))
+    assert [len(batch) for batch in batches] == sizes
+    assert [window for batch in batches for window in batch] == windows
 
 
 @given(st.lists(st.integers(1, 9), max_size=200), st.integers(1, 7), st.booleans())
 @settings(deadline=None, derandomize=True)
 def test_windows_of_like_length_stand_together(lengths: list[int], size: int, alike: bool):
-    windows = [window_of([k] * length) for k, length in enumerate(lengths)]
-    made = list(grouped(iter(windows), size, alike=alike))
-    places = [[int(window.ids[0]) for window in batch] for batch in made]
+    windows = [make_window([k] * length) for k, length in enumerate(lengths)]
+    batches = list(grouped(iter(windows), size, alike=alike))
+    places = [[int(window.ids[0]) for window in batch] for batch in batches]
     assert sorted(k for batch in places for k in batch) == list(range(len(lengths)))
     assert all(batch == sorted(batch) and len(batch) <= size for batch in places)
     assert places == [[int(w.ids[0]) for w in batch] for batch in grouped(list(windows), size, alike=alike)]
     if alike:
-        assert all(len({len(window) for window in batch}) == 1 for batch in made)
+        assert all(len({len(window) for window in batch}) == 1 for batch in batches)
     else:
-        assert [len(batch) for batch in made].count(size) == len(lengths) // size
+        assert [len(batch) for batch in batches].count(size) == len(lengths) // size
     # Nothing is given out before what came a look-ahead earlier.
     given_out = [k for batch in places for k in batch]
     assert all(k - place < 16 * size for place, k in enumerate(given_out))
@@ -442,19 +444,19 @@ def test_batches_come_by_length_where_they_are_to_be_computed_side_by_side():
 
 
 def test_little_is_padded_and_the_first_batch_comes_at_once():
-    taken = 0
+    count = 0
 
-    def windows() -> Iterator[Window]:
-        nonlocal taken
+    def yield_windows() -> Iterator[Window]:
+        nonlocal count
         for k in range(1000):
-            taken += 1
-            yield window_of([1] * (1 + 37 * k % 100))
+            count += 1
+            yield make_window([1] * (1 + 37 * k % 100))
 
-    made = grouped(windows(), 10)
-    next(made)
-    assert taken == 10
-    sorted_out = [Batch.of(group) for group in made]
-    plain = [Batch.of(window_of([1] * (1 + 37 * k % 100)) for k in range(n, n + 10)) for n in range(0, 1000, 10)]
+    batches = grouped(yield_windows(), 10)
+    next(batches)
+    assert count == 10
+    sorted_out = [Batch.of(group) for group in batches]
+    plain = [Batch.of(make_window([1] * (1 + 37 * k % 100)) for k in range(n, n + 10)) for n in range(0, 1000, 10)]
     padded, unsorted = (
         1 - sum(b.real.sum() for b in all_) / sum(b.real.size for b in all_) for all_ in (sorted_out, plain)
     )
@@ -464,6 +466,6 @@ def test_little_is_padded_and_the_first_batch_comes_at_once():
 def test_marks_of_word_starts_and_ends_do_not_hide_a_full_stop():
     written = [".", "Ġ.", "▁.", ".</w>", "##.", "a.", "▁!", "?</w>"]
     vocabulary = {token: k for k, token in enumerate(["[UNK]", *written])}
-    made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokens = ModelTokens(PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokens = ModelTokens(PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]"))
     assert tokens.texts(np.arange(1, 9)) == [".", ".", ".", ".", "##.", "a.", "!", "?"]

@@ -1,4 +1,4 @@
-"""Texts written in every format that documents are read from, and what reading them gives."""
+"""Write texts in every document format, and list what is read from them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def put(path: Path, content: bytes | str) -> Path:
 
 
 def error_of(corpus: Callable[[], Corpus], good: int = 0) -> str:
-    """The message of the CorpusError that comes after so many good documents."""
+    """Return the message of the CorpusError that is raised after `good` documents."""
     read = 0
     with pytest.raises(CorpusError) as caught:  # noqa: PT012
         for _ in corpus():

@@ -1,6 +1,6 @@
-"""Errors meant for people: each says what was wrong, where, and what to do about it.
+"""Errors with messages for users: what was wrong, where, and what to do about it.
 
-The command line prints them without a traceback and exits with 1. Anything else that is raised is a defect of ours.
+The command line prints them without a traceback and exits with 1. Any other exception is a bug in headscope.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ class CorpusError(HeadscopeError):
 
 
 class StorageError(CorpusError):
-    """Remote storage failed; it may work again in a moment."""
+    """Remote storage failed; trying again may help."""
 
 
 class ModelError(HeadscopeError):
-    """A model cannot be loaded, or its heads cannot be seen."""
+    """A model cannot be loaded, or its heads cannot be observed."""
 
 
 class StudyError(HeadscopeError):
-    """A study cannot be made, opened, merged or written."""
+    """A study cannot be run, opened, merged or written."""
 
 
 class Changed(StudyError):
-    """A study cannot be continued, because something it depends on is not what it was when it began."""
+    """A study cannot be resumed, because something it depends on has changed since it began."""
 
 
 class ReadingError(HeadscopeError):
-    """A text cannot be read into matrices, or a reading cannot be opened, shown or written."""
+    """A text cannot be processed into a reading, or a reading cannot be opened, shown or written."""
 
 
 class Stopped(HeadscopeError):
-    """A study ended before its corpus did; `study` holds the texts finished until then, if there are any."""
+    """A study stopped before the end of its corpus; `study` contains the texts counted so far, None without any."""
 
     def __init__(self, reason: str, study: Study | None, *, interrupted: bool) -> None:
         super().__init__(reason)

@@ -1,7 +1,7 @@
-"""What Ctrl-C and SIGTERM do: end the process at once, raise an exception, or wait until something is complete.
+"""Handling of Ctrl-C and SIGTERM: end the process at once, raise an exception, or wait until something is complete.
 
 A command begins with `exit_on_signals`: while modules are imported and a model is loaded nothing has to be cleaned up,
-and an exception raised there may be lost or come out as another one. Where there is work to keep, `raise_interrupts`.
+and an exception raised there may be lost or replaced by another one. Code with work to save uses `raise_interrupts`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"
-"""clears a progress line, which hides the cursor"""
+"""clears the progress line and shows the cursor, which the line hides"""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received: stop like on Ctrl-C, and soon."""
+    """SIGTERM was received: stop as on Ctrl-C, but quickly."""
 
 
 def exit_on_signals() -> None:
     """From now on, end the process at once on Ctrl-C and SIGTERM, with one line and the usual exit code.
 
-    Signals that are ignored stay ignored: a script's shell has what it starts with `&` ignore Ctrl-C.
+    Ignored signals stay ignored: a shell script makes processes that it starts with `&` ignore Ctrl-C.
     """
     for number in SIGNALS:
         if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -45,10 +45,10 @@ def _exit_now(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the context is left. Of several signals, SIGTERM is the one that counts.
+    """Defer Ctrl-C and SIGTERM until the context is left. Of several signals, SIGTERM takes precedence.
 
-    Only the main thread is ever interrupted, so elsewhere this does nothing. Signals that are ignored, or handled
-    outside Python, are left alone.
+    Only the main thread is ever interrupted, so in other threads this does nothing. Signals that are ignored,
+    or handled outside Python, are left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -74,8 +74,8 @@ class InterruptFlag:
     """Remember that Ctrl-C or SIGTERM was received, although the exception may have been lost.
 
     Python raises KeyboardInterrupt wherever the main thread happens to be. In a destructor or in a callback of C code
-    it is printed and dropped. A loop that calls `check` between its steps stops all the same. A flag inside another
-    one starts with what that has received.
+    it is printed and dropped. A loop that calls `check` between its steps stops nevertheless. A nested flag starts
+    with what the outer one has received.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class InterruptFlag:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raise what was received, if anything was."""
+        """Raise the exception of the signal that was received, if any."""
         if self.exception is not None:
             raise self.exception
 
@@ -112,7 +112,7 @@ class InterruptFlag:
 def raise_interrupts() -> Iterator[InterruptFlag]:
     """Raise KeyboardInterrupt on Ctrl-C and `Terminated` on SIGTERM, in the main thread; the flag remembers them.
 
-    Where Python has to drop such an exception, it does so in silence: the flag has it.
+    If Python has to drop such an exception, nothing is printed: the flag remembers it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield InterruptFlag()

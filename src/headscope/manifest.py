@@ -1,4 +1,4 @@
-"""What a saved result says of how it was made: the model, and the machine it ran on."""
+"""Provenance attributes of saved results: the model, the software versions and the machine."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import torch
 from headscope.model.model import Model
 
 TRUSTED = {"trust_remote_code": "code that comes with the model", "allow_pickle": "pickled weights"}
-"""What is opened or run only where it is asked for by name."""
+"""Options that permit running or unpickling foreign code, and their descriptions."""
 
 
 def of_model(model: Model) -> dict[str, Any]:
-    """Which model, and in which numbers."""
-    first, role = model.first_token()
+    """Return the attributes of the model, its tokenizer, dtype and device."""
+    special_token, token_role = model.first_token()
     return {
         "model": model.name,
         "model_type": model.type,
         "weight_hash": model.weight_hash,
         "modality": model.modality,
         "tokenizer": model.tokens.name,
-        "first_special_token": first,
-        "first_token_role": role,
+        "first_special_token": special_token,
+        "first_token_role": token_role,
         "stack": model.anatomy.stack,
         "stacks": "+".join(model.stacks),
         "causal": int(model.anatomy.causal),
@@ -37,17 +37,18 @@ def of_model(model: Model) -> dict[str, Any]:
         "route": "+".join(model.anatomy.routes),
         "verified": int(model.anatomy.verified),
         "dtype": model.dtype,
-        "device": device_name(model.device),
-        "trusted": ", ".join(words for name, words in TRUSTED.items() if (model.origin or {}).get(name)) or "nothing",
+        "device": get_device_name(model.device),
+        "trusted": ", ".join(description for name, description in TRUSTED.items() if (model.origin or {}).get(name))
+        or "nothing",
     }
 
 
 def of_run() -> dict[str, Any]:
-    """When and with what."""
+    """Return the attributes of the run: versions, date and platform."""
     return {
-        "headscope": _version("headscope"),
+        "headscope": _get_version("headscope"),
         "versions": json.dumps(
-            {name: _version(name) for name in ("torch", "transformers", "numpy", "xarray")}
+            {name: _get_version(name) for name in ("torch", "transformers", "numpy", "xarray")}
             | {"python": platform.python_version()}
         ),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -55,12 +56,12 @@ def of_run() -> dict[str, Any]:
     }
 
 
-def device_name(device: torch.device) -> str:
-    """Return a device as the manifest names it."""
+def get_device_name(device: torch.device) -> str:
+    """Return the name of a device in manifests."""
     return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 
-def _version(package: str) -> str:
+def _get_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:

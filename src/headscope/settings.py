@@ -1,4 +1,4 @@
-"""Settings of a study. Every field is an option of the command line and of `headscope.study`."""
+"""Settings of a study. Every field is a command-line option and a keyword argument of `headscope.study`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from headscope.errors import StudyError
 from headscope.similarity import TAU, THETA
 
 SMALL_CORPUS = 2000
-"""Up to so many documents, all texts are in the sample."""
+"""Largest number of documents for which all texts are in the sample."""
 SAMPLE_FRACTION = 0.05
 LARGEST_MAPS = 256
-"""N×N maps are kept for windows up to this length unless asked for."""
+"""Largest window length for which N×N maps are kept by default."""
 MAX_LENGTH = 2**20
 MAX_BATCH_SIZE = 2**20
 AUTO = "auto"
@@ -40,16 +40,16 @@ class Settings:
     maps: bool | None = None
     """keep N×N maps; None: for windows of up to 256 tokens"""
     skip_broken: bool = False
-    """documents that the tokenizer cannot take are skipped and counted; else the first of them is an error"""
+    """skip and count documents that the tokenizer cannot process; otherwise the first of them is an error"""
 
     def __post_init__(self) -> None:
         if self.length < 3:
             raise StudyError(f"length is {self.length}: a window needs at least 3 tokens")
         if self.length > MAX_LENGTH:
             raise StudyError(f"length is {self.length}: a window has at most {MAX_LENGTH:,} tokens")
-        for name, kinds in (("windows", get_args(WindowMode)), ("sentences", get_args(SentenceMode))):
-            if getattr(self, name) not in kinds:
-                raise StudyError(f"{name} is {getattr(self, name)!r}: choose one of {', '.join(kinds)}")
+        for name, choices in (("windows", get_args(WindowMode)), ("sentences", get_args(SentenceMode))):
+            if getattr(self, name) not in choices:
+                raise StudyError(f"{name} is {getattr(self, name)!r}: choose one of {', '.join(choices)}")
         for name in ("theta", "tau"):
             if not 0 < getattr(self, name) < 1:
                 raise StudyError(f"{name} is {getattr(self, name)}: it is a share of the maximum, between 0 and 1")
@@ -80,7 +80,7 @@ class Settings:
 
 
 def check_run_options(batch_size: int | None, kernel: str, checkpoint_interval: float) -> None:
-    """Refuse invalid run options. Whether a kernel works on this machine is checked when the engine starts."""
+    """Raise a StudyError for invalid run options. Whether a kernel works here is checked when the engine starts."""
     if batch_size is not None and not 1 <= batch_size <= MAX_BATCH_SIZE:
         raise StudyError(f"batch size is {batch_size}: from 1 to {MAX_BATCH_SIZE:,}")
     if kernel not in (AUTO, *KERNELS):

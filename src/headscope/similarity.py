@@ -1,11 +1,11 @@
 """The paper's equations for one window (METHOD §2, §4).
 
-    O : N×d   what a head writes for the N tokens         A : N×N   its attention map, row = query, column = key
+    O : N×d   output of a head for the N tokens           A : N×N   its attention map, row = query, column = key
     C = O·Oᵀ, diagonal set to 0                           high: C_ij > θ · max(C), counted once as pairs i < j
     s_j = Σ_i A_ij / max_j Σ_i A_ij                       line: a column with s_j > τ
     lines cut the window into blocks                      region a × b: mean of C over block a × block b
 
-Plain numpy, for reading and for small work; the tallies compute the same over batches.
+Plain numpy, for single texts and as documentation; the tallies compute the same for batches.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from headscope.types import Bools, Floats, Ints
 THETA = 0.3
 TAU = 0.3
 NEAR = 1e-5
-"""A normalized similarity this near to θ may fall on either side of it by the order of floating-point sums alone."""
+"""Normalized similarities this close to θ may fall on either side of it, by the order of floating-point sums alone."""
 
 
 def similarity(output: Floats) -> Floats:
-    """The context similarity matrix of one head.
+    """Return the context similarity matrix of one head: (N, N).
 
     >>> similarity(np.array([[1.0, 0.0], [2.0, 1.0]])).tolist()
     [[0.0, 2.0], [2.0, 0.0]]
@@ -34,7 +34,9 @@ def similarity(output: Floats) -> Floats:
 
 
 def high(matrix: Floats, theta: float = THETA) -> Bools:
-    """The high elements of a similarity matrix, symmetric. The diagonal is 0, so where max(C) ≤ 0 there are none.
+    """Return a mask of the high elements of a similarity matrix: (N, N), symmetric.
+
+    The diagonal is 0, so there are none if max(C) ≤ 0.
 
     >>> high(np.array([[0.0, 10.0, 3.0], [10.0, 0.0, 4.0], [3.0, 4.0, 0.0]])).astype(int).tolist()
     [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
@@ -44,15 +46,15 @@ def high(matrix: Floats, theta: float = THETA) -> Bools:
 
 
 def pairs_of(elements: Bools) -> list[tuple[int, int]]:
-    """High elements as pairs i < j, ordered by i, then j."""
+    """Return high elements as pairs i < j, ordered by i, then j."""
     rows, columns = np.nonzero(np.triu(elements, k=1))
     return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
 def dominant(pairs: list[tuple[int, int]], ids: Ints) -> tuple[int, int] | None:
-    """The token value that the most pairs include, and how many do; None without pairs.
+    """Return the token id that the most pairs include, and the number of these pairs; None without pairs.
 
-    A pair of equal tokens includes its token once; of several values that tie, the one met first in the text wins.
+    A pair of equal tokens includes its token once. On a tie, the token that comes first in the text is returned.
 
     >>> dominant([(0, 1), (0, 2), (1, 2)], np.array([7, 8, 7]))
     (7, 3)
@@ -68,7 +70,9 @@ def dominant(pairs: list[tuple[int, int]], ids: Ints) -> tuple[int, int] | None:
 
 
 def lines(attention: Floats, tau: float = TAU) -> Bools:
-    """The columns of a map (one head's, or a layer's head sum) that draw attention above τ of the strongest.
+    """Return a mask of the columns of a map that receive more than τ times the attention of the strongest: (N,).
+
+    The map is that of one head, or the sum over the heads of a layer.
 
     >>> lines(np.array([[0.9, 0.0, 0.1], [0.5, 0.3, 0.2]])).tolist()
     [True, False, False]
@@ -79,7 +83,7 @@ def lines(attention: Floats, tau: float = TAU) -> Bools:
 
 
 def blocks(marked: Bools) -> list[range]:
-    """The consecutive blocks that lines cut a window into; a line's token closes the block it ends.
+    """Return the consecutive blocks into which lines cut a window; the token of a line is the last of its block.
 
     >>> blocks(np.array([True, False, False, True, False]))
     [range(0, 1), range(1, 4), range(4, 5)]
@@ -89,7 +93,9 @@ def blocks(marked: Bools) -> list[range]:
 
 
 def regions(matrix: Floats, cut: list[range]) -> Floats:
-    """The mean of C over block a × block b. The zeroed diagonal takes no part: a block of one token has no inner mean.
+    """Return the mean of C over block a × block b: (blocks, blocks).
+
+    The zeroed diagonal is excluded, so a block of one token has no mean with itself (NaN).
 
     >>> regions(np.array([[0.0, 4.0, 1.0], [4.0, 0.0, 3.0], [1.0, 3.0, 0.0]]), [range(0, 2), range(2, 3)]).tolist()
     [[4.0, 2.0], [2.0, nan]]
@@ -102,8 +108,9 @@ def regions(matrix: Floats, cut: list[range]) -> Floats:
 
 
 def joined(matrix: Floats, words: Ints) -> Floats:
-    """C between words: the highest of their tokens' similarities, so words are a high pair where any of their tokens
-    are. Within a word there is nothing to relate, and the diagonal stays 0. Words are numbered 0, 1, … in order.
+    """Return C between words: the maximum over their tokens, so words are a high pair if any of their tokens are.
+
+    The diagonal is 0. Words are numbered 0, 1, … in order.
 
     >>> joined(np.array([[0.0, 9.0, 1.0], [9.0, 0.0, 3.0], [1.0, 3.0, 0.0]]), np.array([0, 0, 1])).tolist()
     [[0.0, 3.0], [3.0, 0.0]]

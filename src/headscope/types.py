@@ -1,4 +1,4 @@
-"""Names for the arrays that pass between rooms."""
+"""Array types used in annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoint files: what is written is read again, whatever a file holds, and they are written in time."""
+"""Test checkpoint files: what is written is read again, damaged files are detected, and writing is timed."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def test_another_identity_is_refused(tmp_path: Path):
 def test_checkpoints_do_not_depend_on_the_time_of_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     jumping = itertools.cycle([10**9, 0, -(10**9), 10**12])
     monkeypatch.setattr(time, "time", lambda: float(next(jumping)))
-    kept = make_checkpoint(tmp_path, interval=3600.0)
-    assert not any(kept.is_due for _ in range(10))
+    current = make_checkpoint(tmp_path, interval=3600.0)
+    assert not any(current.is_due for _ in range(10))
     study = headscope.study(tiny.model("bert"), texts(20), checkpoint_dir=tmp_path, **OPTIONS)
     assert study.manifest["duration_seconds"] < 3600
 
@@ -118,32 +118,32 @@ def test_checkpoints_do_not_depend_on_the_time_of_day(tmp_path: Path, monkeypatc
 def test_large_checkpoints_are_written_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     now = [0.0]
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
-    kept, state = make_checkpoint(tmp_path, interval=60.0), make_state()
+    current, state = make_checkpoint(tmp_path, interval=60.0), make_state()
 
     def pack_slowly(*_: Any) -> list[bytes]:
         now[0] += 30.0
         return [b""]
 
     monkeypatch.setattr(checkpoint, "pack_checkpoint", pack_slowly)
-    assert kept.write(state)  # took 30 seconds: 2 % of 25 minutes
+    assert current.write(state)  # took 30 seconds: 2 % of 25 minutes
     for moment, due in ((100.0, False), (1529.0, False), (1531.0, True)):
         now[0] = moment
-        assert kept.is_due == due
+        assert current.is_due == due
     assert state.seconds["checkpoints"] == 30.0
 
 
 def test_without_an_interval_a_checkpoint_is_always_due(tmp_path: Path):
-    kept = make_checkpoint(tmp_path, interval=0.0)
-    assert kept.is_due
-    assert kept.write(make_state())
-    assert kept.is_due
+    current = make_checkpoint(tmp_path, interval=0.0)
+    assert current.is_due
+    assert current.write(make_state())
+    assert current.is_due
 
 
 # Files that hold anything
 
 
 def seal(payload: bytes) -> bytes:
-    """Return a checkpoint whose hash is right, whatever it holds."""
+    """Return a checkpoint with this payload and the right hash."""
     return checkpoint.SIGNATURE + hashlib.blake2b(payload, digest_size=checkpoint.DIGEST_SIZE).digest() + payload
 
 
@@ -175,34 +175,34 @@ def test_any_bytes_are_a_state_or_damaged(data: st.DataObject):
 
 
 LIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
-    "a sum beyond the file": lambda header, about: header["pairs"]["data_offsets"].__setitem__(1, 10**12),
-    "sums that overlap": lambda header, about: header.__setitem__("pairs", header["equal"]),
-    "an unknown number type": lambda header, about: header["pairs"].__setitem__("dtype", "I65"),
-    "a sum that is missing": lambda header, about: header.pop("pairs"),
-    "another shape": lambda header, about: header["pairs"].__setitem__("shape", [20, 4, 2]),
-    "chunks that are words": lambda header, about: about["state"].__setitem__("completed", [["a", "b"]]),
-    "chunks backwards": lambda header, about: about["state"].__setitem__("completed", [[5, 2]]),
-    "too many chunks": lambda header, about: about["state"].__setitem__("completed", [[0, 10**12]]),
-    "chunks in progress by name": lambda header, about: about["state"].__setitem__("in_progress", [["a", 1, "f"]]),
-    "no statistics": lambda header, about: about["state"].pop("stats"),
-    "statistics of words": lambda header, about: about["state"]["stats"].__setitem__("documents", "many"),
-    "no identity": lambda header, about: about.pop("identity"),
-    "no chunk size": lambda header, about: about.pop("chunk_size"),
-    "a chunk size of words": lambda header, about: about["chunk_size"].__setitem__("bytes", "many"),
-    "a list": lambda header, about: about.__setitem__("state", [1, 2]),
+    "a sum beyond the file": lambda header, details: header["pairs"]["data_offsets"].__setitem__(1, 10**12),
+    "sums that overlap": lambda header, details: header.__setitem__("pairs", header["equal"]),
+    "an unknown number type": lambda header, details: header["pairs"].__setitem__("dtype", "I65"),
+    "a sum that is missing": lambda header, details: header.pop("pairs"),
+    "another shape": lambda header, details: header["pairs"].__setitem__("shape", [20, 4, 2]),
+    "chunks that are words": lambda header, details: details["state"].__setitem__("completed", [["a", "b"]]),
+    "chunks backwards": lambda header, details: details["state"].__setitem__("completed", [[5, 2]]),
+    "too many chunks": lambda header, details: details["state"].__setitem__("completed", [[0, 10**12]]),
+    "chunks in progress by name": lambda header, details: details["state"].__setitem__("in_progress", [["a", 1, "f"]]),
+    "no statistics": lambda header, details: details["state"].pop("stats"),
+    "statistics of words": lambda header, details: details["state"]["stats"].__setitem__("documents", "many"),
+    "no identity": lambda header, details: details.pop("identity"),
+    "no chunk size": lambda header, details: details.pop("chunk_size"),
+    "a chunk size of words": lambda header, details: details["chunk_size"].__setitem__("bytes", "many"),
+    "a list": lambda header, details: details.__setitem__("state", [1, 2]),
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_checkpoint_that_lies_is_damaged(tmp_path: Path, lie: str):
-    header, about, rest = split_payload(checkpoint_of(SHAPE))
+    header, details, rest = split_payload(checkpoint_of(SHAPE))
     path = tmp_path / "last"
     path.write_bytes(seal(join_payload(header, rest)))
     right = make_checkpoint(tmp_path).read(SHAPE)
     assert right is not None
     assert right.completed == {0, 1, 5}
-    LIES[lie](header, about)
-    header["__metadata__"]["checkpoint"] = json.dumps(about)
+    LIES[lie](header, details)
+    header["__metadata__"]["checkpoint"] = json.dumps(details)
     path.write_bytes(seal(join_payload(header, rest)))
     with pytest.raises(DamagedError):
         parse_checkpoint(path.read_bytes()).load_state(SHAPE)

@@ -1,4 +1,4 @@
-"""Every chunk is counted once, whatever happens to tasks and in which order they end."""
+"""Test the chunk queue: every chunk is counted once, whatever happens to tasks and in which order they end."""
 
 from __future__ import annotations
 

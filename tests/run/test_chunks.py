@@ -1,4 +1,4 @@
-"""Chunks: every document is in exactly one, whatever the file holds and however large chunks are."""
+"""Test chunks: every document is in exactly one, whatever the file contains and however large chunks are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import headscope
 from headscope.corpus import chunks, lines, tables
 from headscope.corpus.chunks import Chunk, ChunkSize
-from headscope.corpus.document import Broken, Document
+from headscope.corpus.document import BrokenDocumentError, Document
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.errors import CorpusError
 from tests.cutting import write_parquet
@@ -72,12 +72,12 @@ class CountingFile:
 
 @pytest.fixture(scope="module")
 def bytes_read() -> Iterator[list[int]]:
-    """How many bytes each read from a file of lines gave."""
+    """Numbers of bytes returned by each read from files of lines."""
     counts, open_file = list[int](), lines.open_file
 
     @contextmanager
-    def open_counting(path: str, **how: Any) -> Iterator[Any]:
-        with open_file(path, **how) as stream:
+    def open_counting(path: str, **options: Any) -> Iterator[Any]:
+        with open_file(path, **options) as stream:
             yield CountingFile(stream, counts)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -100,9 +100,9 @@ def test_every_line_is_in_exactly_one_chunk(
     path = tmp_path_factory.getbasetemp() / "a.txt"
     path.write_bytes(join_lines(content, bom, cut_end))
     corpus = headscope.documents(path, format="lines")
-    found = read(corpus, size)
-    assert get_texts(found) == [document.text for document in corpus]
-    assert {source for source, _ in found} <= {0}
+    items = read(corpus, size)
+    assert get_texts(items) == [document.text for document in corpus]
+    assert {source for source, _ in items} <= {0}
     if path.stat().st_size > 2 * size.bytes:
         assert len(corpus.plan_chunks(size)) > 1
 
@@ -144,15 +144,15 @@ def test_of_other_chunks_only_what_completes_a_line_is_read(
     character: str,
 ):
     path = tmp_path_factory.getbasetemp() / "once.txt"
-    made = "".join(f"{k} {character * (k * length // 400)}\n" for k in range(count))
-    path.write_bytes((made[:-1] if cut_end else made).encode())
+    text = "".join(f"{k} {character * (k * length // 400)}\n" for k in range(count))
+    path.write_bytes((text[:-1] if cut_end else text).encode())
     corpus = headscope.documents(path, format="lines")
     planned = corpus.plan_chunks(ChunkSize(9, chunk_bytes))
     del bytes_read[:]
-    found = [document.text for chunk in planned for _, document in corpus.read_chunk(chunk)]
+    texts = [document.text for chunk in planned for _, document in corpus.read_chunk(chunk)]
     total, overhead = sum(bytes_read), (len(planned) - 1) * (lines.TAIL + 1)
-    assert found == made.split("\n")[:-1]
-    longest = max((len(line.encode()) for line in found), default=0)
+    assert texts == text.split("\n")[:-1]
+    longest = max((len(line.encode()) for line in texts), default=0)
     assert path.stat().st_size <= total <= path.stat().st_size + overhead + len(planned) * longest
 
 
@@ -217,9 +217,9 @@ def test_every_row_is_in_exactly_one_chunk(
 ):
     path = write_parquet(tmp_path_factory.getbasetemp() / "a.parquet", groups)
     corpus = headscope.documents(path)
-    found = read(corpus, size)
-    assert get_texts(found) == [text for texts in groups for text in texts]
-    assert [document.name for _, document in found] == [document.name for document in corpus]
+    items = read(corpus, size)
+    assert get_texts(items) == [text for texts in groups for text in texts]
+    assert [document.name for _, document in items] == [document.name for document in corpus]
     for chunk in corpus.plan_chunks(size)[:-1]:
         assert sum(1 for _ in corpus.read_chunk(chunk)) >= size.documents
 
@@ -230,7 +230,7 @@ def test_all_chunks_together_read_a_parquet_file_once(tmp_path: Path, monkeypatc
     path, counts, open_file = write_parquet(tmp_path / "a.parquet", groups), list[int](), tables.open_file
 
     @contextmanager
-    def open_counting(path: str, **how: Any) -> Iterator[Any]:
+    def open_counting(path: str, **options: Any) -> Iterator[Any]:
         with open_file(path, read_ahead=False) as stream:
             yield CountingFile(stream, counts)
 
@@ -244,9 +244,9 @@ def test_all_chunks_together_read_a_parquet_file_once(tmp_path: Path, monkeypatc
 
 
 def test_a_footer_that_cannot_be_read_is_an_error_of_its_chunk(tmp_path: Path):
-    made = write_objects(tmp_path, 3, 3)
+    paths = write_objects(tmp_path, 3, 3)
     broken = put(tmp_path / "b.parquet", b"PAR1" * 1000)
-    corpus = headscope.documents([made[0], broken, made[1]])
+    corpus = headscope.documents([paths[0], broken, paths[1]])
     first, second, third = corpus.plan_chunks(ChunkSize(9, 100))
     assert len(list(corpus.read_chunk(first))) == len(list(corpus.read_chunk(third))) == 3
     with pytest.raises(CorpusError, match=r"b\.parquet: not readable as Parquet"):
@@ -356,7 +356,7 @@ def test_a_file_that_changed_since_it_was_listed_is_named(tmp_path: Path, change
 
 
 def test_errors_and_sources_can_be_sent_to_workers(tmp_path: Path):
-    error = pickle.loads(pickle.dumps(Broken("not JSON", "a.jsonl:3: not a JSON object")))
+    error = pickle.loads(pickle.dumps(BrokenDocumentError("not JSON", "a.jsonl:3: not a JSON object")))
     assert (error.reason, str(error)) == ("not JSON", "a.jsonl:3: not a JSON object")
     corpus = headscope.documents(write_objects(tmp_path, 5, 2))
     planned = corpus.plan_chunks(ChunkSize(2, 28))

@@ -1,4 +1,4 @@
-"""Batches run side by side: sums that do not depend on threads or interruptions, bounded memory, out of memory."""
+"""Test the batch executor: sums do not depend on threads or interruptions, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_sums_are_the_same_to_the_last_bit_for_any_number_of_threads(kind: str):
 
 def test_the_comparison_of_bits_can_fail(model: Model):
     batches = make_batches()
-    one, other = (count(make_executor(model, 2), chosen) for chosen in (batches, batches[::-1]))
-    assert one["texts"].sum() == other["texts"].sum()
-    assert list_sums(one) != list_sums(other)
+    forward, backward = (count(make_executor(model, 2), chosen) for chosen in (batches, batches[::-1]))
+    assert forward["texts"].sum() == backward["texts"].sum()
+    assert list_sums(forward) != list_sums(backward)
 
 
 def test_every_flush_starts_with_new_sums(model: Model):
     batches, executor = make_batches(), make_executor(model, 2)
-    whole = count(make_executor(model, 2), batches)
+    expected = count(make_executor(model, 2), batches)
     first = list_sums(count(executor, batches[:4]))
     again = make_executor(model, 2)
     parts = []
@@ -107,7 +107,7 @@ def test_every_flush_starts_with_new_sums(model: Model):
     again.close()
     assert list_sums(parts[0]) == first
     parts[0].add(parts[1])
-    for name, array in whole.arrays.items():
+    for name, array in expected.arrays.items():
         np.testing.assert_allclose(parts[0][name], array, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
@@ -185,13 +185,13 @@ def test_threads_are_limited_to_the_memory_for_their_sums(
     used = sum(array.nbytes for array in list_arrays(executor))
     assert used <= sets * size + 8 or threads == 1
     executor.flush()
-    whole = count(make_executor(model, 1), make_batches())
+    expected = count(make_executor(model, 1), make_batches())
     # Several cores share each product then, and round differently.
     for name, array in count(executor, make_batches()).arrays.items():
         if array.dtype.kind == "i":
-            np.testing.assert_array_equal(array, whole[name], err_msg=name)
+            np.testing.assert_array_equal(array, expected[name], err_msg=name)
         else:
-            np.testing.assert_allclose(array, whole[name], rtol=1e-4, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_where_memory_is_unknown_threads_are_not_limited(model: Model, monkeypatch: pytest.MonkeyPatch):

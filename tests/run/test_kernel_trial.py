@@ -1,4 +1,4 @@
-"""Kernels are tried before they are trusted: right ones pass on every kind of model, wrong ones are found out."""
+"""Test the kernel trial: correct kernels pass on every kind of model, wrong ones are detected."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests import tiny
 TEXT = "the cat sat on a mat. the cat left, and the mat stayed."
 
 
-def counting(model: Model, length: int = 24, maps: bool = True, fraction: float = 1.0) -> Counting:
+def make_counting(model: Model, length: int = 24, maps: bool = True, fraction: float = 1.0) -> Counting:
     anatomy = model.anatomy
     shape = Shape(anatomy.layers, anatomy.heads, length, maps)
-    return trial.of_one_layer(Counting(shape, 0.3, 0.3, fraction, anatomy.causal, anatomy.numbers))
+    return trial.select_one_layer(Counting(shape, 0.3, 0.3, fraction, anatomy.causal, anatomy.numbers))
 
 
-def tried(model: Model, kind: type = CompiledTallier, **how: Any) -> str:
-    counted = counting(model, **how)
-    return trial.disagreement(kind(counted, model.device), counted, model)
+def try_kernel(model: Model, kind: type = CompiledTallier, **options: Any) -> str:
+    counting = make_counting(model, **options)
+    return trial.find_disagreement(kind(counting, model.device), counting, model)
 
 
 class TestRightOnes:
@@ -38,20 +38,20 @@ class TestRightOnes:
     def test_pass_on_any_kind_of_attention(self, kind: str):
         model = tiny.model(kind)
         for stack in model.stacks:
-            assert tried(model.on(stack)) == ""
+            assert try_kernel(model.on(stack)) == ""
 
     @pytest.mark.parametrize("length", [3, 4, 17, 48])
     @pytest.mark.parametrize("maps", [True, False])
     def test_pass_at_any_length(self, length: int, maps: bool):
-        assert tried(tiny.model("bert"), length=length, maps=maps, fraction=float(maps)) == ""
+        assert try_kernel(tiny.model("bert"), length=length, maps=maps, fraction=float(maps)) == ""
 
     def test_pass_on_images(self):
         model = tiny.vision_model()
-        assert tried(model, length=model.tokens.length) == ""
+        assert try_kernel(model, length=model.tokens.length) == ""
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
     def test_pass_in_other_numeric_types(self, dtype: torch.dtype):
-        assert tried(headscope.load(tiny.network("bert").to(dtype), tiny.tokenizer())) == ""
+        assert try_kernel(headscope.load(tiny.network("bert").to(dtype), tiny.tokenizer())) == ""
 
     @pytest.mark.parametrize(("kind", "dtype"), [("llama", torch.float32), ("bert", torch.float16), ("bloom", None)])
     def test_pass_in_triton(self, kind: str, dtype: torch.dtype | None):
@@ -60,10 +60,10 @@ class TestRightOnes:
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         model = headscope.load(tiny.network(kind).to(device, dtype), tiny.tokenizer())
-        assert tried(model, GpuTallier, length=17) == ""
+        assert try_kernel(model, GpuTallier, length=17) == ""
 
     def test_texts_share_a_block_and_some_are_padded(self):
-        windows = trial._windows(tiny.model("bert"), 24)
+        windows = trial._make_windows(tiny.model("bert"), 24)
         assert len({window.block for window in windows[:3]}) == 1
         assert len({window.digest for window in windows}) == len(windows) == trial.TEXTS
         assert [len(window) for window in windows] == [24, 24, 24, 23, 8]
@@ -72,16 +72,16 @@ class TestRightOnes:
 
 
 class Wrong(CompiledTallier):
-    """One sum is not what it should be."""
+    """A tallier with one wrong sum."""
 
     name = ""
 
     def total(self) -> Tally:
         total = super().total()
-        held = total.arrays[self.name]
-        changed = held.copy()
-        place = np.unravel_index(np.argmax(np.abs(held)), held.shape)
-        changed[place] += max(4, held[place] // 4) if held.dtype.kind == "i" else 0.1 + abs(held[place]) / 4
+        array = total.arrays[self.name]
+        changed = array.copy()
+        index = np.unravel_index(np.argmax(np.abs(array)), array.shape)
+        changed[index] += max(4, array[index] // 4) if array.dtype.kind == "i" else 0.1 + abs(array[index]) / 4
         total.arrays[self.name] = changed
         return total
 
@@ -90,7 +90,7 @@ class TestWrongOnes:
     @pytest.mark.parametrize("name", [quantity.name for quantity in QUANTITIES])
     def test_any_wrong_sum_is_found(self, name: str, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(Wrong, "name", name)
-        assert f"{name} of 8 made-up texts" in tried(tiny.model("bert"), Wrong)
+        assert f"{name} of 8 made-up texts" in try_kernel(tiny.model("bert"), Wrong)
 
     def test_most_attended_tokens_must_be_as_many_as_texts(self):
         class Forgets(CompiledTallier):
@@ -99,23 +99,25 @@ class TestWrongOnes:
                 total.most_attended = {}
                 return total
 
-        assert "most_attended of" in tried(tiny.model("bert"), Forgets)
+        assert "most_attended of" in try_kernel(tiny.model("bert"), Forgets)
 
-    @pytest.mark.parametrize("change", [lambda made: made * 1.01, lambda made: made * float("nan")])
+    @pytest.mark.parametrize("change", [lambda output: output * 1.01, lambda output: output * float("nan")])
     def test_wrong_outputs_are_found(self, change: Any):
         class Writes(CompiledTallier):
             def attend(self, layer: int, question: Any) -> Any:
-                made = super().attend(layer, question)
-                return None if made is None else change(made)
+                output = super().attend(layer, question)
+                return None if output is None else change(output)
 
-        assert tried(tiny.model("bert"), Writes).startswith("what heads write of 8 made-up texts")
+        assert try_kernel(tiny.model("bert"), Writes).startswith("what heads write of 8 made-up texts")
 
     def test_one_that_breaks_says_how(self):
         class Breaks(CompiledTallier):
             def attend(self, layer: int, question: Any) -> Any:
                 raise RuntimeError("Failed to find C compiler.\nand more")
 
-        assert tried(tiny.model("bert"), Breaks) == "it does not run here (RuntimeError: Failed to find C compiler.)"
+        assert (
+            try_kernel(tiny.model("bert"), Breaks) == "it does not run here (RuntimeError: Failed to find C compiler.)"
+        )
 
 
 class TestStudies:
@@ -127,7 +129,9 @@ class TestStudies:
         model = tiny.model("bert")
         study = headscope.study(model, [TEXT], length=24)
         assert study.manifest["kernel"] == "vectorized"
-        assert study.manifest["kernel_note"].startswith("not compiled: equal of 8 made-up texts is not what plain")
+        assert study.manifest["kernel_note"].startswith(
+            "not compiled: equal of 8 made-up texts differs from plain torch"
+        )
         assert int(study.data["equal"].sum()) == int(right.data["equal"].sum())
         with pytest.raises(StudyError, match=r"compiled cannot do this: equal of .*: choose --kernel vectorized"):
             headscope.study(model, [TEXT], length=24, kernel="compiled")
@@ -140,9 +144,13 @@ class TestStudies:
             headscope.study(model, [TEXT], length=24)
 
     def test_a_kernel_is_tried_once_for_a_model(self, monkeypatch: pytest.MonkeyPatch):
-        model, seen = tiny.model("bert"), []
-        found = trial.disagreement
-        monkeypatch.setattr(trial, "disagreement", lambda *given, **how: seen.append(1) or found(*given, **how))
+        model, calls = tiny.model("bert"), []
+        find_disagreement = trial.find_disagreement
+        monkeypatch.setattr(
+            trial,
+            "find_disagreement",
+            lambda *arguments, **options: calls.append(1) or find_disagreement(*arguments, **options),
+        )
         for length in (24, 24, 16, 24):
             headscope.study(model, [TEXT], length=length)
-        assert len(seen) == 2
+        assert len(calls) == 2

@@ -1,4 +1,4 @@
-"""From chunks to batches: whatever is tokenized ahead and together, texts come out as one after the other."""
+"""Test the pipeline from chunks to batches: prefetching and tokenizing in groups do not change the windows."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ CUTS = [
 
 @pytest.fixture(scope="module")
 def small() -> Model:
-    made = tiny.model("bert")
-    assert made.ignores_padding  # asked here, so that no test that watches the model sees it asked
-    return made
+    model = tiny.model("bert")
+    assert model.ignores_padding  # asked here, so that no test that watches the model sees it asked
+    return model
 
 
 def list_fields(window: Window) -> tuple[Any, ...]:
@@ -64,7 +64,7 @@ def list_fields(window: Window) -> tuple[Any, ...]:
 
 
 def list_threads() -> list[threading.Thread]:
-    """Return the threads that read ahead, once those that are about to end have ended."""
+    """Return the prefetching threads that do not end by themselves."""
     threads = [thread for thread in threading.enumerate() if thread.name == "headscope: prefetch"]
     for thread in threads:
         thread.join(PATIENCE)
@@ -164,17 +164,17 @@ def test_sections_are_of_one_chunk_and_bounded(
     assert [section.chunk for section in sections] == sorted(section.chunk for section in sections)
     for chunk in chunks:
         documents = [document for _, document in corpus.read_chunk(chunk)]
-        of_chunk = [section for section in sections if section.chunk == chunk.number]
+        chunk_sections = [section for section in sections if section.chunk == chunk.number]
         # A batch never holds windows of two chunks, and every window of a chunk is in one batch of it.
-        alone = [found for document in documents if isinstance(found := small.windows(document, cut), list)]
-        expected = sorted(window.digest for found in alone for window in found)
-        assert sorted(window.digest for window in list_windows(of_chunk)) == expected
-        most = max((len(found) for found in alone), default=0)
-        for section in of_chunk:
+        alone = [cut_windows for document in documents if isinstance(cut_windows := small.windows(document, cut), list)]
+        expected = sorted(window.digest for cut_windows in alone for window in cut_windows)
+        assert sorted(window.digest for window in list_windows(chunk_sections)) == expected
+        most = max((len(cut_windows) for cut_windows in alone), default=0)
+        for section in chunk_sections:
             assert section.texts < section_texts + max(1, most)
             assert section.stats.documents <= DOCUMENTS_PER_TEXT * section_texts
         counted = 0
-        for section in of_chunk:
+        for section in chunk_sections:
             counted += section.stats.documents
             content = sum(map(hash_document, documents[:counted])) % HASH_MODULUS
             assert section.progress == (counted, content)
@@ -192,8 +192,8 @@ def test_a_chunk_in_progress_is_read_from_where_it_was(small: Model, done: int, 
     corpus = as_corpus([f"text {k} of the cat" if k % 3 else "" for k in range(60)])
     content = sum(map(hash_document, list(corpus)[:done])) % HASH_MODULUS
     sections = read_sections(corpus, small, section_texts=section_texts, in_progress={0: ChunkProgress(done, content)})
-    whole = read_sections(corpus, small, section_texts=section_texts)
-    assert sections[-1].progress == whole[-1].progress
+    all_sections = read_sections(corpus, small, section_texts=section_texts)
+    assert sections[-1].progress == all_sections[-1].progress
     assert add_stats(sections).documents == 60 - done
     expected = [small.windows(document, Cut()) for document in list(corpus)[done:]]
     digests = [window.digest for windows in expected if isinstance(windows, list) for window in windows]
@@ -222,8 +222,8 @@ def test_sections_do_not_depend_on_the_thread_or_on_resuming(small: Model, tmp_p
             for section in sections
         ]
 
-    whole = describe(read_sections(corpus, small))
-    assert whole == describe(read_sections(corpus, small, in_thread=True))
+    expected = describe(read_sections(corpus, small))
+    assert expected == describe(read_sections(corpus, small, in_thread=True))
     # A chunk that is resumed after any of its sections has the rest of its sections.
     large = ChunkSize(1000, 10**6)
     sections = read_sections(corpus, small, size=large)
@@ -237,13 +237,13 @@ def test_sections_do_not_depend_on_the_thread_or_on_resuming(small: Model, tmp_p
 # Tokenizing
 
 
-def byte_level() -> PreTrainedTokenizerFast:
+def make_byte_level_tokenizer() -> PreTrainedTokenizerFast:
     tokens = ["<e>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġt", "Ġth", "ĠĠ"]
     merges = [("Ġ", "t"), ("Ġt", "h"), ("Ġ", "Ġ")]
-    made = Tokenizer(models.BPE({token: k for k, token in enumerate(tokens)}, merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    made.post_processor = processors.TemplateProcessing(single="<e> $A", special_tokens=[("<e>", 0)])
-    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<e>")
+    tokenizer = Tokenizer(models.BPE({token: k for k, token in enumerate(tokens)}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.post_processor = processors.TemplateProcessing(single="<e> $A", special_tokens=[("<e>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<e>")
 
 
 WORDS = st.lists(
@@ -264,40 +264,44 @@ WORDS = st.lists(
 def test_an_opening_has_the_first_tokens_of_its_text(
     minilm: Model, kind: str, texts: list[str], length: int, offsets: bool, characters: int
 ):
-    made = minilm.tokens if kind == "minilm" else ModelTokens(tiny.tokenizer() if kind == "wordpiece" else byte_level())
-    assert made._openings_suffice
+    model_tokens = (
+        minilm.tokens
+        if kind == "minilm"
+        else ModelTokens(tiny.tokenizer() if kind == "wordpiece" else make_byte_level_tokenizer())
+    )
+    assert model_tokens._openings_suffice
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(model_openings, "CHARACTERS_A_TOKEN", characters)  # so that the end of an opening matters
-        encoded = made.encode_all(texts, length, all_windows=False, offsets=offsets)
+        encoded = model_tokens.encode_all(texts, length, all_windows=False, offsets=offsets)
     assert encoded is not None
-    for text, (found,) in zip(texts, encoded, strict=True):
-        (expected,) = made.encode(text, length, all_windows=False, offsets=offsets)
-        assert found.ids.tolist() == expected.ids.tolist()
-        assert (found.starts is None) == (expected.starts is None)
-        assert found.starts is None or found.starts.tolist() == expected.starts.tolist()
+    for text, (encoding,) in zip(texts, encoded, strict=True):
+        (expected,) = model_tokens.encode(text, length, all_windows=False, offsets=offsets)
+        assert encoding.ids.tolist() == expected.ids.tolist()
+        assert (encoding.starts is None) == (expected.starts is None)
+        assert encoding.starts is None or encoding.starts.tolist() == expected.starts.tolist()
 
 
 def test_a_book_is_not_tokenized_for_its_first_page(minilm: Model, monkeypatch: pytest.MonkeyPatch):
-    given: list[list[str]] = []
+    calls: list[list[str]] = []
     tokenizer = minilm.tokens.tokenizer
 
-    def watched(texts: list[str], **options: Any) -> Any:
-        given.append(texts)
+    def tokenize(texts: list[str], **options: Any) -> Any:
+        calls.append(texts)
         return tokenizer(texts, **options)
 
-    watched.is_fast, watched.backend_tokenizer = True, tokenizer.backend_tokenizer  # type: ignore[attr-defined]
-    watched.convert_ids_to_tokens = tokenizer.convert_ids_to_tokens  # type: ignore[attr-defined]
-    monkeypatch.setattr(minilm.tokens, "tokenizer", watched)
+    tokenize.is_fast, tokenize.backend_tokenizer = True, tokenizer.backend_tokenizer  # type: ignore[attr-defined]
+    tokenize.convert_ids_to_tokens = tokenizer.convert_ids_to_tokens  # type: ignore[attr-defined]
+    monkeypatch.setattr(minilm.tokens, "tokenizer", tokenize)
     long = ["once upon a time " * 9999, "internationalization " * 9999, "short"]
-    found = minilm.tokens.encode_all(long, 32, all_windows=False, offsets=False)
-    assert [len(one.ids) for (one,) in found] == [32, 32, 3]
-    assert max(len(text) for text in given[0]) < 200
-    assert given[1] == [long[1]]  # six characters a token were not enough
-    assert len(given) == 2
+    encodings = minilm.tokens.encode_all(long, 32, all_windows=False, offsets=False)
+    assert [len(encoding.ids) for (encoding,) in encodings] == [32, 32, 3]
+    assert max(len(text) for text in calls[0]) < 200
+    assert calls[1] == [long[1]]  # six characters a token were not enough
+    assert len(calls) == 2
 
 
 def test_which_tokenizers_need_the_whole_text():
-    def made(model: Any = None, normalizer: Any = None, splitter: Any = None, added: str = "") -> Tokenizer:
+    def make_tokenizer(model: Any = None, normalizer: Any = None, splitter: Any = None, added: str = "") -> Tokenizer:
         tokenizer = Tokenizer(model or models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
         tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter or pre_tokenizers.BertPreTokenizer()
         if added:
@@ -307,15 +311,17 @@ def test_which_tokenizers_need_the_whole_text():
     class Own:
         def pre_tokenize(self, text: Any) -> None: ...
 
-    assert suffice(made())
-    assert suffice(made(normalizer=normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase()])))
-    assert not suffice(made(splitter=pre_tokenizers.Metaspace()))
-    assert not suffice(made(splitter=pre_tokenizers.ByteLevel(use_regex=False)))
-    assert not suffice(made(splitter=pre_tokenizers.PreTokenizer.custom(Own())))
-    assert not suffice(made(normalizer=normalizers.Replace(" ", "_")))
-    assert not suffice(made(added="New York"))
-    assert not suffice(made(model=models.WordPiece({"a": 1}, unk_token="[UNK]")))  # fails where a word is unknown
-    assert not suffice(made(model=models.Unigram([("a", 0.0)], 0)))
+    assert suffice(make_tokenizer())
+    assert suffice(make_tokenizer(normalizer=normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase()])))
+    assert not suffice(make_tokenizer(splitter=pre_tokenizers.Metaspace()))
+    assert not suffice(make_tokenizer(splitter=pre_tokenizers.ByteLevel(use_regex=False)))
+    assert not suffice(make_tokenizer(splitter=pre_tokenizers.PreTokenizer.custom(Own())))
+    assert not suffice(make_tokenizer(normalizer=normalizers.Replace(" ", "_")))
+    assert not suffice(make_tokenizer(added="New York"))
+    assert not suffice(
+        make_tokenizer(model=models.WordPiece({"a": 1}, unk_token="[UNK]"))
+    )  # fails where a word is unknown
+    assert not suffice(make_tokenizer(model=models.Unigram([("a", 0.0)], 0)))
     assert opening("é è " * 100, 4) == "é è " * 100  # no space between two plain letters
 
 
@@ -349,13 +355,13 @@ def test_a_text_that_breaks_the_tokenizer_is_named(minilm: Model, monkeypatch: p
 
 
 def test_after_a_chunk_that_cannot_be_read_the_next_one_follows(small: Model, tmp_path: Path):
-    made = files(tmp_path, [40, 40])
-    lines = made[0].read_bytes().splitlines(keepends=True)
-    made[0].write_bytes(b"".join([*lines[:20], b"#" * len(lines[20][:-1]) + b"\n", *lines[21:]]))
-    corpus = headscope.documents(made)
+    paths = files(tmp_path, [40, 40])
+    lines = paths[0].read_bytes().splitlines(keepends=True)
+    paths[0].write_bytes(b"".join([*lines[:20], b"#" * len(lines[20][:-1]) + b"\n", *lines[21:]]))
+    corpus = headscope.documents(paths)
     sections = read_sections(corpus, small)
     (failed,) = [section for section in sections if section.error]
-    assert failed.error.startswith(f"{made[0]}:21: not a JSON object")
+    assert failed.error.startswith(f"{paths[0]}:21: not a JSON object")
     last = {section.chunk for section in sections if section.is_last}
     assert last == {chunk.number for chunk in corpus.plan_chunks(ChunkSize(4, 300))} - {failed.chunk}
 
@@ -365,7 +371,7 @@ def test_after_a_chunk_that_cannot_be_read_the_next_one_follows(small: Model, tm
 def test_remote_storage_that_fails_is_tried_again(
     small: Model, monkeypatch: pytest.MonkeyPatch, failures: int, in_thread: bool
 ):
-    """After the last section: nothing is lost, and nothing comes twice."""
+    """Reading continues after the last section: nothing is lost, and nothing is repeated."""
     monkeypatch.setattr(pipeline, "RETRY_SECONDS", (0.0, 0.0, 0.0))
     remaining = [failures]
 
@@ -436,7 +442,7 @@ def test_an_error_of_the_corpus_comes_after_all_sections_before_it(small: Model,
 # The thread
 
 
-def endless() -> Iterator[int]:
+def count_endlessly() -> Iterator[int]:
     k = 0
     while True:
         yield (k := k + 1)
@@ -447,7 +453,7 @@ def test_the_thread_ends_with_whoever_takes(leaving: str):
     error = {"error": Odd, "interrupt": KeyboardInterrupt}.get(leaving)
 
     def take() -> None:
-        with Prefetcher(endless(), 3) as numbers:
+        with Prefetcher(count_endlessly(), 3) as numbers:
             for number in numbers if leaving != "nothing taken" else []:
                 if number == 5:
                     if error:
@@ -463,31 +469,31 @@ def test_the_thread_ends_with_whoever_takes(leaving: str):
 
 
 def test_only_so_much_is_made_ahead():
-    made: list[int] = []
+    produced: list[int] = []
 
-    def counted() -> Iterator[int]:
+    def count_up() -> Iterator[int]:
         for k in range(100):
-            made.append(k)
+            produced.append(k)
             yield k
 
-    with Prefetcher(counted(), 4) as numbers:
+    with Prefetcher(count_up(), 4) as numbers:
         taking = iter(numbers)
         assert [next(taking) for _ in range(10)] == list(range(10))
         deadline = time.monotonic() + PATIENCE
-        while len(made) < 14 and time.monotonic() < deadline:
+        while len(produced) < 14 and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.05)  # in which a thread that knew no bound would make more
-        assert len(made) == 14
+        assert len(produced) == 14
         assert list(taking) == list(range(10, 100))
         assert list(numbers) == []
 
 
 def test_an_error_of_the_thread_is_the_takers():
-    def broken() -> Iterator[int]:
+    def read_broken() -> Iterator[int]:
         yield 1
         raise Odd("here")
 
-    with Prefetcher(broken(), 4) as numbers:
+    with Prefetcher(read_broken(), 4) as numbers:
         taking = iter(numbers)
         assert next(taking) == 1
         with pytest.raises(Odd, match="here"):
@@ -533,39 +539,39 @@ def test_a_consumer_that_waits_calls_check():
 
 
 def test_a_generator_is_read_in_the_thread_that_gave_it(small: Model):
-    here, seen = threading.current_thread(), []
+    here, threads = threading.current_thread(), []
 
     class Listed(list[str]):
         def __iter__(self) -> Iterator[str]:
             for text in super().__iter__():
-                seen.append(threading.current_thread())
+                threads.append(threading.current_thread())
                 yield text
 
     texts = ["the cat sat.", "a owl."] * 3
-    one = headscope.study(small, iter(Listed(texts)), length=16, sample=1.0)
-    assert set(seen) == {here}
-    seen.clear()
-    other = headscope.study(small, Listed(texts), length=16, sample=1.0)
-    assert here not in seen
-    assert_same_sums(one, other)
-    assert one.manifest["corpus_hash"] == other.manifest["corpus_hash"]
+    in_thread = headscope.study(small, iter(Listed(texts)), length=16, sample=1.0)
+    assert set(threads) == {here}
+    threads.clear()
+    in_background = headscope.study(small, Listed(texts), length=16, sample=1.0)
+    assert here not in threads
+    assert_same_sums(in_thread, in_background)
+    assert in_thread.manifest["corpus_hash"] == in_background.manifest["corpus_hash"]
 
 
 def test_a_tokenizer_serves_two_threads(minilm: Model):
     text, wrong = "one two three " * 50, []
     ended = threading.Event()
 
-    def disturb() -> None:
+    def count_tokens() -> None:
         while not ended.is_set():
             minilm.tokens.count("one two three four")
 
-    disturbing, patience = threading.Thread(target=disturb), sys.getswitchinterval()
+    disturbing, patience = threading.Thread(target=count_tokens), sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     disturbing.start()
     try:
         for _ in range(200):
-            made = minilm.tokens.encode_all([text] * 3, 16, all_windows=False, offsets=False) or []
-            wrong += [len(one.ids) for (one,) in made if len(one.ids) != 16]
+            encodings = minilm.tokens.encode_all([text] * 3, 16, all_windows=False, offsets=False) or []
+            wrong += [len(encoding.ids) for (encoding,) in encodings if len(encoding.ids) != 16]
     finally:
         sys.setswitchinterval(patience)
         ended.set()
@@ -591,13 +597,13 @@ def test_a_study_that_stops_describes_only_what_it_counted(small: Model):
     assert caught.value.interrupted
     study = caught.value.study
     assert study is not None
-    about = study.manifest
+    manifest = study.manifest
     assert study.texts == 8  # a section
-    counted = about["documents_read"]
-    assert counted == study.texts + sum(about["documents_skipped"].values())
-    assert about["excerpts"][0]["name"] == "text 1"
+    counted = manifest["documents_read"]
+    assert counted == study.texts + sum(manifest["documents_skipped"].values())
+    assert manifest["excerpts"][0]["name"] == "text 1"
     content = sum(hash_document(Document(text, "")) for text in texts[:counted]) % HASH_MODULUS
-    assert int(about["corpus_hash"], 16) == content
+    assert int(manifest["corpus_hash"], 16) == content
     assert_same_sums(study, headscope.study(small, texts[:counted], length=32, batch_size=4))
     assert not list_threads()
 
@@ -634,14 +640,14 @@ def test_sigterm_counts_more_than_a_ctrl_c_before_it():
 def test_elsewhere_signals_are_left_alone():
     failed: list[BaseException] = []
 
-    def other() -> None:
+    def check_handler() -> None:
         try:
             with defer_interrupts():
                 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=check_handler)
     thread.start()
     thread.join()
     assert not failed
@@ -682,12 +688,12 @@ def test_a_signal_stops_a_study_that_waits_for_texts(small: Model, monkeypatch: 
 
 def test_a_study_says_where_its_time_went(small: Model):
     study = headscope.study(small, ["the cat sat.", "a owl."], length=16)
-    spent = study.manifest["timing"]
-    assert set(spent) == {"opening", "waiting_for_texts", "model_and_sums", "finishing"}
-    assert all(taken >= 0 for taken in spent.values())
+    timing = study.manifest["timing"]
+    assert set(timing) == {"opening", "waiting_for_texts", "model_and_sums", "finishing"}
+    assert all(seconds >= 0 for seconds in timing.values())
     other = headscope.study(small, ["the owl sat."], length=16)
-    both = study.merge(other).manifest["timing"]
-    assert both["opening"] == pytest.approx(spent["opening"] + other.manifest["timing"]["opening"], abs=2e-3)
+    merged_timing = study.merge(other).manifest["timing"]
+    assert merged_timing["opening"] == pytest.approx(timing["opening"] + other.manifest["timing"]["opening"], abs=2e-3)
 
 
 def test_images_are_taken_one_by_one():

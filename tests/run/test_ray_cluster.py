@@ -1,4 +1,4 @@
-"""Connecting to a Ray cluster: signals wait until Ray can be shut down, and errors say what to do."""
+"""Test connecting to a Ray cluster: signals are deferred until Ray can be shut down, and errors give advice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Studies on a real Ray cluster of two nodes: the numbers are those of one process, and lost workers cost nothing.
+"""Test studies on a real Ray cluster of two nodes: results are those of one process, also if workers are lost.
 
-Starting a worker takes seconds, so there are few tests here; `test_ray_failures.py` simulates everything that can fail.
+Starting a worker takes seconds, so there are few tests here; `test_ray_failures.py` simulates all kinds of failures.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def model(folder: Path) -> Model:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two nodes on this machine, with two cores and four, as they think."""
+    """A Ray cluster of two nodes on this machine, with two and four cores."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -188,10 +188,10 @@ def test_an_error_of_ray_on_connecting_is_told_in_one_sentence(model: Model, mon
 @pytest.mark.soak
 def test_one_two_and_five_workers_give_the_same_study(cluster: Any, model: Model, tmp_path: Path):
     corpus = headscope.documents(files(tmp_path / "in", [60, 30, 0, 20, 100, 5]))
-    whole = headscope.study(model, corpus, **OPTIONS)
+    expected = headscope.study(model, corpus, **OPTIONS)
     for workers in (1, 2, 5):
         messages = list[str]()
-        assert_equal(whole, run_on_ray(model, corpus, workers, on_message=messages.append))
+        assert_equal(expected, run_on_ray(model, corpus, workers, on_message=messages.append))
         assert messages[0].startswith(f"{workers} worker")
 
 
@@ -202,15 +202,15 @@ def test_interrupted_here_and_finished_there(
     # Names of files are relative to where the study is started.
     monkeypatch.chdir(files(tmp_path / "in", [60, 30, 0, 20, 100, 5])[0].parent)
     corpus = headscope.documents([f"{k:02}.jsonl" for k in range(6)])
-    whole = headscope.study(model, corpus, **OPTIONS)
+    expected = headscope.study(model, corpus, **OPTIONS)
     with pytest.raises(Stopped):
         headscope.study(model, corpus, checkpoint_dir=tmp_path, progress=stopping(9), **OPTIONS)
     messages, reports = list[str](), list[Any]()
     again = run_on_ray(model, corpus, 1, checkpoint_dir=tmp_path, on_message=messages.append, progress=reports.append)
-    assert_equal(whole, again)
+    assert_equal(expected, again)
     assert again.manifest["runs"] == 2
     assert messages[0].startswith("resuming: ")
-    assert 0 < reports[0].texts_before < whole.texts == reports[-1].texts
+    assert 0 < reports[0].texts_before < expected.texts == reports[-1].texts
 
 
 @dataclass
@@ -276,19 +276,19 @@ def count_gated(gate: Gate, model: Model) -> tuple[Corpus, Study]:
     """Return a gated corpus, and its study made in this process."""
     corpus = gate.make_corpus()
     (gate.folder / "open").touch()
-    whole = headscope.study(model, corpus, **OPTIONS)
+    expected = headscope.study(model, corpus, **OPTIONS)
     for path in gate.folder.iterdir():
         path.unlink()
-    return corpus, whole
+    return corpus, expected
 
 
 def test_a_worker_that_is_killed_costs_nothing(cluster: Any, model: Model, gate: Gate):
-    corpus, whole = count_gated(gate, model)
+    corpus, expected = count_gated(gate, model)
     messages = list[str]()
     killing = gate.act_when(2, lambda: os.kill(gate.list_readers()[0][0], signal.SIGKILL))
     again = run_on_ray(model, corpus, 2, on_message=messages.append)
     killing.join()
-    assert_equal(whole, again)
+    assert_equal(expected, again)
     assert messages[0].startswith("2 workers")
     assert [message for message in messages if "was lost and restarted" in message]
 
@@ -296,38 +296,41 @@ def test_a_worker_that_is_killed_costs_nothing(cluster: Any, model: Model, gate:
 @pytest.mark.soak
 def test_the_command_gives_the_same_study(cluster: Any, model: Model, folder: Path, tmp_path: Path):
     paths = [str(path) for path in files(tmp_path / "in", [60, 30])]
-    whole = headscope.study(model, headscope.documents(paths), length=24, sample=0.5)
+    expected = headscope.study(model, headscope.documents(paths), length=24, sample=0.5)
     # Drawing takes longer than all the rest, and is not what is tested here.
     blank = (
         "from matplotlib.figure import Figure; from headscope import cli, output; "
         "output.draw_all = lambda study: {'11b': Figure(figsize=(1, 1))}; cli.main()"
     )
     command = [sys.executable, "-c", blank, "study", *paths, "--model", str(folder), "--out", str(tmp_path / "out")]
-    asked = ["--length", "24", "--sample", "0.5", "--device", "cpu", "--engine", "ray", "--workers", "2"]
-    ran = subprocess.run(
-        [*command, *asked, "--address", cluster.address], capture_output=True, text=True, timeout=LIMIT, check=False
+    options = ["--length", "24", "--sample", "0.5", "--device", "cpu", "--engine", "ray", "--workers", "2"]
+    result = subprocess.run(
+        [*command, *options, "--address", cluster.address], capture_output=True, text=True, timeout=LIMIT, check=False
     )
-    assert ran.returncode == 0, ran.stderr
-    assert "2 workers: 1 with 2 cores, 1 with 4 cores" in ran.stderr
+    assert result.returncode == 0, result.stderr
+    assert "2 workers: 1 with 2 cores, 1 with 4 cores" in result.stderr
     # The command has chunks of the usual size, so that texts share other batches, and reals differ by rounding.
-    assert_same_sums(whole, headscope.open_study(tmp_path / "out"))
+    assert_same_sums(expected, headscope.open_study(tmp_path / "out"))
 
 
 @pytest.mark.soak
 def test_sigterm_ends_a_study_on_a_cluster_with_a_checkpoint(cluster: Any, folder: Path, tmp_path: Path):
     (path,) = files(tmp_path / "in", [4000])
     command = [sys.executable, "-m", "headscope", "study", str(path), "--model", str(folder), "--out", "out"]
-    asked = ["--length", "24", "--device", "cpu", "--engine", "ray", "--workers", "1", "--address", cluster.address]
+    options = ["--length", "24", "--device", "cpu", "--engine", "ray", "--workers", "1", "--address", cluster.address]
     errors = open(tmp_path / "errors", "w+", encoding="utf-8")  # noqa: SIM115
-    with errors, subprocess.Popen([*command, *asked, "--checkpoint-interval", "0"], cwd=tmp_path, stderr=errors) as ran:
+    with (
+        errors,
+        subprocess.Popen([*command, *options, "--checkpoint-interval", "0"], cwd=tmp_path, stderr=errors) as process,
+    ):
         until = time.monotonic() + LIMIT
         while not (tmp_path / "out" / "checkpoint" / "last").exists() and time.monotonic() < until:
-            assert ran.poll() is None, Path(errors.name).read_text("utf-8")
+            assert process.poll() is None, Path(errors.name).read_text("utf-8")
             time.sleep(0.05)
-        ran.send_signal(signal.SIGTERM)
-        assert ran.wait(LIMIT) == 143
-    said = Path(errors.name).read_text("utf-8")
-    assert "Run the same command again to resume." in said
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT) == 143
+    message = Path(errors.name).read_text("utf-8")
+    assert "Run the same command again to resume." in message
     assert not (tmp_path / "out" / "report.html").exists()
 
 
@@ -336,12 +339,12 @@ def test_sigterm_ends_a_study_on_a_cluster_with_a_checkpoint(cluster: Any, folde
 
 @pytest.mark.soak
 def test_a_node_that_leaves_costs_nothing(cluster: Any, model: Model, gate: Gate):
-    corpus, whole = count_gated(gate, model)
+    corpus, expected = count_gated(gate, model)
     (leaving,) = cluster.worker_nodes
     messages = list[str]()
     removing = gate.act_when(2, lambda: cluster.remove_node(leaving))
     again = run_on_ray(model, corpus, 2, on_message=messages.append)
     removing.join()
-    assert_equal(whole, again)
+    assert_equal(expected, again)
     assert [message for message in messages if "left the cluster" in message]
     assert len({node for _, node in gate.list_readers()}) == 2

@@ -1,4 +1,4 @@
-"""What the Ray engine does when workers fail, die, hang or leave, on a simulated cluster: every chunk counts once."""
+"""Test the Ray engine on a simulated cluster where workers fail, die, hang or leave: every chunk counts once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def whole(model: Model, corpus: Any) -> Study:
+def expected(model: Model, corpus: Any) -> Study:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(plan, "choose_chunk_size", lambda *more: SMALL)
         return headscope.study(model, corpus, **OPTIONS)
@@ -50,7 +50,7 @@ def whole(model: Model, corpus: Any) -> Study:
 
 @pytest.fixture(autouse=True)
 def one_process(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """All workers of a simulated cluster are in this process and share one model."""
+    """Run all workers of a simulated cluster in this process, with one shared model."""
     threads = torch.get_num_threads()
     monkeypatch.setattr(loading, "load", lambda **origin: model)
     yield
@@ -101,33 +101,33 @@ def first_times(count: int, method: str, what: Any, seconds: float = 2.0) -> Beh
 
 
 @pytest.mark.parametrize("workers", [None, 1, 2, 5])
-def test_any_number_of_workers_gives_the_same_study(monkeypatch, model, corpus, whole, workers: int | None):
+def test_any_number_of_workers_gives_the_same_study(monkeypatch, model, corpus, expected, workers: int | None):
     scenario = Scenario(monkeypatch, model, {"a": node(2), "b": node(4)}, lambda *call: 3.0)
-    assert_equal(whole, scenario.run(corpus, workers=workers))
+    assert_equal(expected, scenario.run(corpus, workers=workers))
     assert len(scenario.ray.actors) == (workers or 2)
     assert all(actor.is_dead for actor in scenario.ray.actors)  # nothing is left on the cluster
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_worker_that_dies_is_restarted_by_ray(monkeypatch, model, corpus, whole, times: int):
+def test_a_worker_that_dies_is_restarted_by_ray(monkeypatch, model, corpus, expected, times: int):
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, first_times(times, "count", DIE))
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     restarts = [actor.restarts for actor in scenario.ray.actors]
     assert sum(restarts) == times
     assert find_messages(scenario, "was lost and restarted; its chunks were counted again")
 
 
-def test_a_task_that_fails_is_given_to_another_worker(monkeypatch, model, corpus, whole):
+def test_a_task_that_fails_is_given_to_another_worker(monkeypatch, model, corpus, expected):
     def behave(actor: Actor, name: str, arguments: tuple[Any, ...]) -> Any:
         fails = name == "count" and actor.node == "a"
         return RuntimeError("CUDA error: unspecified launch failure") if fails else 20.0
 
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, behave)
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     assert find_messages(scenario, "a worker on a failed: RuntimeError: CUDA error")
 
 
-def test_a_node_on_which_everything_fails_pauses_longer_and_longer(monkeypatch, model, corpus, whole):
+def test_a_node_on_which_everything_fails_pauses_longer_and_longer(monkeypatch, model, corpus, expected):
     times = list[float]()
 
     def behave(actor: Actor, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -139,14 +139,14 @@ def test_a_node_on_which_everything_fails_pauses_longer_and_longer(monkeypatch, 
     monkeypatch.setattr(ray_engine, "TASKS_PER_WORKER", 1)
     monkeypatch.setattr(chunk_queue, "MIN_TASK_SECONDS", 0.0)
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, behave)
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     pauses = [later - earlier for earlier, later in pairwise(times)]
     assert len(pauses) >= 3
     assert pauses == sorted(set(pauses))
     assert find_messages(scenario, "a worker on a failed: RuntimeError: CUDA error")[1].endswith("after 5 seconds")
 
 
-def test_a_failure_of_all_nodes_for_a_minute_ends_nothing(monkeypatch, model, corpus, whole):
+def test_a_failure_of_all_nodes_for_a_minute_ends_nothing(monkeypatch, model, corpus, expected):
     """Such as storage or a network that is gone."""
 
     def behave(actor: Actor, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -156,18 +156,20 @@ def test_a_failure_of_all_nodes_for_a_minute_ends_nothing(monkeypatch, model, co
     monkeypatch.setattr(chunk_queue, "TASK_SECONDS", 0.0)  # one chunk in each
     nodes = {name: node(2) for name in "abcd"}
     scenario = Scenario(monkeypatch, model, nodes, behave)
-    assert_equal(whole, scenario.run(corpus, workers=8))
+    assert_equal(expected, scenario.run(corpus, workers=8))
     assert {actor.node for actor in scenario.ray.actors} == set(nodes)
     assert scenario.ray.now < 300.0
 
 
-def test_a_single_error_does_not_end_a_study_with_one_worker(monkeypatch, model, corpus, whole):
+def test_a_single_error_does_not_end_a_study_with_one_worker(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"a": node(2)}, first_times(1, "count", RuntimeError("once")))
-    assert_equal(whole, scenario.run(corpus, workers=1))
+    assert_equal(expected, scenario.run(corpus, workers=1))
 
 
 @pytest.mark.parametrize("what", [RuntimeError("broken"), DIE], ids=["error", "death"])
-def test_a_chunk_that_fails_everywhere_ends_the_study_and_is_named(monkeypatch, model, corpus, whole, tmp_path, what):
+def test_a_chunk_that_fails_everywhere_ends_the_study_and_is_named(
+    monkeypatch, model, corpus, expected, tmp_path, what
+):
     attempts = list[str]()
 
     def behave(actor: Actor, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -187,57 +189,57 @@ def test_a_chunk_that_fails_everywhere_ends_the_study_and_is_named(monkeypatch, 
     assert counted > 60 + 30 + 20  # the other chunks were not lost
     # When the reason is gone, the same call counts the rest.
     healthy = Scenario(monkeypatch, model, {"a": node(1)}, lambda *call: 2.0)
-    assert_equal(whole, healthy.run(corpus, checkpoint_dir=tmp_path / "checkpoint"))
+    assert_equal(expected, healthy.run(corpus, checkpoint_dir=tmp_path / "checkpoint"))
 
 
-def test_a_worker_that_hangs_is_replaced(monkeypatch, model, corpus, whole):
+def test_a_worker_that_hangs_is_replaced(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, first_times(1, "count", HANG))
-    assert_equal(whole, scenario.run(corpus, worker_timeout=300.0))
+    assert_equal(expected, scenario.run(corpus, worker_timeout=300.0))
     assert scenario.ray.now >= 300.0
     assert find_messages(scenario, "it returned no result for 300 seconds")
 
 
-def test_a_worker_that_hangs_while_it_loads_the_model_does_not_hold_up_the_others(monkeypatch, model, corpus, whole):
+def test_a_worker_that_hangs_while_it_loads_the_model_does_not_hold_up_the_others(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, first_times(1, "load", HANG))
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     assert scenario.ray.now < 300.0
 
 
-def test_a_worker_for_which_there_is_no_room_yet_does_not_hold_up_the_others(monkeypatch, model, corpus, whole):
+def test_a_worker_for_which_there_is_no_room_yet_does_not_hold_up_the_others(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, first_times(1, "get_process", HANG))
-    assert_equal(whole, scenario.run(corpus, worker_timeout=10.0))
+    assert_equal(expected, scenario.run(corpus, worker_timeout=10.0))
     assert not find_messages(scenario, "failed")
 
 
-def test_a_slow_worker_is_not_taken_for_one_that_hangs(monkeypatch, model, corpus, whole):
+def test_a_slow_worker_is_not_taken_for_one_that_hangs(monkeypatch, model, corpus, expected):
     """The first task shows how slow workers are here; later ones may take four times as long."""
     seconds = iter([250.0, 250.0])
     scenario = Scenario(
         monkeypatch, model, {"a": node(1)}, lambda actor, name, _: next(seconds, 900.0) if name == "count" else 1.0
     )
-    assert_equal(whole, scenario.run(corpus, worker_timeout=300.0))
+    assert_equal(expected, scenario.run(corpus, worker_timeout=300.0))
     assert not find_messages(scenario, "failed")
 
 
-def test_workers_do_not_hang_because_the_driver_is_busy(monkeypatch, model, corpus, whole):
+def test_workers_do_not_hang_because_the_driver_is_busy(monkeypatch, model, corpus, expected):
     """Writing a checkpoint takes longer than a worker may take; results wait for the driver meanwhile."""
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, lambda *call: 20.0)
 
     def write_slowly(_: Any) -> None:
         scenario.ray.advance(500.0)
 
-    assert_equal(whole, scenario.run(corpus, worker_timeout=300.0, progress=write_slowly))
+    assert_equal(expected, scenario.run(corpus, worker_timeout=300.0, progress=write_slowly))
     assert not find_messages(scenario, "failed")
 
 
-def test_that_no_worker_can_start_is_said(monkeypatch, model, corpus, whole):
+def test_that_no_worker_can_start_is_said(monkeypatch, model, corpus, expected):
     """Others have all the cores: Ray starts the process of a worker when some are free."""
 
     def behave(actor: Actor, name: str, arguments: tuple[Any, ...]) -> Any:
         return 200.0 if name == "get_process" else 2.0
 
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, behave)
-    assert_equal(whole, scenario.run(corpus, worker_timeout=10.0))
+    assert_equal(expected, scenario.run(corpus, worker_timeout=10.0))
     messages = find_messages(scenario, "no core is free for a worker (a, b): waiting until others leave some")
     assert len(messages) == 6  # every 30 seconds
 
@@ -252,7 +254,7 @@ def test_a_file_that_takes_many_tasks_is_read_once(monkeypatch, model, tmp_path,
     corpus = headscope.documents(packed)
     with monkeypatch.context() as patched:
         patched.setattr(plan, "choose_chunk_size", lambda *more: SMALL)
-        whole = headscope.study(model, corpus, **OPTIONS)
+        expected = headscope.study(model, corpus, **OPTIONS)
     monkeypatch.setattr(chunk_queue, "TASK_SECONDS", -1.0)
     open_file = chunks._read_source
     monkeypatch.setattr(chunks, "_read_source", lambda *source: read.append(1) or open_file(*source))
@@ -262,38 +264,38 @@ def test_a_file_that_takes_many_tasks_is_read_once(monkeypatch, model, tmp_path,
         monkeypatch, model, {"a": node(1), "b": node(1)},
         lambda actor, name, _: next(deaths, None) or 400.0 if name == "count" else 1.0,
     )  # fmt: skip
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     assert scenario.ray.now > 4 * 400.0
     assert len(read) == (2 if dies else 1)
     assert not find_messages(scenario, "failed")
 
 
-def test_a_node_that_leaves_costs_nothing(monkeypatch, model, corpus, whole):
+def test_a_node_that_leaves_costs_nothing(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(3)}, lambda *call: 5.0)
     scenario.ray.at(17.0, lambda: scenario.ray.remove_node("b"))
-    assert_equal(whole, scenario.run(corpus, workers=3))
+    assert_equal(expected, scenario.run(corpus, workers=3))
     assert find_messages(scenario, "b left the cluster")
 
 
-def test_nodes_that_join_get_workers(monkeypatch, model, corpus, whole):
+def test_nodes_that_join_get_workers(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"head": node(0)}, lambda *call: 5.0)
     scenario.ray.at(90.0, lambda: scenario.ray.resources.update(spot=node(2)))
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     assert find_messages(scenario, "no node of the cluster has a core for a worker: waiting for one")
     assert scenario.requests == [1, 0]  # asked for, and given back
 
 
-def test_nodes_that_come_and_go(monkeypatch, model, corpus, whole):
+def test_nodes_that_come_and_go(monkeypatch, model, corpus, expected):
     monkeypatch.setattr(chunk_queue, "TASK_SECONDS", 0.0)  # one chunk in each
     scenario = Scenario(monkeypatch, model, {"a0": node(1)}, lambda *call: 4.0)
     for number in range(1, 12):
         scenario.ray.at(20.0 * number, lambda number=number: scenario.ray.resources.update({f"a{number}": node(1)}))
         scenario.ray.at(20.0 * number + 7, lambda number=number: scenario.ray.remove_node(f"a{number - 1}"))
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     assert len({actor.node for actor in scenario.ray.actors if actor.instance is not None}) > 1
 
 
-def test_gpu_nodes_are_used_although_the_driver_has_none(monkeypatch, model, corpus, whole):
+def test_gpu_nodes_are_used_although_the_driver_has_none(monkeypatch, model, corpus, expected):
     monkeypatch.setitem(model.origin, "device", "auto")
     scenario = Scenario(monkeypatch, model, {"head": node(4), "gpus": node(8, 2)}, lambda *call: 5.0)
     scenario.run(corpus)
@@ -302,15 +304,15 @@ def test_gpu_nodes_are_used_although_the_driver_has_none(monkeypatch, model, cor
     assert "2 workers, each with 4 cores and a GPU" in scenario.messages
 
 
-def test_gpus_are_left_alone_if_the_cpu_was_asked_for(monkeypatch, model, corpus, whole):
+def test_gpus_are_left_alone_if_the_cpu_was_asked_for(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"head": node(4), "gpus": node(8, 2)}, lambda *call: 5.0)
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     assert [actor.arguments[0]["device"] for actor in scenario.ray.actors] == ["cpu", "cpu"]
 
 
 @pytest.mark.parametrize("what", ["weights", "code"])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_node_with_other_weights_or_code_is_left_out(monkeypatch, model, corpus, whole, what: str, restarts: bool):
+def test_a_node_with_other_weights_or_code_is_left_out(monkeypatch, model, corpus, expected, what: str, restarts: bool):
     """Also if a worker that Ray restarts finds them, because files were replaced."""
     versions = ray_worker.Versions
     loaded = list[str]()
@@ -327,14 +329,14 @@ def test_a_node_with_other_weights_or_code_is_left_out(monkeypatch, model, corpu
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, behave)
     monkeypatch.setattr(versions, "of", classmethod(lambda kind, model: kind(model.weight_hash, "same")))
     monkeypatch.setattr(loading, "load", load)
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     (message,) = find_messages(scenario, "a gets no more chunks")
     assert ("has other weights under this name" if what == "weights" else "has another version of headscope") in message
 
 
-def test_a_model_that_is_not_loaded_at_first(monkeypatch, model, corpus, whole):
+def test_a_model_that_is_not_loaded_at_first(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"a": node(1)}, first_times(2, "load", OSError("hub: 503")))
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     assert find_messages(scenario, "a worker on a failed: OSError: hub: 503. It is started again")
 
 
@@ -361,7 +363,7 @@ def test_a_chunk_that_takes_its_nodes_down_ends_the_study_and_is_named(monkeypat
     assert scenario.removed < 30
 
 
-def test_innocent_chunks_are_not_blamed_for_a_process_that_dies(monkeypatch, model, corpus, whole):
+def test_innocent_chunks_are_not_blamed_for_a_process_that_dies(monkeypatch, model, corpus, expected):
     """Both tasks of a worker fail when its process dies, in any order; the first one was running."""
     blamed = list[int]()
     retry = chunk_queue.ChunkQueue.retry
@@ -384,7 +386,7 @@ def test_innocent_chunks_are_not_blamed_for_a_process_that_dies(monkeypatch, mod
 
     monkeypatch.setattr(FakeRay, "wait", wait_backwards)
     scenario = Scenario(monkeypatch, model, {"a": node(1)}, behave)
-    assert_equal(whole, scenario.run(corpus))
+    assert_equal(expected, scenario.run(corpus))
     assert blamed == [1]
 
 
@@ -400,7 +402,7 @@ def test_a_document_that_cannot_be_read_is_named_and_the_others_are_counted(monk
     monkeypatch.setattr(plan, "SMALL_CORPUS", 10)  # in a small corpus it is found before anything is counted
     paths = files(tmp_path / "in", COUNTS)
     corpus = headscope.documents(paths)
-    whole = headscope.study(model, corpus, **OPTIONS)
+    expected = headscope.study(model, corpus, **OPTIONS)
     content = paths[4].read_text("utf-8")
     lines = content.splitlines(keepends=True)
     broken = "{" + lines[50][1:-2] + "]\n"
@@ -415,7 +417,7 @@ def test_a_document_that_cannot_be_read_is_named_and_the_others_are_counted(monk
     assert sum(COUNTS) - 20 < counted < sum(COUNTS)
     paths[4].write_text(content, "utf-8")
     healed = headscope.study(model, headscope.documents(paths), checkpoint_dir=tmp_path / "checkpoint", **OPTIONS)
-    assert_equal(whole, healed)
+    assert_equal(expected, healed)
 
 
 def test_a_file_that_is_replaced_during_the_run_is_an_error(monkeypatch, model, tmp_path):
@@ -431,7 +433,7 @@ def test_a_file_that_is_replaced_during_the_run_is_an_error(monkeypatch, model, 
         scenario.run(headscope.documents(paths))
 
 
-def test_the_sums_of_a_node_travel_together(monkeypatch, model, corpus, whole):
+def test_the_sums_of_a_node_travel_together(monkeypatch, model, corpus, expected):
     sizes = list[int]()
     add = ray_engine.add_results
 
@@ -441,11 +443,11 @@ def test_the_sums_of_a_node_travel_together(monkeypatch, model, corpus, whole):
 
     monkeypatch.setattr(ray_engine, "add_results", add_and_count)
     scenario = Scenario(monkeypatch, model, {"a": node(4)}, lambda *call: 3.0)
-    assert_equal(whole, scenario.run(corpus, workers=4))
+    assert_equal(expected, scenario.run(corpus, workers=4))
     assert max(sizes) == 4
 
 
-def test_results_are_taken_one_by_one_if_adding_them_on_their_node_fails(monkeypatch, model, corpus, whole):
+def test_results_are_taken_one_by_one_if_adding_them_on_their_node_fails(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"a": node(2)}, lambda *call: 3.0)
     start = scenario.ray._start_function
     failed = list[int]()
@@ -460,11 +462,11 @@ def test_results_are_taken_one_by_one_if_adding_them_on_their_node_fails(monkeyp
         return run
 
     monkeypatch.setattr(scenario.ray, "_start_function", start_failing)
-    assert_equal(whole, scenario.run(corpus, workers=2))
+    assert_equal(expected, scenario.run(corpus, workers=2))
     assert failed
 
 
-def test_ctrl_c_ends_the_workers_and_keeps_what_they_handed_over(monkeypatch, model, corpus, tmp_path, whole):
+def test_ctrl_c_ends_the_workers_and_keeps_what_they_handed_over(monkeypatch, model, corpus, tmp_path, expected):
     reports = iter(range(3))
 
     def stop(_: Any) -> None:
@@ -476,13 +478,13 @@ def test_ctrl_c_ends_the_workers_and_keeps_what_they_handed_over(monkeypatch, mo
         scenario.run(corpus, progress=stop, checkpoint_dir=tmp_path)
     assert all(actor.is_dead for actor in scenario.ray.actors)
     again = headscope.study(model, corpus, checkpoint_dir=tmp_path, **OPTIONS)  # resumed by this process
-    assert_equal(whole, again)
+    assert_equal(expected, again)
     assert again.manifest["runs"] == 2
 
 
-def test_workers_without_room_are_asked_of_the_cluster(monkeypatch, model, corpus, whole):
+def test_workers_without_room_are_asked_of_the_cluster(monkeypatch, model, corpus, expected):
     scenario = Scenario(monkeypatch, model, {"a": node(2)}, lambda *call: 2.0)
-    assert_equal(whole, scenario.run(corpus, workers=5))
+    assert_equal(expected, scenario.run(corpus, workers=5))
     assert "2 workers, each with 1 core, of 5 requested" in scenario.messages
     assert scenario.requests == [5, 0]
 

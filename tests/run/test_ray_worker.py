@@ -1,4 +1,4 @@
-"""A Ray worker counts tasks: in its time, without reading anything twice."""
+"""Test the Ray worker: it counts tasks within their time, without reading anything twice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plan(model: Model, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the chunks that are opened, as they are opened."""
+    """Numbers of the chunks that are opened, in their order."""
     numbers, read = list[int](), chunks._read_source
     monkeypatch.setattr(
         chunks, "_read_source", lambda source, chunk: numbers.append(chunk.number) or read(source, chunk)
@@ -54,7 +54,7 @@ def make_worker(model: Model, corpus: Corpus, plan: RunPlan) -> ChunkWorker:
 
 
 def tick(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Have so many seconds pass whenever the worker looks at the clock."""
+    """Let `seconds` pass whenever the worker reads the clock."""
     clock = itertools.count()
     monkeypatch.setattr(ray_worker, "time", SimpleNamespace(monotonic=lambda: seconds * next(clock)))
 

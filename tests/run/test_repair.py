@@ -1,4 +1,4 @@
-"""A document that cannot be read is repaired, and its file has another length then: only its chunk is counted again."""
+"""Test repairs of broken documents that change the length of a file: only their chunks are counted again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import headscope
 from headscope.corpus import chunks
-from headscope.corpus.chunks import ChunkSize, follow_repairs
+from headscope.corpus.chunks import ChunkSize, adjust_repaired_chunks
 from headscope.errors import Changed, CorpusError, Stopped
 from headscope.model.model import Model
 from headscope.run import plan, run
@@ -34,7 +34,7 @@ def model() -> Model:
 
 @pytest.fixture(autouse=True)
 def large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a small corpus a broken document is found before anything is counted."""
+    """Treat small corpora as large ones, which are not read before they are counted."""
     monkeypatch.setattr(plan, "SMALL_CORPUS", 10)
 
 
@@ -118,10 +118,10 @@ def test_borders_after_a_repaired_chunk_move_with_it(tmp_path: Path):
         (100, {0}, {1, 2}, unmoved),
     ):
         path.write_bytes(b"x" * size)
-        moved = follow_repairs(planned, headscope.documents(path).sources, [1000], failed, completed)
+        moved = adjust_repaired_chunks(planned, headscope.documents(path).sources, [1000], failed, completed)
         assert [chunk.start for chunk in moved] == starts, (size, failed)
         assert [chunk.stop for chunk in moved] == [*starts[1:], None]
-    assert follow_repairs(planned, headscope.documents(path).sources, [-1], {1}, {0}) == planned
+    assert adjust_repaired_chunks(planned, headscope.documents(path).sources, [-1], {1}, {0}) == planned
 
 
 @pytest.mark.parametrize("length", [20, 600], ids=["shorter", "longer"])

@@ -1,4 +1,4 @@
-"""A study that is interrupted, wherever and by whatever, and resumed equals one that was never interrupted."""
+"""Test resuming: an interrupted and resumed study equals one that was never interrupted."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ pytestmark = pytest.mark.usefixtures("small_chunks")
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    made = tiny.model("bert")
-    assert made.ignores_padding  # runs the model, so ask before a test counts how often it runs
-    return made
+    tiny_model = tiny.model("bert")
+    assert tiny_model.ignores_padding  # runs the model, so ask before a test counts how often it runs
+    return tiny_model
 
 
 def study(model: Model, documents: Any, folder: Path | str | None = None, **options: Any) -> Study:
@@ -77,14 +77,14 @@ def load_state(path: Path, model: Model) -> RunState:
 
 
 class Failure(Exception):
-    """Whatever may be raised."""
+    """An error that the code does not expect."""
 
 
 # Interruptions
 
 
 class Interruption:
-    """Raise an error after so many calls, as a progress callback or where batches run."""
+    """Raise an error after `after` calls, from a progress callback or where batches run."""
 
     def __init__(self, where: str, after: int, error: type[BaseException]) -> None:
         self.where, self.after, self.error = where, after, error
@@ -142,16 +142,16 @@ def test_a_resumed_study_equals_an_uninterrupted_one(
 ):
     folder = tmp_path_factory.mktemp("resumed")
     (folder / "in").mkdir()
-    made = CORPORA[kind](folder / "in")
-    whole = study(model, headscope.documents(made, limit=limit), windows=windows)
+    paths = CORPORA[kind](folder / "in")
+    expected = study(model, headscope.documents(paths, limit=limit), windows=windows)
     options = {"windows": windows, "checkpoint_interval": interval}
     for interruption in interruptions:
-        documents = headscope.documents(made, limit=limit)
+        documents = headscope.documents(paths, limit=limit)
         if (again := interruption.run(model, documents, folder / "out", **options)) is not None:
             break
     else:
-        again = study(model, headscope.documents(made, limit=limit), folder / "out", **options)
-    assert_equal(whole, again)
+        again = study(model, headscope.documents(paths, limit=limit), folder / "out", **options)
+    assert_equal(expected, again)
     assert 1 <= again.manifest["runs"] <= len(interruptions) + 1
 
 
@@ -164,20 +164,22 @@ def test_the_corpora_have_many_chunks_or_sections(model: Model, tmp_path: Path, 
 
 
 def test_nothing_is_counted_again(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    made, ran = make_jsonl(tmp_path), watch_texts(monkeypatch)
-    part = interrupt(model, headscope.documents(made), tmp_path / "out", 8)
+    path, ran = make_jsonl(tmp_path), watch_texts(monkeypatch)
+    part = interrupt(model, headscope.documents(path), tmp_path / "out", 8)
     assert 0 < part.texts <= sum(ran)
     del ran[:]
-    whole = study(model, headscope.documents(made), tmp_path / "out")
-    assert whole.manifest["runs"] == 2
-    assert sum(ran) == whole.texts - part.texts > 0
+    expected = study(model, headscope.documents(path), tmp_path / "out")
+    assert expected.manifest["runs"] == 2
+    assert sum(ran) == expected.texts - part.texts > 0
 
 
 def test_progress_says_what_earlier_runs_counted(model: Model, tmp_path: Path):
-    made = make_jsonl(tmp_path)
-    part = interrupt(model, headscope.documents(made), tmp_path / "out", 8)
+    path = make_jsonl(tmp_path)
+    part = interrupt(model, headscope.documents(path), tmp_path / "out", 8)
     steps, messages = list[headscope.Progress](), list[str]()
-    whole = study(model, headscope.documents(made), tmp_path / "out", progress=steps.append, on_message=messages.append)
+    expected = study(
+        model, headscope.documents(path), tmp_path / "out", progress=steps.append, on_message=messages.append
+    )
     assert messages == [f"resuming: {part.texts:,} texts are counted already"]
     assert {(step.texts_before, step.documents_before) for step in steps} == {
         (part.texts, part.manifest["documents_read"])
@@ -185,35 +187,35 @@ def test_progress_says_what_earlier_runs_counted(model: Model, tmp_path: Path):
     numbers = [(step.texts, step.documents) for step in steps]
     assert numbers == sorted(numbers)
     assert numbers[0] > (part.texts, part.manifest["documents_read"])
-    assert numbers[-1] == (whole.texts, 60)
+    assert numbers[-1] == (expected.texts, 60)
 
 
 def test_the_comparison_can_fail(model: Model):
-    one = study(model, texts(20))
+    original = study(model, texts(20))
     for change in (lambda data: data["pairs"], lambda data: data["attention_offset"]):
-        other = Study(one.data.copy(deep=True))
-        values = change(other.data).values
+        changed = Study(original.data.copy(deep=True))
+        values = change(changed.data).values
         values.flat[values.argmax()] += 1
         with pytest.raises(AssertionError):
-            assert_equal(one, other)
+            assert_equal(original, changed)
 
 
 @pytest.mark.parametrize("kernel", ["compiled", "vectorized", "reference"])
 def test_texts_given_in_python_are_resumed_too(model: Model, tmp_path: Path, kernel: str):
     given_texts, options = texts(24 if kernel == "reference" else 60), {**OPTIONS, "kernel": kernel}
-    whole = study(model, given_texts, kernel=kernel)
-    assert_equal(whole, run_interrupted(model, given_texts, tmp_path, [2, 5, 1], checkpoint_interval=0.0, **options))
+    expected = study(model, given_texts, kernel=kernel)
+    assert_equal(expected, run_interrupted(model, given_texts, tmp_path, [2, 5, 1], checkpoint_interval=0.0, **options))
 
 
 def test_a_generator_is_resumed_when_it_is_given_again(model: Model, tmp_path: Path):
     given_texts = texts(60)
-    whole = study(model, iter(given_texts))
+    expected = study(model, iter(given_texts))
     part = interrupt(model, iter(given_texts), tmp_path, 8)
     interrupt(model, iter(given_texts), tmp_path, 2)
     again = study(model, (text for text in given_texts), tmp_path)
-    assert_equal(whole, again)
+    assert_equal(expected, again)
     assert again.texts > part.texts
-    assert_equal(whole, study(model, iter(given_texts), tmp_path))  # it is complete: all of it is compared
+    assert_equal(expected, study(model, iter(given_texts), tmp_path))  # it is complete: all of it is compared
 
 
 @pytest.mark.parametrize("change", ["another text", "one text less", "another order"])
@@ -269,10 +271,10 @@ def test_a_finished_study_is_not_computed_twice(
 ):
     (tmp_path / "in").mkdir()
     corpus = headscope.documents(CORPORA[kind](tmp_path / "in"))
-    whole = study(model, corpus, tmp_path / "out")
+    expected = study(model, corpus, tmp_path / "out")
     monkeypatch.setattr(Model, "observe", refuse)
     monkeypatch.setattr(chunks, "read_chunk", refuse)  # nor read: its files are as they were
-    assert_equal(whole, study(model, corpus, tmp_path / "out"))
+    assert_equal(expected, study(model, corpus, tmp_path / "out"))
     finish(tmp_path / "out")
     assert not (tmp_path / "out").exists()
     with pytest.raises(AssertionError, match="computed again"):
@@ -319,16 +321,18 @@ print("not killed")
 )
 def test_a_killed_study_is_resumed(tmp_path: Path, make: Callable[[Path], Path], kills: list[tuple[str, int]]):
     """Killed while it counts, and at any moment of writing a checkpoint: before it is flushed, and between renames."""
-    path, made = saved_model(tmp_path / "model"), make(tmp_path)
-    whole = study(headscope.load(str(path)), headscope.documents(made))
+    model_path, corpus_path = saved_model(tmp_path / "model"), make(tmp_path)
+    expected = study(headscope.load(str(model_path)), headscope.documents(corpus_path))
     options = {**OPTIONS, "checkpoint_interval": 0.0}
     for where, after in kills:
-        arguments = [str(path), str(made), str(tmp_path / "out"), where, str(after), repr(options)]
+        arguments = [str(model_path), str(corpus_path), str(tmp_path / "out"), where, str(after), repr(options)]
         ran = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
         assert ran.returncode == -signal.SIGKILL, ran.stdout + ran.stderr
     messages: list[str] = []
-    again = study(headscope.load(str(path)), headscope.documents(made), tmp_path / "out", on_message=messages.append)
-    assert_equal(whole, again)
+    again = study(
+        headscope.load(str(model_path)), headscope.documents(corpus_path), tmp_path / "out", on_message=messages.append
+    )
+    assert_equal(expected, again)
     assert again.manifest["runs"] == len(kills) + 1
     assert len(messages) == 1
     assert "resuming: " in messages[0]
@@ -367,11 +371,11 @@ def test_other_settings_are_refused_and_named(model: Model, tmp_path: Path, what
 
 
 def test_broken_documents_may_be_skipped_from_now_on(model: Model, tmp_path: Path):
-    (made,) = files(tmp_path / "in", [30])
-    whole = study(model, headscope.documents(made))
-    interrupt(model, headscope.documents(made), tmp_path)
-    corpus = headscope.documents(made, skip_broken=True)
-    assert_equal(whole, study(model, corpus, tmp_path, skip_broken=True))
+    (path,) = files(tmp_path / "in", [30])
+    expected = study(model, headscope.documents(path))
+    interrupt(model, headscope.documents(path), tmp_path)
+    corpus = headscope.documents(path, skip_broken=True)
+    assert_equal(expected, study(model, corpus, tmp_path, skip_broken=True))
 
 
 def test_another_model_is_refused(model: Model, tmp_path: Path):
@@ -385,26 +389,26 @@ def test_another_model_is_refused(model: Model, tmp_path: Path):
 
 
 def test_other_files_are_refused_and_named(model: Model, tmp_path: Path):
-    made = files(tmp_path / "in", [30, 30, 30])
-    interrupt(model, headscope.documents(made), tmp_path)
+    paths = files(tmp_path / "in", [30, 30, 30])
+    interrupt(model, headscope.documents(paths), tmp_path)
     for sources, message in (
-        (made[:2], r"texts \(.*02\.jsonl no longer there\)"),
-        ([*made, *files(tmp_path / "more", [3])], r"texts \(.*00\.jsonl new\)"),
-        (made[::-1], "the same files in another order"),
+        (paths[:2], r"texts \(.*02\.jsonl no longer there\)"),
+        ([*paths, *files(tmp_path / "more", [3])], r"texts \(.*00\.jsonl new\)"),
+        (paths[::-1], "the same files in another order"),
     ):
         with pytest.raises(Changed, match=message):
             study(model, headscope.documents(sources), tmp_path)
     with pytest.raises(Changed, match=r"limit \(none before, 5 now\)"):
-        study(model, headscope.documents(made, limit=5), tmp_path)
+        study(model, headscope.documents(paths, limit=5), tmp_path)
     with pytest.raises(Changed, match=r"encoding \(utf-8 before, latin-1 now\)"):
-        study(model, headscope.documents(made, encoding="latin-1"), tmp_path)
+        study(model, headscope.documents(paths, encoding="latin-1"), tmp_path)
 
 
 # Files that change between runs
 
 
 def change_line(path: Path, line: int) -> None:
-    """Put another text in a line of a file."""
+    """Replace the text in a line of a file."""
     lines = path.read_text("utf-8").splitlines(keepends=True)
     lines[line] = json.dumps({"text": "the owl and the owl and the cat."}) + "\n"
     path.write_text("".join(lines), "utf-8")
@@ -413,60 +417,60 @@ def change_line(path: Path, line: int) -> None:
 @pytest.mark.parametrize("limit", [None, 70])
 @pytest.mark.parametrize(("line", "after"), [(0, 3), (0, 20), (39, 20)])
 def test_changed_texts_are_refused(model: Model, tmp_path: Path, line: int, after: int, limit: int | None):
-    made = files(tmp_path / "in", [40, 40])
-    part = interrupt(model, headscope.documents(made, limit=limit), tmp_path, after)
+    paths = files(tmp_path / "in", [40, 40])
+    part = interrupt(model, headscope.documents(paths, limit=limit), tmp_path, after)
     assert part.manifest["documents_read"] > line
-    change_line(made[0], line)
+    change_line(paths[0], line)
     before = (tmp_path / "last").read_bytes()
     with pytest.raises(Changed, match=r"00\.jsonl.*not the texts that were counted before.*--overwrite"):
-        study(model, headscope.documents(made, limit=limit), tmp_path)
+        study(model, headscope.documents(paths, limit=limit), tmp_path)
     assert (tmp_path / "last").read_bytes() == before
 
 
 def test_texts_that_were_added_to_a_file_that_was_counted_are_refused(model: Model, tmp_path: Path):
-    (made,) = files(tmp_path / "in", [40])
-    study(model, headscope.documents(made), tmp_path)
-    with made.open("a") as file:
+    (path,) = files(tmp_path / "in", [40])
+    study(model, headscope.documents(path), tmp_path)
+    with path.open("a") as file:
         file.write('{"text": "the owl."}\n' * 30)
     with pytest.raises(Changed, match=r"00\.jsonl.*not the texts that were counted before"):
-        study(model, headscope.documents(made), tmp_path)
+        study(model, headscope.documents(path), tmp_path)
 
 
 def test_texts_that_were_removed_from_a_file_are_refused(model: Model, tmp_path: Path):
-    (made,) = files(tmp_path / "in", [40])
-    study(model, headscope.documents(made), tmp_path)
-    made.write_text("".join(made.read_text("utf-8").splitlines(keepends=True)[:3]), "utf-8")
+    (path,) = files(tmp_path / "in", [40])
+    study(model, headscope.documents(path), tmp_path)
+    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:3]), "utf-8")
     with pytest.raises(Changed, match=r"00\.jsonl.*not the texts that were counted before"):
-        study(model, headscope.documents(made), tmp_path)
+        study(model, headscope.documents(path), tmp_path)
 
 
 def test_a_changed_gz_is_refused_when_it_is_resumed(model: Model, tmp_path: Path):
-    made = make_gz(tmp_path)
-    part = interrupt(model, headscope.documents(made), tmp_path / "out", 12)
+    path = make_gz(tmp_path)
+    part = interrupt(model, headscope.documents(path), tmp_path / "out", 12)
     state = load_state(tmp_path / "out" / "last", model)
     assert not state.completed
     assert state.in_progress[0].documents == part.manifest["documents_read"] >= 8
-    lines = gzip.decompress(made.read_bytes()).splitlines(keepends=True)
-    made.write_bytes(gzip.compress(b"".join([*lines[1:], lines[0]])))
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    path.write_bytes(gzip.compress(b"".join([*lines[1:], lines[0]])))
     with pytest.raises(Changed, match=r"a\.jsonl\.gz: not the texts that were counted before"):
-        study(model, headscope.documents(made), tmp_path / "out")
+        study(model, headscope.documents(path), tmp_path / "out")
 
 
 def test_copied_files_are_the_same_texts(model: Model, tmp_path: Path):
-    made = files(tmp_path / "in", [40, 40])
-    whole = study(model, headscope.documents(made))
-    interrupt(model, headscope.documents(made), tmp_path, 18)
-    for file in made:
+    paths = files(tmp_path / "in", [40, 40])
+    expected = study(model, headscope.documents(paths))
+    interrupt(model, headscope.documents(paths), tmp_path, 18)
+    for file in paths:
         content = file.read_bytes()
         file.unlink()
         file.write_bytes(content)
-    assert_equal(whole, study(model, headscope.documents(made), tmp_path))
+    assert_equal(expected, study(model, headscope.documents(paths), tmp_path))
 
 
 def test_a_file_of_a_folder_that_vanished_is_named(model: Model, tmp_path: Path):
-    made = files(tmp_path / "in", [40, 40])
+    paths = files(tmp_path / "in", [40, 40])
     interrupt(model, headscope.documents(tmp_path / "in"), tmp_path / "out")
-    made[1].unlink()
+    paths[1].unlink()
     with pytest.raises(Changed, match=r"01\.jsonl no longer there"):
         study(model, headscope.documents(tmp_path / "in"), tmp_path / "out")
 
@@ -500,51 +504,51 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 def test_a_file_that_changes_during_the_run_is_named_and_not_complete(
     model: Model, tmp_path: Path, change: str, limit: int | None
 ):
-    made = files(tmp_path / "in", [COUNT, 20])
+    paths = files(tmp_path / "in", [COUNT, 20])
     (tmp_path / "in" / "other").write_text('{"text": "the owl and a cat"}\n' * COUNT)
-    original, state = made[0].read_bytes(), made[0].stat()
-    whole = study(model, headscope.documents(made, limit=limit))
+    original, state = paths[0].read_bytes(), paths[0].stat()
+    expected = study(model, headscope.documents(paths, limit=limit))
     steps = iter(range(5))
 
     def change_file(_: Any) -> None:
         if next(steps, None) == 3:
-            CHANGES[change](made[0])
+            CHANGES[change](paths[0])
 
     with pytest.raises(Stopped, match=r"00\.jsonl") as caught:
-        study(model, headscope.documents(made, limit=limit), tmp_path, progress=change_file)
+        study(model, headscope.documents(paths, limit=limit), tmp_path, progress=change_file)
     assert caught.value.study is not None
     assert not caught.value.study.manifest["complete"]
     assert caught.value.study.data["source_documents"].values[0] < COUNT
     # With the file as it was, what was counted is right: nothing of the other version is in it.
-    made[0].write_bytes(original)
-    os.utime(made[0], ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert_equal(whole, study(model, headscope.documents(made, limit=limit), tmp_path))
+    paths[0].write_bytes(original)
+    os.utime(paths[0], ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert_equal(expected, study(model, headscope.documents(paths, limit=limit), tmp_path))
 
 
 @pytest.mark.parametrize("limit", [None, COUNT + 30])
 def test_a_file_that_changed_during_the_run_is_never_mixed(model: Model, tmp_path: Path, limit: int | None):
-    made = files(tmp_path / "in", [COUNT, 40])
+    paths = files(tmp_path / "in", [COUNT, 40])
     steps = iter(range(20))
 
     def change_file(_: Any) -> None:
         if next(steps, None) == 8:
-            change_line(made[0], 0)
+            change_line(paths[0], 0)
 
     with pytest.raises(Stopped, match=r"00\.jsonl: changed since this study began"):
-        study(model, headscope.documents(made, limit=limit), tmp_path, progress=change_file)
+        study(model, headscope.documents(paths, limit=limit), tmp_path, progress=change_file)
     with pytest.raises(Changed, match=r"00\.jsonl.*not the texts that were counted before"):
-        study(model, headscope.documents(made, limit=limit), tmp_path)
+        study(model, headscope.documents(paths, limit=limit), tmp_path)
 
 
 def test_a_file_given_twice_is_counted_once(model: Model, tmp_path: Path):
-    one, two = files(tmp_path / "in", [20, 25])
+    first, second = files(tmp_path / "in", [20, 25])
     link = tmp_path / "in" / "link.jsonl"
-    link.symlink_to(one)
+    link.symlink_to(first)
     messages: list[str] = []
-    whole = study(model, headscope.documents([one, two]))
-    again = study(model, headscope.documents([one, two, one, tmp_path / "in"]), on_message=messages.append)
-    assert_equal(whole, again)
-    assert messages == [f"2 files are given more than once (the first: {one}): each is read once"]
+    expected = study(model, headscope.documents([first, second]))
+    again = study(model, headscope.documents([first, second, first, tmp_path / "in"]), on_message=messages.append)
+    assert_equal(expected, again)
+    assert messages == [f"2 files are given more than once (the first: {first}): each is read once"]
 
 
 @pytest.fixture
@@ -570,28 +574,28 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("how", DAMAGE)
 def test_instead_of_a_damaged_checkpoint_the_previous_one_is_used(model: Model, tmp_path: Path, how: str):
     given_texts = texts(60)
-    whole = study(model, given_texts)
+    expected = study(model, given_texts)
     interrupt(model, given_texts, tmp_path, 15, checkpoint_interval=0.0)
     last = tmp_path / "last"
     last.write_bytes(DAMAGE[how](last.read_bytes()))
     messages: list[str] = []
-    assert_equal(whole, study(model, given_texts, tmp_path, on_message=messages.append))
+    assert_equal(expected, study(model, given_texts, tmp_path, on_message=messages.append))
     assert "The one before it is used" in messages[0]
     assert str(last) in messages[0]
 
 
 @pytest.mark.parametrize("name", ["last", "previous"])
 def test_files_of_others_are_left_alone(model: Model, tmp_path: Path, storage: str, name: str):
-    given_texts, mine = texts(20), b"my own notes"
-    (tmp_path / name).write_bytes(mine)
-    fsspec.filesystem("memory").pipe_file(f"/headscope-tests/study/{name}", mine)
+    given_texts, content = texts(20), b"my own notes"
+    (tmp_path / name).write_bytes(content)
+    fsspec.filesystem("memory").pipe_file(f"/headscope-tests/study/{name}", content)
     for folder in (tmp_path, storage):
         with pytest.raises(StudyError, match=rf"{name} is there already, and headscope did not write it"):
             study(model, given_texts, folder)
         finish(str(folder))
         assert not has_checkpoint(str(folder))
-    assert (tmp_path / name).read_bytes() == mine
-    assert fsspec.filesystem("memory").cat_file(f"/headscope-tests/study/{name}") == mine
+    assert (tmp_path / name).read_bytes() == content
+    assert fsspec.filesystem("memory").cat_file(f"/headscope-tests/study/{name}") == content
 
 
 def test_a_damaged_checkpoint_never_replaces_a_good_one(model: Model, tmp_path: Path):
@@ -627,7 +631,7 @@ def test_a_checkpoint_of_another_version_is_not_misread(model: Model, tmp_path: 
 
 def test_a_full_disk_does_not_end_a_study(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     given_texts, messages = texts(60), list[str]()
-    whole = study(model, given_texts)
+    expected = study(model, given_texts)
     flush, attempts = checkpoint.os.fsync, iter(range(100))
 
     def fail_sometimes(descriptor: int) -> None:
@@ -637,7 +641,7 @@ def test_a_full_disk_does_not_end_a_study(model: Model, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(checkpoint.os, "fsync", fail_sometimes)
     again = study(model, given_texts, tmp_path, checkpoint_interval=0.0, on_message=messages.append)
-    assert_equal(whole, again)
+    assert_equal(expected, again)
     (message,) = [message for message in messages if "No space left on device" in message]
     assert "The study continues" in message
     assert messages.count("checkpoints can be written again") == 1
@@ -646,7 +650,7 @@ def test_a_full_disk_does_not_end_a_study(model: Model, tmp_path: Path, monkeypa
 
 def test_a_folder_that_is_removed_is_created_again(model: Model, tmp_path: Path):
     given_texts, messages, out = texts(60), list[str](), tmp_path / "out"
-    whole = study(model, given_texts)
+    expected = study(model, given_texts)
     steps = iter(range(100))
 
     def remove(_: Any) -> None:
@@ -654,7 +658,7 @@ def test_a_folder_that_is_removed_is_created_again(model: Model, tmp_path: Path)
             shutil.rmtree(out)
 
     again = study(model, given_texts, out, checkpoint_interval=0.0, on_message=messages.append, progress=remove)
-    assert_equal(whole, again)
+    assert_equal(expected, again)
     assert any("was removed, and is created again" in message for message in messages)
     assert (out / "last").exists()
 
@@ -664,10 +668,10 @@ def test_a_folder_that_is_removed_is_created_again(model: Model, tmp_path: Path)
 
 def test_checkpoints_are_kept_on_any_storage(model: Model, tmp_path: Path, storage: str):
     corpus = headscope.documents(make_jsonl(tmp_path))
-    whole = study(model, corpus)
+    expected = study(model, corpus)
     options = {**OPTIONS, "checkpoint_interval": 0.0}
     again = run_interrupted(model, corpus, storage, [8, 3, 1, 9], **options)
-    assert_equal(whole, again)
+    assert_equal(expected, again)
     assert again.manifest["runs"] == 5
     names = [Path(name).name for name in fsspec.filesystem("memory").find("/headscope-tests")]
     assert sorted(names) == ["last", "previous"]
@@ -675,12 +679,12 @@ def test_checkpoints_are_kept_on_any_storage(model: Model, tmp_path: Path, stora
 
 def test_a_damaged_checkpoint_on_other_storage(model: Model, tmp_path: Path, storage: str):
     corpus, system = headscope.documents(make_jsonl(tmp_path)), fsspec.filesystem("memory")
-    whole = study(model, corpus)
+    expected = study(model, corpus)
     interrupt(model, corpus, storage, 8, checkpoint_interval=0.0)
     (last,) = [name for name in system.find("/headscope-tests") if name.endswith("last")]
     system.pipe_file(last, system.cat_file(last)[:-9])
     messages: list[str] = []
-    assert_equal(whole, study(model, corpus, storage, on_message=messages.append))
+    assert_equal(expected, study(model, corpus, storage, on_message=messages.append))
     assert "damaged: its hash is wrong. The one before it is used" in messages[0]
     with pytest.raises(Changed, match=r"theta \(0.3 before, 0.2 now\)"):
         study(model, corpus, storage, theta=0.2)
@@ -694,7 +698,7 @@ def test_storage_that_fails_does_not_end_a_study(
     model: Model, tmp_path: Path, storage: str, monkeypatch: pytest.MonkeyPatch
 ):
     corpus, messages = headscope.documents(make_jsonl(tmp_path)), list[str]()
-    whole, pipe_file, attempts = study(model, corpus), type(fsspec.filesystem("memory")).pipe_file, iter(range(100))
+    expected, pipe_file, attempts = study(model, corpus), type(fsspec.filesystem("memory")).pipe_file, iter(range(100))
 
     def fail_sometimes(*arguments: Any, **options: Any) -> Any:
         if next(attempts) in (2, 3):
@@ -702,7 +706,7 @@ def test_storage_that_fails_does_not_end_a_study(
         return pipe_file(*arguments, **options)
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "pipe_file", fail_sometimes)
-    assert_equal(whole, study(model, corpus, storage, checkpoint_interval=0.0, on_message=messages.append))
+    assert_equal(expected, study(model, corpus, storage, checkpoint_interval=0.0, on_message=messages.append))
     assert [("503 Slow Down" in message, "again" in message) for message in messages] == [(True, True), (False, True)]
 
 
@@ -716,7 +720,7 @@ def test_storage_without_a_driver_is_refused(model: Model):
 
 @pytest.fixture
 def large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a small corpus all documents are read before anything is counted, and broken ones found."""
+    """Treat small corpora as large ones, which are not read before they are counted."""
     monkeypatch.setattr(plan, "SMALL_CORPUS", 2)
 
 
@@ -728,10 +732,10 @@ def break_lines(path: Path, *places: int) -> None:
 
 
 def test_in_a_small_corpus_a_broken_document_is_found_before_anything_is_counted(model: Model, tmp_path: Path):
-    (made,) = files(tmp_path / "in", [60])
-    break_lines(made, 50)
+    (path,) = files(tmp_path / "in", [60])
+    break_lines(path, 50)
     with pytest.raises(CorpusError, match=r"00\.jsonl:51: not a JSON object"):
-        study(model, headscope.documents(made), tmp_path / "out")
+        study(model, headscope.documents(path), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -739,40 +743,40 @@ def test_in_a_small_corpus_a_broken_document_is_found_before_anything_is_counted
 def test_of_broken_documents_only_their_chunks_are_left_out(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    one, two, _ = made = files(tmp_path / "in", [60, 40, 3])
-    contents = [path.read_bytes() for path in made]
-    whole = study(model, headscope.documents(made))
-    break_lines(one, 31)
-    break_lines(two, 7, 39)
+    first, second, _ = paths = files(tmp_path / "in", [60, 40, 3])
+    contents = [path.read_bytes() for path in paths]
+    expected = study(model, headscope.documents(paths))
+    break_lines(first, 31)
+    break_lines(second, 7, 39)
     with pytest.raises(Stopped) as caught:
-        study(model, headscope.documents(made), tmp_path)
+        study(model, headscope.documents(paths), tmp_path)
     reason, part = str(caught.value), caught.value.study
     places = [line.partition(": not a JSON object")[0] for line in reason.splitlines()]
-    assert places == [f"{one}:32", f"{two}:8", f"{two}:40"]
+    assert places == [f"{first}:32", f"{second}:8", f"{second}:40"]
     assert part is not None
     assert (part.manifest["stopped_by"], part.manifest["complete"]) == (reason, 0)
-    planned = headscope.documents(made).plan_chunks(SMALL)
+    planned = headscope.documents(paths).plan_chunks(SMALL)
     broken = {chunk.number for chunk in planned} - load_state(tmp_path / "last", model).completed
     assert len(broken) == 3
 
-    one.write_bytes(contents[0])
+    first.write_bytes(contents[0])
     ran = watch_texts(monkeypatch)
-    with pytest.raises(Stopped, match=rf"^{two}:8: .*\n{two}:40: ") as caught:
-        study(model, headscope.documents(made), tmp_path)
-    two.write_bytes(contents[1])
-    assert_equal(whole, study(model, headscope.documents(made), tmp_path))
-    assert sum(ran) == whole.texts - part.texts > 0
+    with pytest.raises(Stopped, match=rf"^{second}:8: .*\n{second}:40: ") as caught:
+        study(model, headscope.documents(paths), tmp_path)
+    second.write_bytes(contents[1])
+    assert_equal(expected, study(model, headscope.documents(paths), tmp_path))
+    assert sum(ran) == expected.texts - part.texts > 0
 
 
 @pytest.mark.usefixtures("large_corpus")
 def test_a_study_that_a_broken_document_stopped_is_resumed_without_it(model: Model, tmp_path: Path):
-    (made,) = files(tmp_path / "in", [60])
-    lines = made.read_bytes().splitlines(keepends=True)
-    made.write_bytes(b"".join([*lines[:20], b"#" * 150 + b"\n", *lines[20:]]))
+    (path,) = files(tmp_path / "in", [60])
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:20], b"#" * 150 + b"\n", *lines[20:]]))
     with pytest.raises(Stopped, match=r"00\.jsonl:21: not a JSON object"):
-        study(model, headscope.documents(made), tmp_path)
-    skipping = study(model, headscope.documents(made, skip_broken=True), tmp_path, skip_broken=True)
-    assert_equal(study(model, headscope.documents(made, skip_broken=True), skip_broken=True), skipping)
+        study(model, headscope.documents(path), tmp_path)
+    skipping = study(model, headscope.documents(path, skip_broken=True), tmp_path, skip_broken=True)
+    assert_equal(study(model, headscope.documents(path, skip_broken=True), skip_broken=True), skipping)
     assert skipping.manifest["documents_skipped"]["not JSON"] == 1
 
 
@@ -780,27 +784,27 @@ def test_a_study_that_a_broken_document_stopped_is_resumed_without_it(model: Mod
 def test_what_comes_before_a_broken_document_of_a_gz_is_counted_once(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    made = make_gz(tmp_path)
-    whole, content = study(model, headscope.documents(made)), made.read_bytes()
+    path = make_gz(tmp_path)
+    expected, content = study(model, headscope.documents(path)), path.read_bytes()
     lines = gzip.decompress(content).splitlines(keepends=True)
-    made.write_bytes(gzip.compress(b"".join([*lines[:50], b"no JSON\n", *lines[51:]])))
+    path.write_bytes(gzip.compress(b"".join([*lines[:50], b"no JSON\n", *lines[51:]])))
     with pytest.raises(Stopped, match=r"a\.jsonl\.gz:51: not a JSON object") as caught:
-        study(model, headscope.documents(made), tmp_path / "out")
+        study(model, headscope.documents(path), tmp_path / "out")
     part = caught.value.study
     assert part is not None
     assert 32 <= part.manifest["documents_read"] <= 50
-    made.write_bytes(content)
+    path.write_bytes(content)
     ran = watch_texts(monkeypatch)
-    assert_equal(whole, study(model, headscope.documents(made), tmp_path / "out"))
-    assert sum(ran) == whole.texts - part.texts
+    assert_equal(expected, study(model, headscope.documents(path), tmp_path / "out"))
+    assert sum(ran) == expected.texts - part.texts
 
 
 @pytest.mark.usefixtures("large_corpus")
 def test_a_study_stops_when_too_many_chunks_have_broken_documents(model: Model, tmp_path: Path):
-    one, _ = made = files(tmp_path / "in", [200, 20])
-    break_lines(one, *range(50, 200))
+    first, _ = paths = files(tmp_path / "in", [200, 20])
+    break_lines(first, *range(50, 200))
     with pytest.raises(Stopped) as caught:
-        study(model, headscope.documents(made), tmp_path)
+        study(model, headscope.documents(paths), tmp_path)
     assert str(caught.value).count("not a JSON object") == run.MAX_FAILED_CHUNKS == 10
     assert str(caught.value).endswith("\nStopped after 10 errors: there may be more")
     assert caught.value.study is not None
@@ -808,8 +812,8 @@ def test_a_study_stops_when_too_many_chunks_have_broken_documents(model: Model, 
 
 
 def test_a_tokenizer_that_breaks_names_the_document(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    made = files(tmp_path / "in", [30, 20])
-    whole, windows_of = study(model, headscope.documents(made)), Model.windows_of
+    paths = files(tmp_path / "in", [30, 20])
+    expected, windows_of = study(model, headscope.documents(paths)), Model.windows_of
 
     def break_on_one(self: Model, documents: Any, cut: Any) -> Any:
         for document in documents:
@@ -819,19 +823,19 @@ def test_a_tokenizer_that_breaks_names_the_document(model: Model, tmp_path: Path
 
     monkeypatch.setattr(Model, "windows_of", break_on_one)
     with pytest.raises(Stopped, match=r"^\S*01\.jsonl:3: the tokenizer cannot read this text$") as caught:
-        study(model, headscope.documents(made), tmp_path)
+        study(model, headscope.documents(paths), tmp_path)
     assert caught.value.study is not None
     assert caught.value.study.manifest["documents_read"] > 30
     monkeypatch.undo()
     monkeypatch.setattr(plan, "choose_chunk_size", lambda *more: SMALL)
-    assert_equal(whole, study(model, headscope.documents(made), tmp_path))
+    assert_equal(expected, study(model, headscope.documents(paths), tmp_path))
 
 
 # Memory, threads, shares
 
 
 def watch_texts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which the number of texts of every batch is added that runs."""
+    """Return a list to which the number of texts of every batch that runs is appended."""
     ran, observe = list[int](), Model.observe
 
     def observe_counting(self: Model, batch: Any, *more: Any) -> None:
@@ -855,13 +859,13 @@ def test_a_resumed_study_that_runs_out_of_memory_equals_an_uninterrupted_one(
 
     monkeypatch.setattr(Model, "observe", observe_within_limit)
     options = {**OPTIONS, "batch_size": 8, "kernel": "vectorized"}
-    whole = headscope.study(model, given_texts, **options)
-    assert whole.manifest["batch_size"] == 2
+    expected = headscope.study(model, given_texts, **options)
+    assert expected.manifest["batch_size"] == 2
     interrupt(model, given_texts, tmp_path, 9, **options)
     del tried[:]
     again = run_interrupted(model, given_texts, tmp_path, [3, 1, 7], **options)
     assert max(tried) == 2  # a run that is resumed starts with batches that fit
-    assert_equal(whole, again)
+    assert_equal(expected, again)
     assert again.manifest["batch_size_note"] == "halved from 8 after running out of memory"
 
 
@@ -887,14 +891,14 @@ def test_a_resumed_study_has_the_batches_it_had(
     used: int,
 ):
     class OnDevice:
-        """The model, as if it were on a device."""
+        """The model on another device."""
 
         def __getattr__(self, name: str) -> Any:
             return torch.device(device) if name == "device" else getattr(model, name)
 
     monkeypatch.setattr(local_engine, "choose_backend", lambda *_: None)
     monkeypatch.setattr(local_engine, "choose_batch_size", lambda *_: 16)
-    monkeypatch.setattr(local_engine.manifest, "device_name", str)
+    monkeypatch.setattr(local_engine.manifest, "get_device_name", str)
     run_plan = plan.RunPlan(Settings(), 1.0, SMALL, batch_size=asked, tf32=False)
     on_device: Any = OnDevice()
     engine = local_engine.LocalEngine(on_device, as_corpus(["a"]), run_plan, batch_size=before)
@@ -926,12 +930,12 @@ def test_a_study_may_be_resumed_with_another_number_of_threads(
     model: Model, tmp_path: Path, set_threads: Callable[[int], None]
 ):
     corpus = headscope.documents(files(tmp_path / "in", [60]))
-    whole = study(model, corpus)
+    expected = study(model, corpus)
     for threads in (3, 1, 2):
         set_threads(threads)
         with suppress(Stopped):
             study(model, corpus, tmp_path, progress=stopping(6))
-    assert_equal(whole, study(model, corpus, tmp_path))
+    assert_equal(expected, study(model, corpus, tmp_path))
 
 
 @pytest.mark.parametrize("total", [1, 2, 5])
@@ -939,7 +943,7 @@ def test_a_study_may_be_resumed_with_another_number_of_threads(
 def test_all_shares_merged_are_the_whole_study(model: Model, tmp_path: Path, kind: str, total: int):
     (tmp_path / "in").mkdir()
     corpus = headscope.documents(CORPORA[kind](tmp_path / "in"))
-    whole, shares = study(model, corpus), list[Study]()
+    expected, shares = study(model, corpus), list[Study]()
     for number in range(1, total + 1):
         with suppress(StudyError):  # no text is in this share
             shares.append(study(model, corpus, tmp_path / str(number), share=f"{number}/{total}"))
@@ -947,18 +951,18 @@ def test_all_shares_merged_are_the_whole_study(model: Model, tmp_path: Path, kin
     merged = shares[0]
     for share in shares[1:]:
         merged = merged.merge(share)
-    assert_same_sums(whole, merged)
-    assert merged.manifest["corpus_hash"] == whole.manifest["corpus_hash"]
-    assert merged.manifest["documents_read"] == whole.manifest["documents_read"]
-    assert merged.texts == whole.texts
+    assert_same_sums(expected, merged)
+    assert merged.manifest["corpus_hash"] == expected.manifest["corpus_hash"]
+    assert merged.manifest["documents_read"] == expected.manifest["documents_read"]
+    assert merged.texts == expected.texts
 
 
 def test_a_share_is_resumed(model: Model, tmp_path: Path):
     corpus = headscope.documents(files(tmp_path / "in", [60]))
-    whole = study(model, corpus, share="2/3")
+    expected = study(model, corpus, share="2/3")
     part = interrupt(model, corpus, tmp_path, 4, share="2/3")
-    assert part.texts < whole.texts
-    assert_equal(whole, study(model, corpus, tmp_path, share="2/3"))
-    assert whole.manifest["share"] == "2/3"
+    assert part.texts < expected.texts
+    assert_equal(expected, study(model, corpus, tmp_path, share="2/3"))
+    assert expected.manifest["share"] == "2/3"
     with pytest.raises(Changed, match=r"share \(2/3 before, 1/3 now\)"):
         study(model, corpus, tmp_path, share="1/3")

@@ -1,4 +1,4 @@
-"""States of different chunks add, in any order and grouping; nothing is counted twice; all of it survives as JSON."""
+"""Test states: they add in any order and grouping, nothing is counted twice, and they survive as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_sums(seed: int) -> Tally:
 
 
 def make_part(chunk: int, section: int, sections: int) -> RunState:
-    """Return a section of a chunk as an engine hands it over."""
+    """Return a section of a chunk as an engine yields it."""
     state = RunState(make_sums(10 * chunk + section))
     for number in range(section * 3, section * 3 + 3):
         document = Document(f"text {number} of {chunk}", f"{chunk}:{number}")
@@ -93,7 +93,7 @@ def test_a_section_that_was_counted_is_refused():
 def test_states_add_in_any_order_and_grouping(data: st.DataObject):
     sections = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=5), label="sections of the chunks")
     sections = [*sections, 2, 1]  # both kinds of kernels
-    whole = describe(add_all([make_part(c, s, n) for c, n in enumerate(sections) for s in range(n)]))
+    expected = describe(add_all([make_part(c, s, n) for c, n in enumerate(sections) for s in range(n)]))
     # The sections of a chunk come one after the other, and those of different chunks in any order.
     remaining = dict.fromkeys(range(len(sections)), 0)
     workers = [RunState.empty(SHAPE) for _ in range(data.draw(st.integers(1, 3), label="workers"))]
@@ -110,7 +110,7 @@ def test_states_add_in_any_order_and_grouping(data: st.DataObject):
             workers[chunk % len(workers)] = RunState.empty(SHAPE)
     for worker in workers:
         total.add(worker)
-    assert describe(total) == whole
+    assert describe(total) == expected
     assert total.completed == set(range(len(sections)))
     assert not total.in_progress
     assert total.batch_size == min(16 >> chunk % 3 for chunk in range(len(sections)))
@@ -119,16 +119,16 @@ def test_states_add_in_any_order_and_grouping(data: st.DataObject):
 @given(st.sets(st.integers(0, 6), min_size=1), st.sets(st.integers(0, 6), min_size=1))
 @settings(max_examples=50)
 def test_a_chunk_that_is_complete_is_refused_and_nothing_is_changed(first: set[int], second: set[int]):
-    one, other = (add_all([make_part(chunk, 0, 1) for chunk in sorted(chunks)]) for chunks in (first, second))
-    before = one.to_json(), one.sums.arrays["pairs"].copy()
+    total, other = (add_all([make_part(chunk, 0, 1) for chunk in sorted(chunks)]) for chunks in (first, second))
+    before = total.to_json(), total.sums.arrays["pairs"].copy()
     if first & second:
         with pytest.raises(ValueError, match=f"chunk {min(first & second)} was counted before"):
-            one.add(other)
-        assert one.to_json() == before[0]
-        np.testing.assert_array_equal(one.sums.arrays["pairs"], before[1])
+            total.add(other)
+        assert total.to_json() == before[0]
+        np.testing.assert_array_equal(total.sums.arrays["pairs"], before[1])
     else:
-        one.add(other)
-        assert one.completed == first | second
+        total.add(other)
+        assert total.completed == first | second
 
 
 def test_a_section_of_a_complete_chunk_is_refused():
@@ -186,18 +186,18 @@ def test_chunks_counted_apart_and_in_any_order_are_the_whole(model: Model, tmp_p
     chunks = corpus.plan_chunks(plan.chunk_size)
     assert len(chunks) >= 8
     engine, shape = LocalEngine(model, corpus, plan), plan.get_shape(model)
-    whole = RunState.empty(shape)
+    expected = RunState.empty(shape)
     for result in engine.count(chunks, {}):
-        whole.add(result.state)
+        expected.add(result.state)
     parts = [count_chunk(engine, chunk).state for chunk in chunks]
     for seed in range(3):
         total = RunState.empty(shape)
         for number in np.random.default_rng(seed).permutation(len(parts)):
             total.add(parts[number])
-        assert total.completed == whole.completed == set(range(len(chunks)))
-        assert (total.texts, total.stats.content) == (whole.texts, whole.stats.content)
-        assert total.stats.to_json()["excerpts"] == whole.stats.to_json()["excerpts"]
-        for name, array in whole.sums.arrays.items():
+        assert total.completed == expected.completed == set(range(len(chunks)))
+        assert (total.texts, total.stats.content) == (expected.texts, expected.stats.content)
+        assert total.stats.to_json()["excerpts"] == expected.stats.to_json()["excerpts"]
+        for name, array in expected.sums.arrays.items():
             if array.dtype.kind == "i":
                 np.testing.assert_array_equal(total.sums[name], array, err_msg=name)
             else:

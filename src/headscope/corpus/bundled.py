@@ -1,4 +1,4 @@
-"""What comes with headscope: a small corpus of encyclopaedia openings (CC0), and the paper's two printed inputs."""
+"""Bundled data: a small corpus of encyclopaedia openings (CC0), and the two inputs printed in the paper."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OPENINGS = 64
 
 
 def openings() -> Iterator[Document]:
-    """The bundled corpus."""
-    for number, line in enumerate(_data("openings.jsonl").splitlines(), start=1):
+    """Yield the documents of the bundled corpus."""
+    for number, line in enumerate(_read_data("openings.jsonl").splitlines(), start=1):
         yield Document(json.loads(line)["text"], f"openings:{number}")
 
 
 def examples() -> dict[str, str]:
-    """The inputs the paper prints, by name.
+    """Return the inputs printed in the paper, by name.
 
     >>> sorted(examples())
     ['airport-policing', 'gerstenslager']
@@ -29,18 +29,18 @@ def examples() -> dict[str, str]:
 
 
 def paper_examples() -> dict[str, dict[str, Any]]:
-    """The printed inputs with their figure, tokens and, for Fig. 9, the high pairs the paper lists for each head."""
-    loaded: dict[str, dict[str, Any]] = json.loads(_data("paper.json"))["examples"]
-    return loaded
+    """Return the printed inputs with figure, tokens and, for Fig. 9, the high pairs listed for each head."""
+    records: dict[str, dict[str, Any]] = json.loads(_read_data("paper.json"))["examples"]
+    return records
 
 
 def example_document(name: str) -> Document:
-    """One of the printed inputs as a document."""
-    there = examples()
-    if name not in there:
-        raise CorpusError(f"example:{name}: no such example; there are: {', '.join(sorted(there))}")
-    return Document(there[name], f"example:{name}")
+    """Return one of the printed inputs as a document."""
+    available = examples()
+    if name not in available:
+        raise CorpusError(f"example:{name}: no such example; there are: {', '.join(sorted(available))}")
+    return Document(available[name], f"example:{name}")
 
 
-def _data(name: str) -> str:
+def _read_data(name: str) -> str:
     return (files("headscope") / "data" / name).read_text(encoding="utf-8")

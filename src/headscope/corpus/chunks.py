@@ -1,7 +1,7 @@
-"""Chunks: a corpus in pieces of about the same number of documents, each of which can be read without the others.
+"""Split a corpus into chunks: parts of about the same number of documents that can be read independently.
 
-Small files in a row make one chunk; a large file of lines, or of row groups, is cut into several. Where a chunk begins
-depends on the corpus and the size of chunks alone, so the same chunk holds the same documents whoever reads it.
+Consecutive small files form one chunk; a large file of lines, or of row groups, is split into several. Chunk boundaries
+depend only on the corpus and the chunk size, so a chunk contains the same documents in every process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headscope.errors import CorpusError
 MAX_TRACKED_FILES = 100
 """Above this number, the files of a chunk that are one document each share one entry in the statistics."""
 THREADS = 32
-"""large files of which the footers are read at once"""
+"""number of large files whose footers are read in parallel"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +35,21 @@ class Source:
     read: Callable[..., Iterator[Document]]
     """`read()` gives all documents; where `is_splittable` is set, `read(start, stop)` gives those of a part"""
     path: str = ""
-    """where its size and version can be asked for; empty: nowhere"""
+    """path or URL from which size and version can be queried; empty if they cannot"""
     is_single_document: bool = False
-    """it is one document"""
+    """the whole file is one document"""
     is_splittable: bool = False
-    """parts of it can be read independently, from byte to byte, or from row group to row group"""
+    """byte ranges or ranges of row groups can be read independently"""
     stamp: Stamp | None = None
     """size and version when the corpus was listed; None where they are not known"""
     has_row_groups: bool = False
-    """the parts of it are row groups"""
+    """parts are ranges of row groups"""
 
-    def current_stamp(self) -> Stamp | None:
-        """Ask storage for the size and version again.
+    def get_current_stamp(self) -> Stamp | None:
+        """Query the current size and version from storage.
 
-        Where a listing gave no version, or another kind of version than storage gives for a single file, only the sizes
-        can be compared: the version is then that of the listing.
+        If the listing gave no version, or another kind of version than storage gives for a single file, only sizes can
+        be compared: the version of the listing is then returned.
         """
         current = get_stamp(self.path) if self.path else None
         if current is None or self.stamp is None:
@@ -58,14 +58,14 @@ class Source:
         return current if comparable else Stamp(current.size, self.stamp.version)
 
     def check_unchanged(self) -> None:
-        """Raise a CorpusError where the file is not the one that was listed."""
-        if self.stamp is not None and self.current_stamp() != self.stamp:
+        """Raise a CorpusError if the file has changed since it was listed."""
+        if self.stamp is not None and self.get_current_stamp() != self.stamp:
             raise CorpusError(f"{self.name}: changed since this study began: leave files alone until a study is done")
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive sources `first`..`after`-1 read as a whole, or, of one source, the part from `start` to `stop`."""
+    """Consecutive sources `first`..`after`-1, each complete; or of a single source the part from `start` to `stop`."""
 
     number: int
     first: int
@@ -76,7 +76,7 @@ class Chunk:
 
 
 class SourceSubset(Sequence[Source]):
-    """The sources of some chunks, under the numbers that they have in their corpus: what another process needs."""
+    """The sources of some chunks, indexed as in their corpus; small enough to send to another process."""
 
     def __init__(self, sources: Sequence[Source], chunks: Sequence[Chunk]) -> None:
         self._length = len(sources)
@@ -97,16 +97,16 @@ class SourceSubset(Sequence[Source]):
 
 @dataclass(frozen=True)
 class ChunkSize:
-    """How large chunks should be."""
+    """Target size of chunks."""
 
     documents: int
-    """documents that a chunk should hold, about"""
+    """approximate number of documents per chunk"""
     bytes: int
-    """bytes of uncompressed text files that hold about so many documents"""
+    """bytes of uncompressed text that correspond to this number of documents"""
 
 
 def plan_chunks(sources: Sequence[Source], size: ChunkSize) -> list[Chunk]:
-    """Cut a corpus into chunks, in its order."""
+    """Split a corpus into chunks, in its order."""
     chunks: list[Chunk] = []
     large = {
         number
@@ -114,7 +114,7 @@ def plan_chunks(sources: Sequence[Source], size: ChunkSize) -> list[Chunk]:
         if source.stamp is not None and not source.is_single_document and source.stamp.size > size.bytes
     }
     cuts = _find_cuts(sources, sorted(large), size)
-    # Weights are whole numbers of 1 / (bytes × documents) of a chunk: their sums are exact.
+    # Weights are integer multiples of 1 / (bytes × documents) of a chunk, so that their sums are exact.
     first, weight = 0, 0
     for number, source in enumerate(sources):
         if number in large or source.stamp is None:
@@ -133,25 +133,25 @@ def plan_chunks(sources: Sequence[Source], size: ChunkSize) -> list[Chunk]:
     return chunks
 
 
-def follow_repairs(
+def adjust_repaired_chunks(
     chunks: Sequence[Chunk],
     sources: Sequence[Source],
     sizes: Sequence[int],
     failed: AbstractSet[int],
     completed: AbstractSet[int],
 ) -> list[Chunk]:
-    """Return the chunks of files that may have been repaired since they were cut.
+    """Return the chunks with boundaries adjusted for files that were repaired since they were split.
 
-    What follows a repaired document begins so many bytes later or earlier as the file is longer or shorter. That is
-    known if a single chunk of the file could not be read, or a single one is not counted. Otherwise the chunks stay as
-    they are: whether what was counted is still the same is verified anyway.
+    Everything after a repaired document is shifted by the change in file size. The repaired chunk is known if exactly
+    one chunk of the file could not be read, or exactly one is not counted yet. Otherwise the chunks are returned
+    unchanged: counted documents are verified anyway.
 
     Args:
-        sizes: Of all sources, when they were cut.
+        sizes: Bytes of all sources when they were split; -1 where unknown.
         failed: Numbers of the chunks that could not be read.
         completed: Numbers of the chunks that are counted.
     """
-    moved = list(chunks)
+    adjusted = list(chunks)
     for number, parts in groupby(chunks, key=lambda chunk: chunk.first):
         source, parts_of_source = sources[number], list(parts)
         if len(parts_of_source) == 1 or source.has_row_groups or source.stamp is None or sizes[number] < 0:
@@ -167,30 +167,32 @@ def follow_repairs(
         for chunk in parts_of_source:
             start = chunk.start + added * (chunk.number > repaired.number)
             stop = None if chunk.stop is None else chunk.stop + added * (chunk.number >= repaired.number)
-            moved[chunk.number] = replace(chunk, start=start, stop=stop)
-    return moved
+            adjusted[chunk.number] = replace(chunk, start=start, stop=stop)
+    return adjusted
 
 
-def digest_chunks(chunks: Sequence[Chunk]) -> str:
-    """Return a digest of how many chunks each source is cut into, and of which sources are in one chunk."""
+def hash_chunks(chunks: Sequence[Chunk]) -> str:
+    """Return a hash of the number of chunks of each source, and of which sources share a chunk."""
     sources = np.array([(chunk.first, chunk.after) for chunk in chunks], dtype="<i8")
     return hashlib.blake2b(sources.tobytes(), digest_size=8).hexdigest()
 
 
 def read_chunk(sources: Sequence[Source], chunk: Chunk, limit: int | None = None) -> Iterator[tuple[int, Document]]:
-    """Give the documents of a chunk with the numbers of their sources, at most `limit`.
+    """Yield the documents of a chunk with the numbers of their sources, at most `limit`.
 
-    Of many sources that are one document each, the number is that of the first.
+    For many single-document sources, the number is that of the first.
 
     Raises:
         CorpusError: A source cannot be read, or has changed since the corpus was listed.
     """
-    many = sum(sources[number].is_single_document for number in range(chunk.first, chunk.after)) > MAX_TRACKED_FILES
+    is_aggregated = (
+        sum(sources[number].is_single_document for number in range(chunk.first, chunk.after)) > MAX_TRACKED_FILES
+    )
     remaining = limit
     for number in range(chunk.first, chunk.after):
         source = sources[number]
         for document in _read_source(source, chunk):
-            yield chunk.first if many and source.is_single_document else number, document
+            yield chunk.first if is_aggregated and source.is_single_document else number, document
             if remaining is not None:
                 remaining -= 1
                 if not remaining:
@@ -205,7 +207,7 @@ def _read_source(source: Source, chunk: Chunk) -> Iterator[Document]:
     try:
         yield from source.read(chunk.start, chunk.stop) if is_part else source.read()
     except CorpusError as error:
-        # A file that was written meanwhile seems damaged; that it was written is what helps.
+        # A file that was modified meanwhile looks damaged: report the modification instead.
         try:
             source.check_unchanged()
         except CorpusError as changed:
@@ -214,7 +216,7 @@ def _read_source(source: Source, chunk: Chunk) -> Iterator[Document]:
 
 
 def _find_cuts(sources: Sequence[Source], large: Sequence[int], size: ChunkSize) -> dict[int, list[int]]:
-    """Find where the parts of large sources begin that can be split."""
+    """Return where the parts of large splittable sources begin, by source number."""
     cuts, requests = dict[int, list[int]](), list[int]()
     for number in large:
         source = sources[number]
@@ -224,25 +226,25 @@ def _find_cuts(sources: Sequence[Source], large: Sequence[int], size: ChunkSize)
             cuts[number] = _cut_bytes(source, size)
     if requests:
         with ThreadPoolExecutor(THREADS) as pool:
-            answers = pool.map(lambda number: _request_cuts(sources[number], size), requests)
+            answers = pool.map(lambda number: _find_remote_cuts(sources[number], size), requests)
             cuts.update(zip(requests, answers, strict=True))
     return cuts
 
 
-def _request_cuts(source: Source, size: ChunkSize) -> list[int]:
-    """Return where the parts of a source begin whose storage has to be asked for that."""
+def _find_remote_cuts(source: Source, size: ChunkSize) -> list[int]:
+    """Return where the parts of a source begin, if its storage or footer has to be read for that."""
     try:
         if source.has_row_groups:
             return _cut_rows(count_rows(source.path), size)
         return _cut_bytes(source, size) if can_read_parts(source.path) else [0]
-    except CorpusError:  # it is raised again when the source is read, and then its other chunks are counted
+    except CorpusError:  # raised again when the source is read, so that other chunks are still counted
         return [0]
 
 
 def _cut_bytes(source: Source, size: ChunkSize) -> list[int]:
-    """Return where ranges of as many bytes as a chunk should have begin; a rest of less than half is no range."""
-    count, rest = divmod(source.stamp.size if source.stamp is not None else 0, size.bytes)
-    return [k * size.bytes for k in range(max(1, count + (2 * rest >= size.bytes)))]
+    """Return where byte ranges of the chunk size begin; a remainder of less than half belongs to the last range."""
+    count, remainder = divmod(source.stamp.size if source.stamp is not None else 0, size.bytes)
+    return [k * size.bytes for k in range(max(1, count + (2 * remainder >= size.bytes)))]
 
 
 def _cut_rows(rows: Sequence[int], size: ChunkSize) -> list[int]:

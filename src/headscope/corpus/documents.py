@@ -1,7 +1,7 @@
-"""Documents: one stream of texts, whatever they are stored in.
+"""`Corpus`: a stream of documents from files, folders, URLs, datasets or Python objects.
 
-A corpus is read in a fixed order (sources as given, folders and globs sorted by path, files from top to bottom), so
-that the same command reads the same documents. Which formats there are, and what each expects, is in `formats.py`.
+A corpus is read in a fixed order (sources in the given order, folders and globs sorted by path, files from top to
+bottom), so that the same command reads the same documents. File formats are defined in `formats.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headscope.corpus.formats import (
     replace_lone_surrogates,
 )
 from headscope.corpus.images import ENDINGS, as_picture
-from headscope.corpus.storage import Listed, Stamp, get_local_path, identify_file, identify_url, is_url, list_files
+from headscope.corpus.storage import FileListing, Stamp, get_local_path, identify_file, identify_url, is_url, list_files
 from headscope.errors import CorpusError
 
 __all__ = ["Corpus", "Document", "as_corpus", "documents"]
@@ -39,10 +39,10 @@ __all__ = ["Corpus", "Document", "as_corpus", "documents"]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in a fixed order, read as a stream, as often as wanted (standard input only once).
+    """Documents in a fixed order, read as a stream; repeatedly, except from standard input and pipes.
 
-    `size` is the number of documents where it is known without reading them; `limit` reads no more than so many.
-    `options` says how texts are found in its files.
+    `size` is the number of documents if it is known without reading them; `limit` is the largest number to read.
+    `options` defines how texts are extracted from files.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Corpus:
     rereadable: bool = True
     options: ReadOptions = field(default_factory=ReadOptions)
     anywhere: bool = True
-    """another process, on another machine, can read it too"""
+    """processes on other machines can read it too"""
     notes: tuple[str, ...] = ()
-    """what should be known of it before it is read"""
+    """messages for the user before it is read"""
     fixed_version: str = ""
-    """of documents that come with the package"""
+    """version of documents that are bundled with the package"""
 
     @property
     def version(self) -> str:
-        """Digest of the names, sizes and versions of all files; empty where some of them have none."""
+        """Hash of the names, sizes and versions of all files; empty if any of them has none."""
         if self.fixed_version or any(source.stamp is None for source in self.sources):
             return self.fixed_version
         parts = (f"{source.name}\0{source.stamp}\n".encode() for source in self.sources)
@@ -71,7 +71,7 @@ class Corpus:
 
     @classmethod
     def of(cls, name: str, read: Callable[[], Iterator[Document]], **more: Any) -> Corpus:
-        """Make a corpus of one stream."""
+        """Return a corpus of one stream."""
         return cls(name, [Source(name, read)], **more)
 
     def __iter__(self) -> Iterator[Document]:
@@ -79,22 +79,22 @@ class Corpus:
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes of all sources; -1 where they are not known."""
+        """Bytes of all sources; -1 where unknown."""
         return [-1 if source.stamp is None else source.stamp.size for source in self.sources]
 
     def plan_chunks(self, size: ChunkSize) -> list[Chunk]:
-        """Cut the corpus into chunks that can be read apart, in its order.
+        """Split the corpus into chunks that can be read independently, in its order.
 
-        With a `limit` it is one chunk: how many documents are before a second one would not be known.
+        With a `limit` it is one chunk, because the number of documents before a second chunk would be unknown.
         """
         if self.limit is not None:
             return [Chunk(0, 0, len(self.sources))]
         return chunks.plan_chunks(self.sources, size)
 
     def read_chunk(self, chunk: Chunk) -> Iterator[tuple[int, Document]]:
-        """Give the documents of a chunk, each with the number of its source.
+        """Yield the documents of a chunk, each with the number of its source.
 
-        Of many sources that are one document each, the number is that of the first.
+        For many single-document sources, the number is that of the first.
 
         Raises:
             CorpusError: A document cannot be read, or a file has changed since the corpus was listed.
@@ -102,10 +102,10 @@ class Corpus:
         return chunks.read_chunk(self.sources, chunk, self.limit)
 
     def measure(self, at_most: int) -> tuple[int | None, float]:
-        """Return how many documents there are, and the mean bytes of their texts.
+        """Return the number of documents, and the mean size of their texts in UTF-8 bytes.
 
-        The number is None if it cannot be known, or is larger than `at_most`. The mean is that of the documents that
-        were looked at, in UTF-8; 0 where none was, because their number is known, or they can be read only once.
+        The number is None if it is unknown or larger than `at_most`. The mean is over the documents that were read for
+        counting; it is 0 if none was, because the number is known or documents can be read only once.
         """
         if self.size is not None:
             size = self.size if self.limit is None else min(self.size, self.limit)
@@ -142,7 +142,7 @@ def documents(
     if format != "auto" and format not in FORMATS:
         raise CorpusError(f"unknown format {format!r}; there are: auto, {', '.join(FORMATS)}")
     options = ReadOptions(field=field, format=format, encoding=_check_encoding(encoding), skip_broken=skip_broken)
-    limit = None if limit is None else min(limit, sys.maxsize)  # more than that nothing counts to
+    limit = None if limit is None else min(limit, sys.maxsize)  # the largest number that islice takes
     if sources is None:
         return Corpus.of(
             "bundled openings", bundled.openings, size=bundled.OPENINGS, limit=limit, fixed_version="bundled"
@@ -166,21 +166,24 @@ def documents(
 
 
 def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
-    """Take what people pass as documents: a corpus, a source, or an iterable of strings, mappings with `text`,
-    documents, images (of PIL, or arrays of bytes)."""
+    """Return a corpus from any supported argument.
+
+    That is a corpus, a source, or an iterable of strings, mappings with `text`, documents, or images (of PIL, or arrays
+    of bytes).
+    """
     if isinstance(texts, Corpus):
         return texts
     if texts is None or isinstance(texts, (str, Path)):
         return documents(texts)
-    one = isinstance(texts, Mapping) or (isinstance(texts, np.ndarray) and texts.ndim in (2, 3))
-    if one or not isinstance(texts, Iterable):
+    is_single = isinstance(texts, Mapping) or (isinstance(texts, np.ndarray) and texts.ndim in (2, 3))
+    if is_single or not isinstance(texts, Iterable):
         raise CorpusError(f"documents are given as {type(texts).__name__}: give a list of them, even of a single one")
     source: Iterable[Any] = texts
     size = len(texts) if isinstance(texts, Sized) else None
     first = texts[0] if isinstance(texts, (list, tuple, np.ndarray)) and size else ""
-    what = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
+    content = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
     return Corpus.of(
-        f"{what} given in Python",
+        f"{content} given in Python",
         partial(_read_given, source),
         size=size,
         rereadable=size is not None,
@@ -211,19 +214,19 @@ def _convert(text: Any, number: int) -> Document:
 
 
 class _Listing:
-    """The sources of a corpus, each file once, in the order in which people name them."""
+    """Collect the sources of a corpus in the order in which they are named, each file once."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.sources: list[Source] = []
         self._names: dict[str, str] = {}
-        """of what there is, by what is the same for all names of it, the name that came first"""
+        """the first name of each file, by its identity"""
         self._repeated: dict[str, None] = {}
         self._real_folders: dict[str, str] = {}
         self._result_folders: list[str] = []
 
     def add(self, source: str) -> None:
-        """Add the files or the stream that a source as people name it stands for."""
+        """Add the files or the stream to which a source refers."""
         if is_stream(source):
             self._add_item(source, source, None)
             return
@@ -247,12 +250,12 @@ class _Listing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What should be known of the corpus before it is read."""
+        """Messages for the user before the corpus is read."""
         notes = []
         if self._result_folders:
             count = len(self._result_folders)
-            others = f" and {count - 1:,} more folders hold" if count > 1 else " holds"
-            notes.append(f"{self._result_folders[0]}{others} results of headscope, which are left out")
+            rest = f" and {count - 1:,} more folders hold" if count > 1 else " holds"
+            notes.append(f"{self._result_folders[0]}{rest} results of headscope, which are left out")
         if self._repeated:
             first, count = next(iter(self._repeated)), len(self._repeated)
             if count == 1:
@@ -262,12 +265,12 @@ class _Listing:
         return tuple(notes)
 
 
-def _choose_files(folder: str, files: Listed, options: ReadOptions) -> Listed:
-    """Choose the files in a folder that are documents."""
+def _choose_files(folder: str, files: FileListing, options: ReadOptions) -> FileListing:
+    """Return the files in a folder that are documents."""
     formats = [detect_format(path) for path, _ in files]
     images = [file for file, format in zip(files, formats, strict=True) if format == "image"]
     texts = [file for file, format in zip(files, formats, strict=True) if format not in (None, "image")]
-    # Many texts have images beside them that are not meant: a folder is one of images where it holds no texts.
+    # Texts often have images beside them that are not documents, so images are read only if there are no texts.
     chosen = images if options.format == "image" else texts or (images if options.format == "auto" else [])
     if not chosen:
         raise CorpusError(
@@ -282,26 +285,26 @@ def _make_source(item: str, stamp: Stamp | None, options: ReadOptions) -> Source
     if is_stream(item):
         return Source(item, read, is_single_document=item.startswith("example:"))
     format = choose_format(item, options)
-    split = stamp is not None and can_split(item, format, options)
-    # Pipes have neither a stamp nor a path to ask for one.
+    is_splittable = stamp is not None and can_split(item, format, options)
+    # Pipes have neither a stamp nor a path from which to query one.
     return Source(
         name=item,
         read=read,
         path=item if stamp is not None or is_url(item) else "",
         is_single_document=format in ("text", "image"),
-        is_splittable=split,
+        is_splittable=is_splittable,
         stamp=stamp,
-        has_row_groups=split and format == "parquet",
+        has_row_groups=is_splittable and format == "parquet",
     )
 
 
 def _is_rereadable(source: Source) -> bool:
-    """Pipes, such as `<(zcat …)` makes, give their bytes only once; a hub's would be fetched twice."""
+    """Return whether a source can be read twice: not pipes such as `<(zcat …)`, nor hub datasets (a new download)."""
     return bool(source.path) or (source.name.startswith("example:") and source.is_single_document)
 
 
 def _is_anywhere(source: Source) -> bool:
-    """What a pipe gives, only this process can read."""
+    """Return whether other processes can read a source: not pipes."""
     return _is_rereadable(source) or (source.name.startswith("hf:") and is_stream(source.name))
 
 

@@ -1,6 +1,6 @@
-"""How each kind of file becomes documents. Every reader streams, and every error names the file and the line.
+"""Readers for each file format. Every reader streams, and every error names the file and the line.
 
-Readers of files that can be split take where a part starts and stops: bytes of files of lines, row groups of Parquet.
+Readers of splittable files take the range of a part: bytes of files of lines, row groups of Parquet files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headscope.corpus import bundled, images
 from headscope.corpus.document import (
     LARGEST,
     NO_JSON,
-    Broken,
+    BrokenDocumentError,
     Document,
     ReadOptions,
     build_document,
@@ -56,14 +56,14 @@ __all__ = [
 
 
 def detect_format(path: str | Path) -> str | None:
-    """Return the format a file's ending says, `.gz` aside; None if the ending says nothing."""
+    """Return the format that belongs to the ending of a file name, ignoring `.gz`; None for unknown endings."""
     name = os.path.basename(strip_query(str(path))).removesuffix(".gz")
     return ENDINGS.get(os.path.splitext(name)[1])
 
 
 def can_split(path: str, format: str, options: ReadOptions) -> bool:
-    """Return whether parts of a file can be read without what is before them."""
-    # What is packed, or lies in an archive, is unpacked from its beginning.
+    """Return whether parts of a file can be read without the parts before them."""
+    # Compressed files and archives are decompressed from their beginning.
     if strip_query(path).endswith(".gz") or "::" in path:
         return False
     return format == "parquet" or (format in ("lines", "jsonl") and has_line_bytes(options.encoding))
@@ -76,26 +76,26 @@ def read_text(path: str, options: ReadOptions) -> Iterator[Document]:
 
 
 def read_lines(path: str, options: ReadOptions, start: int = 0, stop: int | None = None) -> Iterator[Document]:
-    """Read a file with one document a line, or the lines that begin in a range of its bytes."""
+    """Read a file with one document per line, or the lines that begin in a range of its bytes."""
     with open_lines(path, start, stop) as stream:
         yield from read_line_documents(stream, get_line_prefix(path, start), options, from_start=not start)
 
 
 def read_jsonl(path: str, options: ReadOptions, start: int = 0, stop: int | None = None) -> Iterator[Document]:
-    """Read one JSON object a line, the text in `field`; of all lines, or those that begin in a range of bytes."""
+    """Read one JSON object per line, with the text in `field`; all lines, or those that begin in a range of bytes."""
     with open_lines(path, start, stop) as stream:
         yield from _read_objects(stream, get_line_prefix(path, start), options, from_start=not start)
 
 
 def read_image(path: str, options: ReadOptions) -> Iterator[Document]:
-    """Read a file that is one image; a broken one is a document that says so, and is skipped and counted."""
+    """Read a file that is one image. A broken image yields a broken document, which is skipped and counted."""
     with open_file(path) as stream:
         raw = stream.read(LARGEST + 1)
     yield Document.of_image(images.decoded(raw), path)
 
 
 def read_stream(stream: io.BufferedReader, options: ReadOptions) -> Iterator[Document]:
-    """Read standard input: JSON Lines where its first character is `{`, else the whole of it is one text."""
+    """Read standard input: JSON Lines if its first character is `{`, otherwise a single text."""
     name = "standard input"
     format = options.format
     if format == "auto":
@@ -111,7 +111,7 @@ def read_stream(stream: io.BufferedReader, options: ReadOptions) -> Iterator[Doc
 def read_hub(source: str, options: ReadOptions) -> Iterator[Document]:
     """Read `hf:NAME`, `hf:NAME:CONFIG`, either with `@SPLIT` (train by default), streamed through `datasets`.
 
-    `hf://…` is no dataset but a file on the hub.
+    `hf://…` is not a dataset but a file on the hub.
     """
     try:
         import datasets
@@ -134,7 +134,7 @@ def read_hub(source: str, options: ReadOptions) -> Iterator[Document]:
             yield build_document(where, options, partial(extract_text, value, where, options))
     except CorpusError:
         raise
-    except Exception as error:  # datasets raises many kinds, its own and those of every library below it
+    except Exception as error:  # datasets raises errors of many types, also those of other libraries
         raise CorpusError(f"{source}: datasets could not read it: {type(error).__name__}: {error}") from None
 
 
@@ -163,24 +163,26 @@ def _read_objects(
     stream: Readable, prefix: str, options: ReadOptions, *, from_start: bool = True
 ) -> Iterator[Document]:
     for number, line in enumerate(split_lines(stream, prefix, options, from_start=from_start), start=1):
-        if isinstance(line, Broken) or (line and not line.isspace()):  # empty: a file of a byte order mark alone
+        if isinstance(line, BrokenDocumentError) or (
+            line and not line.isspace()
+        ):  # empty: a file with nothing but a byte order mark
             where = f"{prefix}{number}"
             yield build_document(where, options, partial(_parse_line, line, where, options))
 
 
-def _parse_line(line: str | Broken, where: str, options: ReadOptions) -> str:
-    if isinstance(line, Broken):
+def _parse_line(line: str | BrokenDocumentError, where: str, options: ReadOptions) -> str:
+    if isinstance(line, BrokenDocumentError):
         raise line
     if len(line) > MOST_VALUES and sum(map(line.count, ",[{")) > MOST_VALUES:
         raise make_size_error(where, f"this line has more than {MOST_VALUES:,} commas and brackets, or")
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
-        raise Broken(
+        raise BrokenDocumentError(
             NO_JSON, f'{where}: not a JSON object: {error}. Each line must be one object, like {{"text": "…"}}'
         ) from None
     if not isinstance(row, dict):
-        raise Broken(
+        raise BrokenDocumentError(
             NO_JSON, f"{where}: expected a JSON object with a field {options.field!r}, found {type(row).__name__}"
         )
     if options.field not in row:
@@ -203,7 +205,7 @@ def read_file(item: str, options: ReadOptions, start: int = 0, stop: int | None 
 
 
 def choose_format(item: str, options: ReadOptions) -> str:
-    """Return the format that was asked for, or that a file's ending says; text where it says nothing."""
+    """Return the requested format, or the one that belongs to the ending of the file name; text for unknown endings."""
     if options.format != "auto":
         return options.format
     if item.lower().removesuffix(".gz").endswith(".json"):
@@ -214,5 +216,5 @@ def choose_format(item: str, options: ReadOptions) -> str:
 
 
 def is_stream(item: str) -> bool:
-    """Return whether a source is no file, but standard input, a hub dataset or an example."""
+    """Return whether a source is not a file, but standard input, a hub dataset or an example."""
     return item == "-" or (item.startswith(("hf:", "example:")) and not is_url(item))

@@ -1,4 +1,4 @@
-"""Images: from files, PIL images and arrays to the one form that vision models' processors take, RGB in bytes."""
+"""Convert image files, PIL images and arrays to RGB bytes, the input of the processors of vision models."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-"""what PIL may take a file for: it knows kinds that other programs are started for"""
+"""formats that PIL may detect; for some others it would start external programs"""
 LARGEST = 64 * 2**20
-"""bytes of one image file, at most"""
+"""largest size of an image file in bytes"""
 MOST_PIXELS = 64 * 10**6
-"""pixels of one image; each takes some 12 bytes while it is decoded"""
+"""largest number of pixels of an image; each takes about 12 bytes during decoding"""
 DAMAGED, UNKNOWN, TOO_LARGE, TOO_MANY_BYTES, NUMBERS = (
     "damaged image",
     "no image of a known kind",
@@ -32,7 +32,7 @@ DAMAGED, UNKNOWN, TOO_LARGE, TOO_MANY_BYTES, NUMBERS = (
     "image of 32-bit numbers",
 )
 REASONS = (DAMAGED, UNKNOWN, TOO_LARGE, TOO_MANY_BYTES, NUMBERS)
-"""why an image is skipped; each is a file by itself, so one that cannot be read says nothing of the next"""
+"""Reasons why an image is skipped. Each image is a file of its own, so a broken one does not affect the next."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Picture:
 
     @property
     def content(self) -> bytes:
-        """What the image is, whatever it was stored in: height and width as little-endian int32, then all its bytes."""
+        """Format-independent content: height and width as little-endian int32, then all RGB bytes."""
         return np.array(self.rgb.shape[:2], dtype="<i4").tobytes() + self.rgb.tobytes()
 
     @property
@@ -59,56 +59,61 @@ class Picture:
 
 
 def decoded(raw: bytes) -> Picture | str:
-    """An image file's content, or the reason why there is none. Of an animation, the first frame."""
+    """Decode an image file; return the reason if that fails. Of an animation, the first frame is used."""
     from PIL import Image
 
     if len(raw) > LARGEST:
         return TOO_MANY_BYTES
     with warnings.catch_warnings():
-        # PIL warns of images that may be made to fill the memory, and refuses those of twice as many pixels.
+        # PIL warns of possible decompression bombs, and raises an error at twice as many pixels.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        return _attempted(lambda: Image.open(io.BytesIO(raw), formats=KINDS))
+        return _try_convert(lambda: Image.open(io.BytesIO(raw), formats=KINDS))
 
 
-def as_picture(given: Any) -> Picture | str | None:
-    """A PIL image or an array of bytes, (h, w, 3) or in grey (h, w); why it cannot be read; None if it is neither."""
+def as_picture(value: Any) -> Picture | str | None:
+    """Convert a PIL image or an array of bytes, (height, width, 3) or grey (height, width).
+
+    Returns the reason if it cannot be read, and None for other objects.
+    """
     from PIL import Image
 
-    if isinstance(given, Image.Image):
-        return _attempted(lambda: given)
-    if not isinstance(given, np.ndarray):
+    if isinstance(value, Image.Image):
+        return _try_convert(lambda: value)
+    if not isinstance(value, np.ndarray):
         return None
-    coloured = given.ndim == 3 and given.shape[2] == 3
-    if given.dtype != np.uint8 or not (coloured or given.ndim == 2) or not given.size:
+    is_color = value.ndim == 3 and value.shape[2] == 3
+    if value.dtype != np.uint8 or not (is_color or value.ndim == 2) or not value.size:
         raise CorpusError(
-            f"an array of {given.dtype} and shape {given.shape} is no image: give bytes (uint8) of the shape "
+            f"an array of {value.dtype} and shape {value.shape} is no image: give bytes (uint8) of the shape "
             "(height, width, 3), or (height, width) in grey"
         )
-    return Picture(np.array(given if coloured else np.repeat(given[..., None], 3, axis=2)))  # a copy: theirs may change
+    return Picture(
+        np.array(value if is_color else np.repeat(value[..., None], 3, axis=2))
+    )  # a copy: the caller may change the array
 
 
-def _attempted(opened: Callable[[], Image.Image]) -> Picture | str:
+def _try_convert(open_image: Callable[[], Image.Image]) -> Picture | str:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        image = opened()
+        image = open_image()
         if image.width * image.height > MOST_PIXELS:
             return TOO_LARGE
-        return NUMBERS if image.mode in ("I", "F") else Picture(_rgb(image))
+        return NUMBERS if image.mode in ("I", "F") else Picture(_convert_to_rgb(image))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return TOO_LARGE
     except UnidentifiedImageError:
         return UNKNOWN
-    except Exception:  # a damaged file makes PIL's decoders raise what they like
+    except Exception:  # PIL's decoders raise errors of many types on damaged files
         return DAMAGED
 
 
-def _rgb(image: Image.Image) -> NDArray[np.uint8]:
+def _convert_to_rgb(image: Image.Image) -> NDArray[np.uint8]:
     from PIL import Image, ImageOps
 
-    upright = ImageOps.exif_transpose(image)  # cameras note how they were held
-    if upright.mode.startswith("I;16"):  # 16 bits of grey, of which PIL would turn all but the darkest to white
+    upright = ImageOps.exif_transpose(image)  # apply the orientation from EXIF
+    if upright.mode.startswith("I;16"):  # 16-bit grey: PIL would clip values above 255 to white
         upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
-    if upright.mode == "P":  # a palette may hold transparency, which PIL only takes off in two steps
+    if upright.mode == "P":  # palettes may contain transparency, which PIL removes only in two steps
         upright = upright.convert("RGBA")
     return np.array(upright.convert("RGB"))

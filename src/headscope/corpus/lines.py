@@ -1,4 +1,4 @@
-"""Bytes to text, piece by piece: memory holds one document, however large its file is or unpacks to."""
+"""Decode and split files piece by piece: memory holds one document, whatever the size of the (uncompressed) file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headscope.corpus.document import (
     BAD_ENCODING,
     LARGEST,
     NULS,
-    Broken,
+    BrokenDocumentError,
     Document,
     ReadOptions,
     build_document,
@@ -23,37 +23,37 @@ from headscope.corpus.storage import get_stamp, is_url, open_file
 from headscope.errors import CorpusError
 
 PIECE = 2**16
-"""bytes that are unpacked and decoded at once"""
+"""bytes that are decompressed and decoded at once"""
 REMOTE_PIECE = 2**22
-"""bytes of a part of a remote file that are asked for at once: each time takes as long as the network needs"""
+"""bytes per request to a remote file of which a part is read: each request has the latency of the network"""
 TAIL = 2**9
-"""bytes after a part that are read at first to complete its last line"""
+"""bytes of the first read that completes the last line of a part"""
 RECOUNTED = 2**30
-"""bytes of a remote file, at most, in which lines are counted for an error message"""
+"""largest remote file, in bytes, in which lines are counted for an error message"""
 BOM = "\ufeff"
-_LONE = re.compile("[\udc00-\udcff]")
+_LONE_SURROGATE = re.compile("[\udc00-\udcff]")
 _LINE_BYTES = re.compile(r"utf-8|ascii|iso8859-.*|cp125.*|koi8-.*")
 _PART_NAME = re.compile(r"(?P<path>.+?):byte (?P<start>\d+), line (?P<line>\d+)", re.DOTALL)
 
 
 class Readable(Protocol):
-    """What lines are read from."""
+    """Binary stream from which lines are read."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
-def _mark(error: UnicodeError) -> tuple[str, int]:
-    """A byte that is no text becomes half a surrogate pair, which is no text either and says which byte it was."""
+def _replace_byte(error: UnicodeError) -> tuple[str, int]:
+    """Replace an undecodable byte by a lone surrogate that encodes the byte."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return chr(0xDC00 + error.object[error.start]), error.end
 
 
-codecs.register_error("headscope-marked", _mark)
+codecs.register_error("headscope-marked", _replace_byte)
 
 
 def has_line_bytes(encoding: str) -> bool:
-    r"""Return whether a line ends in an encoding where the byte `\n` stands, and nowhere else.
+    r"""Return whether, in an encoding, lines end exactly at the bytes `\n`.
 
     >>> has_line_bytes("UTF8"), has_line_bytes("latin-1"), has_line_bytes("utf-16"), has_line_bytes("utf-8-sig")
     (True, True, False, False)
@@ -63,7 +63,7 @@ def has_line_bytes(encoding: str) -> bool:
 
 @contextmanager
 def open_lines(path: str, start: int = 0, stop: int | None = None) -> Iterator[Readable]:
-    """Open a file of lines, or those of its lines whose first byte lies in `start`..`stop`-1."""
+    """Open a file, or those of its lines whose first byte is in `start`..`stop`-1."""
     if not start and stop is None:
         with open_file(path) as stream:
             yield stream
@@ -73,25 +73,25 @@ def open_lines(path: str, start: int = 0, stop: int | None = None) -> Iterator[R
 
 
 class LineRange:
-    """The lines of a file whose first byte lies in `start`..`stop`-1, as a stream.
+    """The lines of a file whose first byte is in `start`..`stop`-1, as a stream.
 
-    No more is read than this range, the byte before it, and what completes its last line.
+    Reads only this range, the byte before it, and the rest of its last line.
     """
 
-    def __init__(self, stream: BinaryIO, start: int, stop: int | None, most: int = PIECE) -> None:
-        self._pieces = _read_range(stream, start, stop, most)
+    def __init__(self, stream: BinaryIO, start: int, stop: int | None, piece_size: int = PIECE) -> None:
+        self._pieces = _read_range(stream, start, stop, piece_size)
 
     def read(self, _size: int, /) -> bytes:
-        """Return the next bytes, as many as come at once; none at the end."""
+        """Return the next bytes, of any number; none at the end."""
         return next(self._pieces, b"")
 
 
-def _read_range(stream: BinaryIO, start: int, stop: int | None, most: int) -> Iterator[bytes]:
+def _read_range(stream: BinaryIO, start: int, stop: int | None, piece_size: int) -> Iterator[bytes]:
     position = max(0, start - 1)
     stream.seek(position)
     inside, ends_line = start == 0, True
     while stop is None or position < stop:
-        raw = stream.read(most if stop is None else min(most, stop - position))
+        raw = stream.read(piece_size if stop is None else min(piece_size, stop - position))
         if not raw:
             return
         position, ends_line = position + len(raw), raw.endswith(b"\n")
@@ -112,9 +112,9 @@ def _read_range(stream: BinaryIO, start: int, stop: int | None, most: int) -> It
 
 
 def resolve_line_numbers(message: str) -> str:
-    """Say in an error message `PATH:LINE` for `PATH:byte START, line K`, if the message begins so.
+    """Replace `PATH:byte START, line K` at the beginning of an error message by `PATH:LINE`.
 
-    Lines are counted in local files, and in remote ones up to 1 GiB; else the message stays as it is.
+    Lines are counted in local files, and in remote files up to 1 GiB; otherwise the message is unchanged.
     """
     match = _PART_NAME.match(message)
     if match is None:
@@ -122,33 +122,33 @@ def resolve_line_numbers(message: str) -> str:
     path, start = match["path"], int(match["start"])
     try:
         stamp = get_stamp(path)
-        if stamp is None or (is_url(path) and stamp.size > RECOUNTED):  # a pipe would be waited for
+        if stamp is None or (is_url(path) and stamp.size > RECOUNTED):  # reading a pipe could block
             return message
         newlines, last = 0, b""
         with open_file(path) as stream:
             while start and (raw := stream.read(min(start, 2**20))):
                 newlines, last, start = newlines + raw.count(b"\n"), raw[-1:], start - len(raw)
-    except Exception:  # whatever it is, the message that there is must not be lost
+    except Exception:  # whatever fails here, keep the original message
         return message
-    # The line in which a part begins belongs to the part before, if it begins there.
+    # A line that begins before the part belongs to the previous part.
     line = newlines + (last != b"\n") + int(match["line"])
     return f"{path}:{line}{message[match.end() :]}"
 
 
 def get_line_prefix(path: str, start: int = 0) -> str:
-    """Return what stands before the number of a line, in a file or in a part of one, in the name of a document."""
+    """Return the prefix of document names before the line number, for a file or a part of a file."""
     return f"{path}:byte {start}, line " if start else f"{path}:"
 
 
 def read_whole(stream: Readable, name: str, options: ReadOptions) -> Document:
-    """Read all of a stream as one text."""
+    """Read a stream as one document."""
     return build_document(name, options, lambda: _read_all(stream, name, options))
 
 
 def read_line_documents(
     stream: Readable, prefix: str, options: ReadOptions, *, from_start: bool = True
 ) -> Iterator[Document]:
-    """Read one document a line."""
+    """Yield one document per line."""
     lines = split_lines(stream, prefix, options, from_start=from_start)
     for number, line in enumerate(lines, start=1):
         yield build_document(f"{prefix}{number}", options, partial(_strip_end, line))
@@ -156,50 +156,50 @@ def read_line_documents(
 
 def split_lines(
     stream: Readable, prefix: str, options: ReadOptions, *, from_start: bool = True
-) -> Iterator[str | Broken]:
-    """Give a file's lines with their ends, or why one cannot be read.
+) -> Iterator[str | BrokenDocumentError]:
+    """Yield the lines of a stream with their ends, or the error of a line that cannot be read.
 
-    `prefix` stands before the number of a line in messages. `from_start`: it is the beginning of the file, where a byte
-    order mark may stand.
+    `prefix` precedes line numbers in messages. `from_start`: the stream is the beginning of the file, where a byte
+    order mark is possible.
     """
     number, parts, size = 1, list[str](), 0
 
-    def join_line(last: str) -> str | Broken:
+    def join_parts(last: str) -> str | BrokenDocumentError:
         where, is_first = f"{prefix}{number}", from_start and number == 1
         return _join_line(parts, size, last, where, options, is_first=is_first)
 
     for text in _decode_pieces(stream, f"{prefix}1", options):
-        start, plain = 0, text.isascii() and "\0" not in text
+        start, is_plain = 0, text.isascii() and "\0" not in text
         while (end := text.find("\n", start)) >= 0:
             part = text[start : end + 1]
-            whole = plain and not size and len(part) <= LARGEST
-            yield part if whole else join_line(part)
+            is_complete = is_plain and not size and len(part) <= LARGEST
+            yield part if is_complete else join_parts(part)
             number, parts, size, start = number + 1, [], 0, end + 1
         size += len(text) - start
         if size > LARGEST and not options.skip_broken:
             break
         if size > LARGEST:
-            parts = []  # the rest of such a line is only looked through for its end
+            parts = []  # of such a line, only its end is searched
         elif start < len(text):
             parts.append(text[start:])
     if size:
-        yield join_line("")
+        yield join_parts("")
 
 
-def _strip_end(line: str | Broken) -> str:
-    if isinstance(line, Broken):
+def _strip_end(line: str | BrokenDocumentError) -> str:
+    if isinstance(line, BrokenDocumentError):
         raise line
     return line.removesuffix("\n").removesuffix("\r")
 
 
 def _join_line(
     parts: list[str], size: int, last: str, where: str, options: ReadOptions, *, is_first: bool
-) -> str | Broken:
+) -> str | BrokenDocumentError:
     if size + len(last.removesuffix("\n")) > LARGEST:
         return make_size_error(where, "this line", "is it one document a line? Cut it into documents")
     try:
-        return _check("".join([*parts, last]) if parts else last, where, options, is_first=is_first)
-    except Broken as error:
+        return _check_text("".join([*parts, last]) if parts else last, where, options, is_first=is_first)
+    except BrokenDocumentError as error:
         return error
 
 
@@ -211,17 +211,17 @@ def _read_all(stream: Readable, name: str, options: ReadOptions) -> str:
         if size > LARGEST:
             advice = "one document a line? Say so with --format lines or jsonl; else cut it into documents"
             raise make_size_error(name, "this file", advice)
-    return _check("".join(parts), name, options, is_first=True)
+    return _check_text("".join(parts), name, options, is_first=True)
 
 
 def _decode_pieces(stream: Readable, where: str, options: ReadOptions) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder(options.encoding)(errors="headscope-marked")
-    read = getattr(stream, "read1", stream.read)  # what is there: a pipe's next bytes may take long
+    read = getattr(stream, "read1", stream.read)  # returns available bytes: waiting for more from a pipe may take long
     while True:
         raw = read(PIECE)
         try:
             text = decoder.decode(raw, final=not raw)
-        except UnicodeError as error:  # of the whole: UTF-16 that does not say in which order its bytes are
+        except UnicodeError as error:  # raised for the stream: UTF-16 without a byte order mark
             raise CorpusError(_explain_encoding(where, str(error), options)) from None
         if text:
             yield text
@@ -229,26 +229,32 @@ def _decode_pieces(stream: Readable, where: str, options: ReadOptions) -> Iterat
             return
 
 
-def _check(text: str, where: str, options: ReadOptions, *, is_first: bool) -> str:
-    if not text.isascii() and (lone := _LONE.search(text)):
-        raise _make_encoding_error(text, lone, where, options, is_first=is_first)
+def _check_text(text: str, where: str, options: ReadOptions, *, is_first: bool) -> str:
+    if not text.isascii() and (match := _LONE_SURROGATE.search(text)):
+        raise _make_encoding_error(text, match, where, options, is_first=is_first)
     if "\0" in text:
-        raise Broken(
+        raise BrokenDocumentError(
             NULS,
             f"{where}: holds NUL bytes: a binary file, or text in another encoding (say so with --encoding utf-16)",
         )
     return text.removeprefix(BOM) if is_first else text
 
 
-def _make_encoding_error(text: str, lone: re.Match[str], where: str, options: ReadOptions, *, is_first: bool) -> Broken:
-    before = len(text[: lone.start()].encode(options.encoding, "replace"))
-    before -= 0 if is_first else len("".encode(options.encoding))  # the mark that only a file's beginning has
-    byte = ord(lone[0]) - 0xDC00
-    return Broken(BAD_ENCODING, _explain_encoding(where, f"byte {byte:#04x} at position {before}", options))
+def _make_encoding_error(
+    text: str, match: re.Match[str], where: str, options: ReadOptions, *, is_first: bool
+) -> BrokenDocumentError:
+    position = len(text[: match.start()].encode(options.encoding, "replace"))
+    position -= (
+        0 if is_first else len("".encode(options.encoding))
+    )  # the byte order mark, only at the beginning of a file
+    byte = ord(match[0]) - 0xDC00
+    return BrokenDocumentError(
+        BAD_ENCODING, _explain_encoding(where, f"byte {byte:#04x} at position {position}", options)
+    )
 
 
-def _explain_encoding(where: str, what: str, options: ReadOptions) -> str:
+def _explain_encoding(where: str, reason: str, options: ReadOptions) -> str:
     return (
-        f"{where}: not {options.encoding} text ({what}): "
+        f"{where}: not {options.encoding} text ({reason}): "
         "a binary file, or text in another encoding (say so with --encoding, for instance latin-1 or utf-16)"
     )

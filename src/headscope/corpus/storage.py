@@ -1,4 +1,4 @@
-"""Where files lie: local paths and, through fsspec, any `scheme://…` whose driver is installed."""
+"""Access to files: local paths and, through fsspec, any `scheme://…` whose driver is installed."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from typing import Any, BinaryIO, Literal, TypeAlias, TypeVar, cast
 from headscope.errors import CorpusError, StorageError
 
 PERMANENT = FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError
-"""errors of storage that another try does not mend"""
+"""storage errors for which retrying does not help"""
 RESULT = "study.nc"
-"""Folders with a file of this name hold results of headscope, which are no texts."""
+"""Folders with a file of this name contain results of headscope, not documents."""
 UNREADABLE = "lost+found"
-"""folder at the root of a file system that its users may not read"""
+"""folder at the root of a file system that users are not permitted to read"""
 SHOWN = 200
-"""characters of a source that an error message repeats"""
+"""characters of a source name that are shown in error messages"""
 PIECE = 2**18
-"""bytes of a remote file that are asked for at once"""
+"""bytes per request to a remote file"""
 VERSIONS = (
     *("ETag", "etag", "blob_id", "mtime", "LastModified", "Last-Modified", "last_modified", "updated", "modified"),
     "created",
 )
-"""where drivers say which version of a file this is, or when it last changed; the first that is there counts. What
-object stores list under these names is what they say of a single file as well."""
+"""Fields in which drivers give the version of a file or the time of its last change; the first one present is used. For
+these fields, object stores return the same values in listings and for single files."""
 DESCRIPTOR = re.compile(r"/dev/(stdin|fd/\d+)|/proc/(self|\d+)/fd/\d+")
-"""names of what a process has open, such as `<(zcat …)` gives; another process has other files under them"""
+"""names of open file descriptors, such as from `<(zcat …)`; in another process they refer to other files"""
 
 Kind = Literal["file", "folder", "pattern"]
 T = TypeVar("T")
@@ -44,25 +44,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The size and version of a file, which tell whether it is still the same."""
+    """Size and version of a file, to detect changes."""
 
     size: int
     """in bytes"""
     version: str
-    """of a local file, the nanosecond of its last change; of a remote one, the name of the field in which its driver
-    gives a version, and that version; empty where it gives none"""
+    """For a local file, the time of its last change in nanoseconds. For a remote file, the name of the field in which
+    its driver gives a version, and that version; empty if it gives none."""
 
     @property
     def kind(self) -> str:
-        """The field that the version is from. Versions from different fields cannot be compared."""
+        """Field that contains the version. Versions from different fields cannot be compared."""
         return self.version.partition(" ")[0] if " " in self.version else ""
 
 
-Listed: TypeAlias = list[tuple[str, Stamp | None]]
+FileListing: TypeAlias = list[tuple[str, Stamp | None]]
 
 
 def is_url(source: str) -> bool:
-    """Return whether a source is a place that fsspec knows, and not a local path.
+    """Return whether a source is a URL for fsspec, not a local path.
 
     >>> is_url("s3://bucket/a.jsonl"), is_url("hf:wikimedia/wikipedia"), is_url("C:/texts")
     (True, False, False)
@@ -71,43 +71,43 @@ def is_url(source: str) -> bool:
 
 
 def strip_query(path: str) -> str:
-    """Return a path in small letters without what a web address says after its name, to look for endings in.
+    """Return a path in lower case, for web addresses without query and fragment, to detect file name endings.
 
     >>> strip_query("https://example.org/A.jsonl.gz?download=1")
     'https://example.org/a.jsonl.gz'
     """
     if re.match(r"https?:/", path):
         path = re.split(r"[?#]", path, maxsplit=1)[0]
-    elif re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:/", path):  # `zip://a.jsonl::https://…` is a file in another
+    elif re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:/", path):  # `zip://a.jsonl::https://…` is a file inside another
         path = path.partition("::")[0]
     return path.lower()
 
 
-def list_files(source: str, left_out: list[str] | None = None) -> tuple[Kind, Listed]:
-    """List the files a source stands for, sorted, with the stamps that one look at their folders gives.
+def list_files(source: str, left_out: list[str] | None = None) -> tuple[Kind, FileListing]:
+    """List the files to which a source refers, sorted, with the stamps from the listing of their folders.
 
-    These are the file itself, those in the folder, or those that match a pattern. Hidden files and folders with results
-    of headscope are left out; the latter are added to `left_out`. A stamp is None where the size is not known.
+    These are the file itself, the files in a folder, or those that match a pattern. Hidden files and folders with
+    results of headscope are excluded; the latter are added to `left_out`. A stamp is None if the size is unknown.
     """
     excluded: list[str] = [] if left_out is None else left_out
     return _list_remote(source, excluded) if is_url(source) else _list_local(source, excluded)
 
 
 def get_stamp(path: str) -> Stamp | None:
-    """Ask for the stamp of a file; None where there is nothing to ask (pipes, standard input, hub datasets)."""
+    """Return the current stamp of a file; None for pipes, standard input and hub datasets."""
     if is_url(path):
-        return _ask(path, _get_remote_stamp)
+        return _query_driver(path, _get_remote_stamp)
     if path == "-" or path.startswith(("hf:", "example:")):
         return None
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
+        raise _make_read_error(path, error) from None
     return _get_local_stamp(path, status)
 
 
 def identify_file(path: str, real_folders: dict[str, str]) -> str:
-    """Return what is the same for all names of a local file. `real_folders` keeps what is known of folders."""
+    """Return an identifier that is the same for all names of a local file. `real_folders` is a cache of real paths."""
     folder, name = os.path.split(path)
     try:
         status = os.stat(path)
@@ -136,15 +136,15 @@ def get_local_path(url: str) -> str:
 
 
 def identify_url(url: str) -> str:
-    """Return a URL as listings spell it."""
-    return _ask(url, lambda system, place: _name_remote(url, system, place))
+    """Return a URL in the form used in listings."""
+    return _query_driver(url, lambda system, remote_path: _name_remote(url, system, remote_path))
 
 
 @contextmanager
 def open_file(path: str, *, read_ahead: bool = True) -> Iterator[BinaryIO]:
-    """Open a file's bytes as a stream, a `.gz` unpacked on the way.
+    """Open a file as a binary stream; `.gz` files are decompressed.
 
-    Without `read_ahead` the stream seeks, and no more bytes are fetched than are asked for.
+    Without `read_ahead` the stream is seekable, and only requested bytes are fetched.
     """
     try:
         with _open_stream(path, read_ahead) as raw:
@@ -158,11 +158,11 @@ def open_file(path: str, *, read_ahead: bool = True) -> Iterator[BinaryIO]:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CorpusError(f"{path}: a damaged .gz file: {error}") from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _make_read_error(path, error) from None
 
 
 def can_read_parts(path: str) -> bool:
-    """Return whether a file gives bytes from its middle, which not every web server does."""
+    """Return whether a file can be read from its middle, which not every web server supports."""
     if not path.startswith(("http:", "https:")):
         return True
     try:
@@ -175,81 +175,83 @@ def can_read_parts(path: str) -> bool:
 
 def _open_stream(path: str, read_ahead: bool) -> BinaryIO:
     if is_url(path):
-        guarded = _ask(path, lambda system, place: _Guarded(path, system, _open_remote(system, place, read_ahead)))
-        return cast(BinaryIO, io.BufferedReader(guarded, PIECE) if read_ahead else guarded)
+        remote = _query_driver(
+            path, lambda system, remote_path: _RemoteFile(path, system, _open_remote(system, remote_path, read_ahead))
+        )
+        return cast(BinaryIO, io.BufferedReader(remote, PIECE) if read_ahead else remote)
     try:
         return open(path, "rb") if read_ahead else cast(BinaryIO, open(path, "rb", buffering=0))
     except ValueError as error:  # a name with NUL in it
-        raise _unreadable(path, error) from None
+        raise _make_read_error(path, error) from None
 
 
-def _open_remote(system: Any, place: str, read_ahead: bool) -> Any:
+def _open_remote(system: Any, remote_path: str, read_ahead: bool) -> Any:
     if read_ahead:
-        return system.open(place, "rb")
+        return system.open(remote_path, "rb")
     try:
-        return system.open(place, "rb", cache_type="none")
+        return system.open(remote_path, "rb", cache_type="none")
     except TypeError:  # a driver without caches
-        return system.open(place, "rb")
+        return system.open(remote_path, "rb")
 
 
-class _Guarded(io.RawIOBase):
-    """A remote file whose driver's errors, of many kinds, are raised as ours."""
+class _RemoteFile(io.RawIOBase):
+    """A remote file. Errors of its driver, of many types, are raised as CorpusError."""
 
-    def __init__(self, path: str, system: Any, there: Any) -> None:
-        self.path, self.there = path, there
-        self.system = system  # that of an archive closes it when nobody holds it any more
+    def __init__(self, path: str, system: Any, file: Any) -> None:
+        self.path, self.file = path, file
+        self.system = system  # kept alive: an archive is closed when nothing refers to its file system
 
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
-        return bool(self.there.seekable())
+        return bool(self.file.seekable())
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        return int(self._ask(lambda: self.there.seek(offset, whence)))
+        return int(self._call(lambda: self.file.seek(offset, whence)))
 
     def tell(self) -> int:
-        return int(self._ask(self.there.tell))
+        return int(self._call(self.file.tell))
 
     def readinto(self, buffer: Any) -> int:
-        piece: bytes = self._ask(lambda: self.there.read(len(buffer)))
+        piece: bytes = self._call(lambda: self.file.read(len(buffer)))
         buffer[: len(piece)] = piece
         return len(piece)
 
     def close(self) -> None:
         if not self.closed:
-            with suppress(Exception):  # what was read is read
-                self.there.close()
+            with suppress(Exception):  # reading is done, so errors do not matter
+                self.file.close()
         super().close()
 
-    def _ask(self, call: Callable[[], T]) -> T:
+    def _call(self, call: Callable[[], T]) -> T:
         try:
             return call()
         except Exception as error:
-            raise _unreadable(self.path, error) from None
+            raise _make_read_error(self.path, error) from None
 
 
 # Local files
 
 
-def _list_local(source: str, left_out: list[str]) -> tuple[Kind, Listed]:
+def _list_local(source: str, left_out: list[str]) -> tuple[Kind, FileListing]:
     try:
-        # An empty name would be the current folder, one of a text's length is more than a file system takes.
+        # An empty name would be the current folder; a whole text is too long for a file name.
         status = os.stat(source) if source else None
     except (OSError, ValueError):
         status = None
     if status is not None and stat.S_ISDIR(status.st_mode):
-        # The same sign between folders everywhere: names stay the same, and their order.
+        # Always with "/" as the separator, so that names and their order are the same on all systems.
         prefix = (Path(source) / "x").as_posix()[:-1]
         files = [(prefix + entry.name, entry) for prefix, entries in _walk(prefix, left_out) for entry in entries]
-        return "folder", sorted(((path, _stamp_entry(entry)) for path, entry in files), key=itemgetter(0))
+        return "folder", sorted(((path, _get_entry_stamp(entry)) for path, entry in files), key=itemgetter(0))
     if status is not None:
         if not DESCRIPTOR.fullmatch(source):
             _refuse_device(source, status.st_mode)
         return "file", [(source, _get_local_stamp(source, status))]
     if glob.has_magic(source) and "\0" not in source:
         return "pattern", sorted(_match_files(source), key=itemgetter(0))
-    raise _absent(source)
+    raise _make_missing_error(source)
 
 
 def _get_local_stamp(path: str, status: os.stat_result) -> Stamp | None:
@@ -257,8 +259,8 @@ def _get_local_stamp(path: str, status: os.stat_result) -> Stamp | None:
     return Stamp(status.st_size, str(status.st_mtime_ns)) if is_file else None
 
 
-def _stamp_entry(entry: os.DirEntry[str]) -> Stamp:
-    # On Windows the folder's own note of a file may be older than the file.
+def _get_entry_stamp(entry: os.DirEntry[str]) -> Stamp:
+    # On Windows, directory entries may be older than the file.
     status = os.stat(entry.path) if os.name == "nt" else entry.stat()
     return Stamp(status.st_size, str(status.st_mtime_ns))
 
@@ -269,12 +271,13 @@ def _refuse_device(source: str, mode: int) -> None:
 
 
 def _walk(prefix: str, left_out: list[str]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
-    """Give every folder below one, as the beginning of its files' names, and its files.
+    """Yield a folder and all folders below it, each as the prefix of its file names, with its files.
 
-    Hidden ones are left out, and folders below the first one with results of headscope, which are added to `left_out`.
+    Hidden files and folders are excluded, and so are subfolders with results of headscope; these are added to
+    `left_out`.
 
-    Links to folders are followed when all real folders are done, each real folder is given once, and none in which the
-    first one lies: links may form loops, or lead to the root of the file system.
+    Links to folders are followed after all real folders. Each real folder is yielded once, and parents of the first
+    folder are not: links may form loops, or lead to the root of the file system.
     """
     top, root = prefix, os.path.realpath(prefix or ".")
     visited = set[str]()
@@ -311,7 +314,7 @@ def _scan(prefix: str) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
     except OSError as error:
         if isinstance(error, PermissionError) and os.path.basename(prefix.rstrip("/")) == UNREADABLE:
             return [], []
-        raise _unreadable(prefix, error) from None
+        raise _make_read_error(prefix, error) from None
     return [entry for entry in entries if _is_file(entry)], [entry for entry in entries if _is_folder(entry)]
 
 
@@ -338,7 +341,7 @@ def _match_files(pattern: str) -> Iterator[tuple[str, Stamp]]:
 
 
 def _match(pattern: str) -> Iterator[str]:
-    """Give what matches a pattern as `glob` does; but `**` does not follow links in a loop."""
+    """Yield what matches a pattern, like `glob`; but `**` does not follow links in a loop."""
     sign = r"[/\\]" if os.sep == "\\" else "/"
     recursive = re.search(rf"(?:(?<={sign})|^)\*\*(?={sign}|$)", pattern)
     if recursive is None:
@@ -356,58 +359,60 @@ def _match(pattern: str) -> Iterator[str]:
 # Remote files
 
 
-def _list_remote(source: str, left_out: list[str]) -> tuple[Kind, Listed]:
-    return _ask(source, lambda system, place: _list_place(source, system, place, left_out))
+def _list_remote(source: str, left_out: list[str]) -> tuple[Kind, FileListing]:
+    return _query_driver(source, lambda system, remote_path: _list_remote_path(source, system, remote_path, left_out))
 
 
-def _list_place(source: str, system: Any, place: str, left_out: list[str]) -> tuple[Kind, Listed]:
-    def list_all(entries: Mapping[str, Mapping[str, Any]], folder: str, *, hidden_too: bool = False) -> Listed:
-        infos = [(path, _follow_link(system, path, info)) for path, info in entries.items()]
+def _list_remote_path(source: str, system: Any, remote_path: str, left_out: list[str]) -> tuple[Kind, FileListing]:
+    def list_all(entries: Mapping[str, Mapping[str, Any]], folder: str, *, hidden_too: bool = False) -> FileListing:
+        infos = [(path, _resolve_link(system, path, info)) for path, info in entries.items()]
         files = [(path, info) for path, info in infos if info.get("type") != "directory"]
         shown = [(path, info) for path, info in files if hidden_too or not _is_hidden(_list_parts(path, folder))]
-        named = ((_name_remote(source, system, path), _read_stamp(info)) for path, info in shown)
-        return sorted(named, key=itemgetter(0))
+        stamped = ((_name_remote(source, system, path), _read_stamp(info)) for path, info in shown)
+        return sorted(stamped, key=itemgetter(0))
 
     web = source.startswith(("http:", "https:"))
-    info = {"type": "directory"} if web and source.endswith("/") else _get_info(system, place)
+    info = {"type": "directory"} if web and source.endswith("/") else _get_info(system, remote_path)
     if info is not None and info["type"] == "directory":
-        entries = system.find(place, detail=True)
+        entries = system.find(remote_path, detail=True)
         results = {path.rpartition("/")[0] + "/" for path in entries if path.endswith(f"/{RESULT}")}
-        results.discard(place.rstrip("/") + "/")
+        results.discard(remote_path.rstrip("/") + "/")
         left_out.extend(sorted(f"{_name_remote(source, system, path[:-1])}/" for path in results))
-        return "folder", list_all({path: info for path, info in entries.items() if not _is_below(path, results)}, place)
+        return "folder", list_all(
+            {path: info for path, info in entries.items() if not _is_below(path, results)}, remote_path
+        )
     if info is not None:
         mode = info.get("mode")
         if isinstance(mode, int):
             _refuse_device(source, mode)
         return "file", [(source, _read_stamp(info))]
-    if any(sign in place for sign in ("*[" if web else "*?[")):
-        fixed = re.split(r"[*?\[]", place, maxsplit=1)[0].rpartition("/")[0]
-        hidden_too = "/." in place.removeprefix(fixed)
-        return "pattern", list_all(system.glob(place, detail=True), fixed, hidden_too=hidden_too)
-    raise _absent(source)
+    if any(sign in remote_path for sign in ("*[" if web else "*?[")):
+        fixed = re.split(r"[*?\[]", remote_path, maxsplit=1)[0].rpartition("/")[0]
+        hidden_too = "/." in remote_path.removeprefix(fixed)
+        return "pattern", list_all(system.glob(remote_path, detail=True), fixed, hidden_too=hidden_too)
+    raise _make_missing_error(source)
 
 
 def _is_below(path: str, folders: set[str]) -> bool:
     return bool(folders) and any(path.startswith(folder) for folder in folders)
 
 
-def _name_remote(source: str, system: Any, place: str) -> str:
-    """Name a file of the driver that a source is read with."""
+def _name_remote(source: str, system: Any, remote_path: str) -> str:
+    """Return the full URL of a file, given its path in the driver of a source."""
     _, _, chained = source.partition("::")
-    return str(system.unstrip_protocol(place)) + (f"::{chained}" if chained else "")
+    return str(system.unstrip_protocol(remote_path)) + (f"::{chained}" if chained else "")
 
 
-def _get_info(system: Any, place: str) -> dict[str, Any] | None:
+def _get_info(system: Any, remote_path: str) -> dict[str, Any] | None:
     try:
-        return dict(system.info(place))
+        return dict(system.info(remote_path))
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _follow_link(system: Any, place: str, info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where a listing describes a link, ask for the file it leads to."""
-    return info if not info.get("islink") else _get_info(system, place) or {"type": "directory"}
+def _resolve_link(system: Any, remote_path: str, info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entry of the target if a listing describes a link, otherwise the entry itself."""
+    return info if not info.get("islink") else _get_info(system, remote_path) or {"type": "directory"}
 
 
 def _list_parts(path: str, folder: str) -> tuple[str, ...]:
@@ -418,22 +423,22 @@ def _is_hidden(parts: tuple[str, ...]) -> bool:
     return any(part.startswith(".") for part in parts)
 
 
-def _get_remote_stamp(system: Any, place: str) -> Stamp | None:
-    with suppress(Exception):  # not every driver keeps what it was told before
-        system.invalidate_cache(place)
-    return _read_stamp(system.info(place))
+def _get_remote_stamp(system: Any, remote_path: str) -> Stamp | None:
+    with suppress(Exception):  # not every driver has a cache
+        system.invalidate_cache(remote_path)
+    return _read_stamp(system.info(remote_path))
 
 
 def _read_stamp(info: Mapping[str, Any]) -> Stamp | None:
     if info.get("size") is None:
         return None
     field = next((name for name in VERSIONS if info.get(name)), None)
-    version = f"{field.lower()} {_write_version(info[field])}" if field is not None else ""
+    version = f"{field.lower()} {_format_version(info[field])}" if field is not None else ""
     return Stamp(int(info["size"]), version)
 
 
-def _write_version(value: Any) -> str:
-    """Write a version in the same way whether it is from a listing or of a single file, which drivers do not."""
+def _format_version(value: Any) -> str:
+    """Format a version in the same way from listings and from single files; drivers do not."""
     if isinstance(value, datetime):
         value = value.timestamp()
     if isinstance(value, int | float):
@@ -441,37 +446,37 @@ def _write_version(value: Any) -> str:
     return str(value).strip('"')  # Azure puts quotes around the tag of a single file only
 
 
-def _ask(source: str, question: Callable[[Any, str], T]) -> T:
-    """Ask the driver of a place; whatever it raises becomes a sentence."""
+def _query_driver(source: str, query: Callable[[Any, str], T]) -> T:
+    """Call a function with the file system and path of a source; raise any error as a CorpusError."""
     from fsspec.core import url_to_fs
 
     try:
-        system, place = url_to_fs(source)
-        return question(system, place)
+        system, remote_path = url_to_fs(source)
+        return query(system, remote_path)
     except CorpusError:
         raise
     except ImportError as error:
         missing = getattr(error.__cause__, "name", None) or error.name
         needs = f"needs the package {missing}: pip install {missing}" if missing else "needs a driver"
         raise CorpusError(f"{_shorten(source)}: {source.partition('://')[0]}:// {needs} ({error})") from None
-    except Exception as error:  # every driver has errors of its own
-        raise _unreadable(source, error) from None
+    except Exception as error:  # every driver raises errors of its own types
+        raise _make_read_error(source, error) from None
 
 
-def _unreadable(path: str, error: Exception) -> CorpusError:
+def _make_read_error(path: str, error: Exception) -> CorpusError:
     if isinstance(error, CorpusError):
         return error
     kind = StorageError if is_url(path) and not isinstance(error, PERMANENT) else CorpusError
     if isinstance(error, FileNotFoundError):
-        why = "No such file or directory"
+        reason = "No such file or directory"
     elif isinstance(error, OSError):
-        why = error.strerror or str(error) or type(error).__name__
+        reason = error.strerror or str(error) or type(error).__name__
     else:
-        why = f"{type(error).__name__}: {error}"
-    return kind(f"{_shorten(path)}: cannot be read: {why}")
+        reason = f"{type(error).__name__}: {error}"
+    return kind(f"{_shorten(path)}: cannot be read: {reason}")
 
 
-def _absent(source: str) -> CorpusError:
+def _make_missing_error(source: str) -> CorpusError:
     return CorpusError(
         f"{_shorten(source)!r}: no such file or folder. A text itself is given in a list, or on standard input (-)"
     )

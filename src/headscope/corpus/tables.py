@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV and Parquet files with one document a row."""
+"""Read CSV, TSV and Parquet files with one document per row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headscope.corpus.document import (
     BAD_ENCODING,
     LARGEST,
     NO_ROW,
-    Broken,
+    BrokenDocumentError,
     Document,
     ReadOptions,
     build_document,
@@ -27,27 +27,29 @@ from headscope.corpus.storage import open_file, strip_query
 from headscope.errors import CorpusError
 
 MOST_VALUES = 2**22
-"""cells of a row, or values of a JSON line: each takes many times the memory of what is written for it"""
+"""Largest number of cells of a row, or values of a JSON line: each takes much more memory than its characters."""
 UNPACKED = 2**30
-"""bytes of a packed Parquet file, which has to be unpacked to disk"""
+"""largest decompressed size of a Parquet file, which has to be decompressed to disk"""
 TOGETHER, ROWS = 2**24, 64
-"""bytes, and rows at most, of a Parquet column that are decoded at once"""
+"""bytes, and largest number of rows, of a Parquet column that are decoded at once"""
 
 
 def read_csv(path: str, options: ReadOptions) -> Iterator[Document]:
     """Read a table with a header line, comma-separated (`.tsv`: tab-separated), the text in column `field`."""
     delimiter = "\t" if strip_query(path).removesuffix(".gz").endswith(".tsv") else ","
-    # Python's own limit of 128 KiB a cell is less than many documents have.
+    # The default limit of 128 KiB per cell is too small for many documents.
     csv.field_size_limit(2**31 - 1)
     with open_file(path) as stream:
         lines = _Lines(split_lines(stream, f"{path}:", options), path, delimiter)
-        # Not strict, a quote that is never closed would make one text of all the rows that follow it.
+        # Without `strict`, an unclosed quote would merge all following rows into one text.
         rows = csv.reader(lines, delimiter=delimiter, strict=True)
         names = _read_row(rows, lines)
         if names is None:
             return
-        if isinstance(names, Broken) or options.field not in names:
-            raise names if isinstance(names, Broken) else make_field_error(f"{path}:1", options.field, names)
+        if isinstance(names, BrokenDocumentError) or options.field not in names:
+            raise (
+                names if isinstance(names, BrokenDocumentError) else make_field_error(f"{path}:1", options.field, names)
+            )
         column = len(names) - 1 - names[::-1].index(options.field)
         while (row := _read_row(rows, lines)) is not None:
             where = f"{path}:{lines.number}"
@@ -57,21 +59,21 @@ def read_csv(path: str, options: ReadOptions) -> Iterator[Document]:
 
 
 class _Lines(Iterator[str]):
-    """Lines for the csv module, which reads as many as a row goes over. A broken one ends its row, and not the file."""
+    """Lines for the csv module, which reads as many as a row spans. A broken line ends its row, but not the file."""
 
-    def __init__(self, lines: Iterator[str | Broken], path: str, delimiter: str) -> None:
-        self.parts = (part for line in lines for part in _split_returns(line))
+    def __init__(self, lines: Iterator[str | BrokenDocumentError], path: str, delimiter: str) -> None:
+        self.parts = (part for line in lines for part in _split_carriage_returns(line))
         self.path, self.delimiter, self.number = path, delimiter, 0
         self.begin()
 
     def begin(self) -> None:
-        """A row begins."""
+        """Begin a new row."""
         self.first, self.size, self.cells = self.number + 1, 0, 0
 
     def __next__(self) -> str:
         line = next(self.parts)
         self.number += 1
-        if isinstance(line, Broken):
+        if isinstance(line, BrokenDocumentError):
             raise line
         self.size += len(line)
         self.cells += line.count(self.delimiter)
@@ -82,32 +84,32 @@ class _Lines(Iterator[str]):
         return line
 
 
-def _split_returns(line: str | Broken) -> list[str] | list[Broken]:
-    """Old Excel ends lines with a carriage return alone, which the csv module only takes at the end of what it gets."""
-    if isinstance(line, Broken):
+def _split_carriage_returns(line: str | BrokenDocumentError) -> list[str] | list[BrokenDocumentError]:
+    """Split a line at lone carriage returns (old Excel), which the csv module accepts only at the end of its input."""
+    if isinstance(line, BrokenDocumentError):
         return [line]
     return re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", line) if "\r" in line else [line]
 
 
-def _read_row(rows: Any, lines: _Lines) -> list[str] | Broken | None:
-    """Return the next row, or why it cannot be read; None at the end."""
+def _read_row(rows: Any, lines: _Lines) -> list[str] | BrokenDocumentError | None:
+    """Return the next row, or the error if it cannot be read; None at the end."""
     lines.begin()
     try:
         return list(next(rows))
     except StopIteration:
         return None
-    except Broken as error:
+    except BrokenDocumentError as error:
         return error
     except csv.Error as error:
-        return Broken(
+        return BrokenDocumentError(
             NO_ROW,
             f"{lines.path}:{lines.first}: not readable as CSV from here: {error}. A quote is not closed, or not "
             "doubled inside a quoted cell",
         )
 
 
-def _get_cell(row: list[str] | Broken, column: int, where: str, options: ReadOptions) -> str:
-    if isinstance(row, Broken):
+def _get_cell(row: list[str] | BrokenDocumentError, column: int, where: str, options: ReadOptions) -> str:
+    if isinstance(row, BrokenDocumentError):
         raise row
     return extract_text(row[column] if column < len(row) else None, where, options)
 
@@ -115,8 +117,8 @@ def _get_cell(row: list[str] | Broken, column: int, where: str, options: ReadOpt
 def read_parquet(path: str, options: ReadOptions, start: int = 0, stop: int | None = None) -> Iterator[Document]:
     """Read a Parquet file, or its row groups `start`..`stop`-1, the text in column `field`.
 
-    What a page holds is decoded as a whole, and a file may say less of it than is true: the memory that a Parquet file
-    takes which was made to fill it is not bounded here.
+    Pages are decoded completely, and files may declare a wrong size for them. Memory is therefore not bounded for
+    Parquet files that were built as decompression bombs.
     """
     with open_file(path) as stream, ExitStack() as opened:
         source = stream
@@ -128,11 +130,11 @@ def read_parquet(path: str, options: ReadOptions, start: int = 0, stop: int | No
         except CorpusError:
             raise
         except Exception as error:  # pyarrow raises errors of many kinds on damaged files
-            raise _unreadable(path, error) from None
+            raise _make_parquet_error(path, error) from None
 
 
 def count_rows(path: str) -> list[int]:
-    """Return how many rows each row group of a Parquet file has, from its footer alone.
+    """Return the number of rows of each row group of a Parquet file, read from its footer.
 
     Raises:
         CorpusError: The footer cannot be read.
@@ -146,15 +148,15 @@ def count_rows(path: str) -> list[int]:
     except CorpusError:
         raise
     except Exception as error:
-        raise _unreadable(path, error) from None
+        raise _make_parquet_error(path, error) from None
 
 
-def _unreadable(path: str, error: Exception) -> CorpusError:
+def _make_parquet_error(path: str, error: Exception) -> CorpusError:
     return CorpusError(f"{path}: not readable as Parquet: {error}")
 
 
 def _unpack(stream: BinaryIO, target: Any, path: str) -> None:
-    """Parquet is read from its end, which a compressed stream cannot offer without unpacking it first."""
+    """Decompress a stream to a file: reading Parquet starts at its end."""
     size = 0
     while piece := stream.read(2**20):
         size += len(piece)
@@ -175,11 +177,11 @@ def _read_rows(source: BinaryIO, path: str, options: ReadOptions, start: int, st
     table = pq.ParquetFile(source, buffer_size=2**20)
     if field not in table.schema_arrow.names:
         raise make_field_error(path, field, table.schema_arrow.names)
-    kind = table.schema_arrow.types[table.schema_arrow.names.index(field)]
-    if pa.types.is_nested(kind):
-        raise CorpusError(f"{path}: field {field!r} holds {kind}, not text: choose another with --field"[:1000])
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        # A text that stands in the file once and is repeated a million times is then held once as well.
+    column_type = table.schema_arrow.types[table.schema_arrow.names.index(field)]
+    if pa.types.is_nested(column_type):
+        raise CorpusError(f"{path}: field {field!r} holds {column_type}, not text: choose another with --field"[:1000])
+    if pa.types.is_string(column_type) or pa.types.is_large_string(column_type):
+        # A text that is stored once and repeated a million times then takes the memory of one text.
         table = pq.ParquetFile(source, metadata=table.metadata, buffer_size=2**20, read_dictionary=[field])
     metadata = table.metadata
     row = sum(metadata.row_group(k).num_rows for k in range(min(start, metadata.num_row_groups)))
@@ -195,9 +197,9 @@ def _read_rows(source: BinaryIO, path: str, options: ReadOptions, start: int, st
 
 
 def _choose_batch(metadata: Any, groups: range) -> int:
-    """Choose how many rows to decode at once, from what the file says of its size.
+    """Return the number of rows to decode at once, from the sizes in the metadata.
 
-    Of all columns together: what it says of one column makes pyarrow end the process where the file is damaged.
+    Sizes of all columns together are used: on damaged files, reading those of one column makes pyarrow abort.
     """
     rows = (metadata.row_group(k) for k in groups)
     largest = max((group.total_byte_size / max(1, group.num_rows) for group in rows), default=1)
@@ -208,6 +210,6 @@ def _get_value(value: Any, where: str, options: ReadOptions) -> str:
     try:
         return extract_text(value.as_py(), where, options)
     except UnicodeDecodeError as error:
-        raise Broken(
+        raise BrokenDocumentError(
             BAD_ENCODING, f"{where}: not readable as Parquet: its text is not utf-8 ({error.reason})"
         ) from None

@@ -1,4 +1,4 @@
-"""From a document to windows (METHOD §1): the tokens a model sees at once, and what is known about each of them."""
+"""Cut documents into windows (METHOD §1): the tokens of one forward pass, with the annotations of each token."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from headscope.types import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Encoding:
-    """One window as a tokenizer makes it: token ids, which of them are special, end a sentence (`.`, `!`, `?`) or are
-    commas, and where each stands in the text."""
+    """One window as returned by a tokenizer. All arrays have one entry per token.
+
+    `special`, `end` and `comma` mark special tokens, sentence ends (`.`, `!`, `?`) and commas; `starts` and `ends` are
+    positions in the text.
+    """
 
     ids: Ints
     special: Bools
@@ -29,70 +32,71 @@ class Encoding:
     starts: Ints | None
     ends: Ints | None = None
     words: Ints | None = None
-    """number of the word each token belongs to; a special token is a word of its own"""
+    """number of the word of each token; a special token is a word of its own"""
 
 
 @dataclass(frozen=True)
 class Encodings:
-    """The windows of many texts, one after the other in one row: what is looked up or added up for one token is then
-    looked up for all at once. To iterate gives the encodings of each text."""
+    """The windows of many texts, concatenated, so that operations on tokens are vectorized over all of them.
+
+    Iterating yields the list of encodings of each text.
+    """
 
     ids: Ints
     special: Bools
     end: Bools
     comma: Bools
     edges: Ints
-    """where each window begins in that row, and where the last one ends"""
+    """start of each window in the concatenated arrays, and the end of the last one"""
     firsts: list[int]
-    """the number of each text's first window, and the number of windows"""
+    """index of the first window of each text, then the number of windows"""
     starts: list[Ints] | None = None
-    """of each window, where its tokens stand in its text"""
+    """for each window, the positions of its tokens in its text"""
 
     @classmethod
     def of(cls, encodings: Sequence[Encoding]) -> Encodings:
-        """Those of one text."""
-        edges = np.cumsum([0, *(len(each.ids) for each in encodings)])
-        columns = [(each.ids, each.special, each.end, each.comma) for each in encodings]
+        """Return the encodings of one text, concatenated."""
+        edges = np.cumsum([0, *(len(encoding.ids) for encoding in encodings)])
+        columns = [(encoding.ids, encoding.special, encoding.end, encoding.comma) for encoding in encodings]
         ids, special, end, comma = (np.concatenate(column) for column in zip(*columns, strict=True))
-        starts = [each.starts for each in encodings if each.starts is not None]
+        starts = [encoding.starts for encoding in encodings if encoding.starts is not None]
         return cls(ids, special, end, comma, edges, [0, len(encodings)], starts or None)
 
     def __len__(self) -> int:
-        """How many texts."""
+        """Return the number of texts."""
         return len(self.firsts) - 1
 
     def __iter__(self) -> Iterator[list[Encoding]]:
         for first, after in zip(self.firsts[:-1], self.firsts[1:], strict=True):
-            yield [self._window(k) for k in range(first, after)]
+            yield [self._get_window(k) for k in range(first, after)]
 
-    def _window(self, k: int) -> Encoding:
+    def _get_window(self, k: int) -> Encoding:
         part = slice(self.edges[k], self.edges[k + 1])
         starts = None if self.starts is None else self.starts[k]
         return Encoding(self.ids[part], self.special[part], self.end[part], self.comma[part], starts)
 
     @cached_property
     def plain(self) -> list[int]:
-        """How many tokens of each window are not special."""
-        counted = np.concatenate([[0], np.cumsum(~self.special)])[self.edges]
-        found: list[int] = np.diff(counted).tolist()
-        return found
+        """Number of tokens of each window that are not special."""
+        cumulative = np.concatenate([[0], np.cumsum(~self.special)])[self.edges]
+        counts: list[int] = np.diff(cumulative).tolist()
+        return counts
 
     @cached_property
     def sentence(self) -> Ints:
-        """The number of every token's sentence in its window, where a sentence ends with a token whose text is `.`, `!`
-        or `?`."""
-        before = np.concatenate([[0], np.cumsum(self.end, dtype=np.int64)])  # ends before a token, from the row's start
-        return np.asarray(before[:-1] - np.repeat(before[self.edges[:-1]], np.diff(self.edges)))
+        """Sentence number of every token in its window; a sentence ends with a token whose text is `.`, `!` or `?`."""
+        ends_before = np.concatenate([[0], np.cumsum(self.end, dtype=np.int64)])  # sentence ends before each token
+        return np.asarray(ends_before[:-1] - np.repeat(ends_before[self.edges[:-1]], np.diff(self.edges)))
 
 
 BLOCKS = 20
-"""Texts are split over this many blocks, for jackknife standard errors."""
+"""Number of blocks into which texts are split for jackknife standard errors."""
 
 LOOK_AHEAD, LOOK_AHEAD_MOST = 16, 4096
-"""Batches, and items in all, among which those of like length are looked for."""
+"""Largest number of batches, and of items, within which items are grouped by length."""
 
 NOT_TOKENIZABLE = "not tokenizable"
-"""why a document is skipped at which the tokenizer fails"""
+"""reason why a document is skipped if the tokenizer fails"""
 
 WindowMode = Literal["first", "all"]
 SentenceMode = Literal["tokens", "text"]
@@ -100,37 +104,37 @@ Item = TypeVar("Item", bound=Sized)
 
 
 class Tokens(Protocol):
-    """What windows need of a tokenizer."""
+    """Tokenizer interface that windows need."""
 
     def encode(self, text: str, length: int, *, all_windows: bool, offsets: bool) -> list[Encoding]: ...
 
     def encode_all(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> Encodings | None:
-        """The same for many texts at once; None where they have to be taken one by one."""
+        """Encode many texts in one call; None if they have to be encoded one by one."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The tokens of one window. All arrays have one entry per token; there is no padding here."""
+    """The tokens of one window. All arrays have one entry per token, without padding."""
 
     ids: Ints
     special: Bools
     sentence: Ints
-    """number of the sentence each token lies in"""
+    """sentence number of each token"""
     end: Bools
     """tokens whose text is `.`, `!` or `?`"""
     comma: Bools
     source: Window | None = None
-    """where a decoder reads this one: the window that its encoder reads"""
+    """for the input of a decoder: the window that its encoder reads"""
     crosses: bool = False
-    """attention looks at the tokens of the source, not at these"""
+    """attention is to the tokens of the source (cross-attention)"""
     pixels: Floats | None = None
-    """of an image, what the model reads: (channel, height, width); the token ids are then places"""
+    """for an image, the input of the model: (channel, height, width); token ids are then positions"""
     u: int | None = None
-    """its digest, where that is known"""
+    """the digest, if it is known already"""
 
     @classmethod
     def plain(cls, ids: Ints) -> Window:
-        """Tokens of which nothing more is known: none is special, and all are of one sentence."""
+        """Return a window of tokens without annotations: none is special, and all are of one sentence."""
         none = np.zeros(len(ids), dtype=bool)
         return cls(ids=ids, special=none, sentence=np.zeros(len(ids), dtype=np.int64), end=none, comma=none)
 
@@ -139,14 +143,15 @@ class Window:
 
     @property
     def keys(self) -> Window:
-        """The tokens that attention looks at, the columns of its maps."""
+        """The window whose tokens are the keys of attention, the columns of its maps."""
         return self.source if self.crosses and self.source is not None else self
 
     @cached_property
     def digest(self) -> int:
-        """`u` of METHOD §3: what the window's block and its place in the sample depend on, and nothing else.
+        """`u` of METHOD §3, which alone decides the block of a window and whether it is in the sample.
 
-        It is the text's: all stacks of a model put it into the same block. Of an image it is that of its pixels.
+        It depends on the text only, so that all stacks of a model put a text into the same block. For an image it is
+        the digest of its pixels.
         """
         if self.u is not None:
             return self.u
@@ -157,13 +162,14 @@ class Window:
         return self.digest % BLOCKS
 
     def sampled(self, fraction: float) -> bool:
-        # Not divided: a quotient just below 1 would be rounded to 1.
+        """Return whether the window is in a sample of this fraction of the texts."""
+        # Multiplied instead of divided: a quotient just below 1 would be rounded to 1.
         return (self.digest >> 8) < fraction * 2**56
 
     def shifted(self, start: int, *, crosses: bool) -> Window:
-        """What a decoder reads to write this window: a start token, then all tokens but the last.
+        """Return the decoder input that predicts this window: a start token, then all tokens but the last.
 
-        It has as many tokens as its source, and place i of it is where token i of the source is written.
+        It has as many tokens as its source; position i predicts token i of the source.
         """
         return Window(
             ids=np.concatenate([[start], self.ids[:-1]]),
@@ -178,18 +184,18 @@ class Window:
 
 @dataclass(frozen=True)
 class Cut:
-    """How windows are cut: METHOD §1, its defaults."""
+    """How windows are cut (METHOD §1, with its defaults)."""
 
     length: int = 128
     windows: WindowMode = "first"
     sentences: SentenceMode = "tokens"
     min_tokens: int = 2
-    """documents with fewer tokens, special ones aside, have no pair of words to relate and are skipped"""
+    """documents with fewer tokens, without special ones, have no pairs of words and are skipped"""
     skip_broken: bool = False
-    """a document that the tokenizer cannot take is skipped; else it is an error"""
+    """skip documents that the tokenizer cannot process; otherwise they are errors"""
 
     def __call__(self, document: Document, tokens: Tokens) -> list[Window] | str:
-        """The windows of a document, or the reason why it has none."""
+        """Return the windows of a document, or the reason why it has none."""
         if document.is_image:
             raise CorpusError(
                 f"{document.name}: an image, and this model reads texts: choose a vision model with --model, or give "
@@ -207,17 +213,17 @@ class Cut:
             if self.skip_broken:
                 return NOT_TOKENIZABLE
             raise CorpusError(f"{document.name}: {error}") from None
-        return next(self._windows([document], Encodings.of(encodings)))
+        return next(self._build_windows([document], Encodings.of(encodings)))
 
     def each(self, documents: Sequence[Document], tokens: Tokens) -> Iterator[list[Window] | str]:
-        """The same for many documents in turn, whose texts are tokenized in one call.
+        """Yield the windows of each document, or the reason why it has none; texts are tokenized in one call.
 
-        Where that call fails, they are taken one by one: only so it comes out which of them is to blame, and those
-        before it are cut.
+        If that call fails, documents are tokenized one by one, to find the one at which it fails and to cut those
+        before it.
         """
-        given = [document for document in documents if not document.is_image and document.text.strip()]
+        texts = [document for document in documents if not document.is_image and document.text.strip()]
         encoded = tokens.encode_all(
-            [document.text for document in given],
+            [document.text for document in texts],
             self.length,
             all_windows=self.windows == "all",
             offsets=self.sentences == "text",
@@ -225,68 +231,70 @@ class Cut:
         if encoded is None:
             yield from (self(document, tokens) for document in documents)
             return
-        following = self._windows(given, encoded)
+        text_windows = self._build_windows(texts, encoded)
         for document in documents:
-            taken = not document.is_image and document.text.strip()
-            yield next(following) if taken else self(document, tokens)
+            is_text = not document.is_image and document.text.strip()
+            yield next(text_windows) if is_text else self(document, tokens)
 
-    def _windows(self, documents: Sequence[Document], encodings: Encodings) -> Iterator[list[Window] | str]:
-        """The windows of each of some documents, or the reason why it has none."""
-        plain, firsts = encodings.plain, encodings.firsts
-        row = _Row(encodings)
+    def _build_windows(self, documents: Sequence[Document], encodings: Encodings) -> Iterator[list[Window] | str]:
+        """Yield the windows of each document, or the reason why it has none."""
+        plain_counts, firsts = encodings.plain, encodings.firsts
+        builder = _WindowBuilder(encodings)
         for document, first, after in zip(documents, firsts[:-1], firsts[1:], strict=True):
-            if not any(plain[first:after]):
+            if not any(plain_counts[first:after]):
                 yield "only special tokens"
                 continue
-            last = after - (self.windows == "all" and plain[after - 1] < self.length / 2)
-            kept = [k for k in range(first, last) if plain[k] >= self.min_tokens]
-            if not kept:
+            after_last = after - (self.windows == "all" and plain_counts[after - 1] < self.length / 2)
+            selected = [k for k in range(first, after_last) if plain_counts[k] >= self.min_tokens]
+            if not selected:
                 yield "too short"
             elif self.sentences == "tokens":
-                yield [row.window(k) for k in kept]
+                yield [builder.build(k) for k in selected]
             else:
-                yield self._in_sentences(document, row, kept)
+                yield self._split_sentences(document, builder, selected)
 
     @staticmethod
-    def _in_sentences(document: Document, row: _Row, kept: list[int]) -> list[Window]:
-        """Windows with the sentences of a real splitter."""
-        tokens = row.encodings.starts
-        if tokens is None:
+    def _split_sentences(document: Document, builder: _WindowBuilder, selected: list[int]) -> list[Window]:
+        """Return the selected windows with the sentences of a sentence splitter."""
+        token_starts = builder.encodings.starts
+        if token_starts is None:
             raise CorpusError(
                 "this model's tokenizer does not say where its tokens start in the text, which --sentences text "
                 "needs: use --sentences tokens"
             )
-        starts = sentences.starts(document.text, int(tokens[kept[-1]].max()))
-        return [row.window(k, starts) for k in kept]
+        sentence_starts = sentences.starts(document.text, int(token_starts[selected[-1]].max()))
+        return [builder.build(k, sentence_starts) for k in selected]
 
 
-class _Row:
-    """Encodings, and what all windows cut from them need."""
+class _WindowBuilder:
+    """Build windows from encodings, with data that is shared by all windows."""
 
     def __init__(self, encodings: Encodings) -> None:
         self.encodings, self.edges = encodings, encodings.edges.tolist()
         self.raw = memoryview(encodings.ids.astype("<i4").tobytes())
 
-    def window(self, k: int, sentence_starts: Ints | None = None) -> Window:
-        """Window k, with the sentences of its tokens, or with those that start at places of the text."""
-        made, a, b = self.encodings, self.edges[k], self.edges[k + 1]
-        special = made.special[a:b]
-        if sentence_starts is None or made.starts is None:
-            sentence = made.sentence[a:b]
+    def build(self, k: int, sentence_starts: Ints | None = None) -> Window:
+        """Return window k, with sentences by tokens, or with those that start at the given positions of the text."""
+        encodings, start, stop = self.encodings, self.edges[k], self.edges[k + 1]
+        special = encodings.special[start:stop]
+        if sentence_starts is None or encodings.starts is None:
+            sentence = encodings.sentence[start:stop]
         else:
-            sentence = sentences.by_text(sentence_starts, made.starts[k], special)
-        u = digest_of(self.raw[4 * a : 4 * b])
-        return Window(made.ids[a:b], special, sentence, made.end[a:b], made.comma[a:b], u=u)
+            sentence = sentences.by_text(sentence_starts, encodings.starts[k], special)
+        u = digest_of(self.raw[4 * start : 4 * stop])
+        return Window(
+            encodings.ids[start:stop], special, sentence, encodings.end[start:stop], encodings.comma[start:stop], u=u
+        )
 
 
 def digest_of(ids: bytes | memoryview) -> int:
-    """`u` of METHOD §3, from token ids as little-endian int32."""
+    """Return `u` of METHOD §3, from token ids as little-endian int32."""
     return int.from_bytes(hashlib.blake2b(ids, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows side by side, padded on the right to the longest. `real` is False on padding, which takes no part."""
+    """Windows padded on the right to the longest: (window, token). `real` is False on padding, which is ignored."""
 
     windows: list[Window]
     ids: Ints
@@ -295,16 +303,16 @@ class Batch:
 
     @classmethod
     def of(cls, windows: Iterable[Window], pad_id: int = 0) -> Batch:
-        kept = list(windows)
-        lengths = np.array([len(window.ids) for window in kept])
+        window_list = list(windows)
+        lengths = np.array([len(window.ids) for window in window_list])
         real = np.arange(lengths.max()) < lengths[:, None]
         ids = np.full(real.shape, pad_id, dtype=np.int64)
-        ids[real] = np.concatenate([window.ids for window in kept])
-        return cls(kept, ids, real, pad_id)
+        ids[real] = np.concatenate([window.ids for window in window_list])
+        return cls(window_list, ids, real, pad_id)
 
     @property
     def source(self) -> tuple[Ints, Bools] | None:
-        """The ids that an encoder reads while its decoder reads these, and which of them are no padding."""
+        """Encoder input for this decoder input: token ids and the mask of real tokens; None without an encoder."""
         if self.windows[0].source is None:
             return None
         ids = np.full_like(self.ids, self.pad_id)
@@ -319,26 +327,29 @@ class Batch:
 def grouped(
     items: Iterable[Item], size: int, *, alike: bool = False, by_length: bool = False, at_once: bool = False
 ) -> Iterator[list[Item]]:
-    """Windows, or what has the length of one, in groups of at most `size` and of like length: little is padded.
+    """Yield groups of at most `size` items of similar length, so that little is padded.
 
-    Each group is chosen among the next few only, so that nothing waits long for its turn: at first among as many as
-    make one batch, so that the model can start at once, then among twice as many, and so on up to 16 batches; `at_once`
-    among 16 from the beginning. Groups come in the order of their first items; `by_length`, the shorter ones first.
-    What is in which depends on the items and their order alone, and where all have one length, they stay in their
-    order.
+    Items are windows, or anything else with a length. Groups are formed among the next few items only: first among as
+    many as make one batch, so that the model can start at once, then among twice as many, and so on up to 16 batches.
+    Groups are yielded in the order of their first items. They depend only on the items and their order; if all have
+    the same length, they stay in their order.
 
-    `alike`: nothing is padded at all; a group holds items of one length.
+    Args:
+        size: Largest number of items of a group.
+        alike: Form groups of items of equal length, without any padding.
+        by_length: Yield shorter groups first.
+        at_once: Form groups among 16 batches from the beginning.
 
     >>> list(grouped(["one", "word", "and", "four", "by", "two"], 2))
     [['one', 'word'], ['and', 'by'], ['four', 'two']]
     """
-    source, most = iter(items), max(1, min(LOOK_AHEAD, LOOK_AHEAD_MOST // size))
-    batches = most if at_once else 1
-    while waiting := list(islice(source, batches * size)):
-        lengths = [len(item) for item in waiting]
-        order = sorted(range(len(waiting)), key=lengths.__getitem__)
+    source, max_batches = iter(items), max(1, min(LOOK_AHEAD, LOOK_AHEAD_MOST // size))
+    batches = max_batches if at_once else 1
+    while pending := list(islice(source, batches * size)):
+        lengths = [len(item) for item in pending]
+        order = sorted(range(len(pending)), key=lengths.__getitem__)
         runs = [list(run) for _, run in groupby(order, key=lengths.__getitem__)] if alike else [order]
         groups = [sorted(run[k : k + size]) for run in runs for k in range(0, len(run), size)]
         for group in groups if by_length else sorted(groups):
-            yield [waiting[k] for k in group]
-        batches = min(2 * batches, most)
+            yield [pending[k] for k in group]
+        batches = min(2 * batches, max_batches)

@@ -24,11 +24,11 @@ def choose_backend(plan: RunPlan, model: Model) -> Choice:
     choice = choose(plan.kernel, counting, model.device, tf32=tf32)
     if choice.name not in FASTEST.values():
         return choice
-    trial_counting = kernel_trial.of_one_layer(counting)
+    trial_counting = kernel_trial.select_one_layer(counting)
     key = choice.name, trial_counting, tf32
     if key not in model.tried:
         tallier = choose(choice.name, trial_counting, model.device, tf32=tf32).make()
-        model.tried[key] = kernel_trial.disagreement(tallier, trial_counting, model, rounded=tf32)
+        model.tried[key] = kernel_trial.find_disagreement(tallier, trial_counting, model, rounded=tf32)
     difference = model.tried[key]
     if not difference:
         return choice

@@ -430,7 +430,7 @@ def _describe_other_files(before: list[str], now: list[str]) -> list[str]:
     removed, new = [name for name in before if name not in present], [name for name in now if name not in known]
     if not removed and not new:
         return ["texts (the same files in another order)"]
-    parts = [f"{_list_names(names)} {what}" for names, what in ((removed, "no longer there"), (new, "new")) if names]
+    parts = [f"{_list_names(names)} {state}" for names, state in ((removed, "no longer there"), (new, "new")) if names]
     return [f"texts ({'; '.join(parts)})"]
 
 

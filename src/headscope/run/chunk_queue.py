@@ -102,12 +102,12 @@ class ChunkQueue:
             return None
         self._waiting.remove(first)
         chunks = [first]
-        if not self._runs_alone(first):
+        if not self._should_run_alone(first):
             largest = 1 if not seconds_per_chunk else max(1, int(TASK_SECONDS / seconds_per_chunk))
             smallest = 1 if not seconds_per_chunk else max(1, int(MIN_TASK_SECONDS / seconds_per_chunk))
             fair = -(-(len(self._waiting) + 1) // (TASKS_PER_WORKER * max(1, workers)))
             size = min(largest, max(smallest, fair))
-            while len(chunks) < size and self._waiting and not self._runs_alone(self._waiting[0]):
+            while len(chunks) < size and self._waiting and not self._should_run_alone(self._waiting[0]):
                 chunks.append(self._waiting.popleft())
         self._running += 1
         self._taken += 1
@@ -173,6 +173,6 @@ class ChunkQueue:
             self._not_before[chunk.number] = self._clock() + RETRY_SECONDS[attempts - 1]
         return chunk if self._losses.get(chunk.number, 0) >= MAX_LOSSES else None
 
-    def _runs_alone(self, chunk: Chunk) -> bool:
+    def _should_run_alone(self, chunk: Chunk) -> bool:
         number = chunk.number
         return number in self._failures or number in self._in_progress or self._losses.get(number, 0) > 1

@@ -1,9 +1,9 @@
-"""A fast kernel is tried before it is trusted: what it counts of some made-up texts, plain torch counts after it.
+"""Verify a fast kernel before it is used: compare its sums over a few synthetic texts with those of plain torch.
 
-What a compiler makes of a kernel depends on the processor, its driver and the compiler's version, and no test can know
-them all. So before a study begins, its own model runs over a few made-up texts, as far as its first layer. What the
-kernel says the heads write there is also counted in plain torch and in double precision, and their maps are computed
-by the formula. Both must come to the same sums, but for elements so near a threshold that rounding decides.
+The result of compiling a kernel depends on the processor, its driver and the compiler's version, and tests cannot cover
+all of them. So before a study begins, its own model runs over a few synthetic texts, up to its first layer. The head
+outputs from the kernel are also counted in plain torch and in double precision, with attention maps computed by the
+formula. Both must give the same sums, except for elements so close to a threshold that rounding decides.
 """
 
 from __future__ import annotations
@@ -27,107 +27,112 @@ from headscope.tally.tally import Counting, Tallier, Tally
 from headscope.tally.vectorized import VectorizedTallier
 
 TEXTS = 5
-"""Three of the first one's block, so that sums over texts are tried too, and padding in two."""
+"""Number of texts: three in the same block, so that sums over texts are verified, and two with padding."""
 WORDS = 12
-"""different tokens, so that many are equal"""
+"""number of different tokens: few, so that many tokens are equal"""
 SAMPLE = 0.6
-"""of the texts, where a study has a sample"""
+"""fraction of the texts in the sample, if the study has one"""
 NO_LINES = 1.0
-"""Lines are columns that get more than τ of the most: with this τ there are none, and rounding decides about none."""
+"""τ for which there are no lines (columns with more than τ of the maximum), so that rounding cannot affect them."""
 OF_HIGH_PAIRS = ("dominant_share_sum", "shuffled_share_sum")
-"""reals that depend on which pairs are high"""
+"""floating-point sums that depend on which pairs are high"""
 
 
-class _Enough(Exception):
-    """The first layer was seen."""
+class _FirstLayerDone(Exception):
+    """The first layer was observed."""
 
 
-def of_one_layer(counting: Counting) -> Counting:
-    """What is counted in a trial."""
+def select_one_layer(counting: Counting) -> Counting:
+    """Return the settings for counting one layer in a trial."""
     fraction = SAMPLE if counting.fraction else 0.0
     return replace(
         counting, shape=replace(counting.shape, layers=1), tau=NO_LINES, fraction=fraction, numbers=counting.numbers[:1]
     )
 
 
-def disagreement(tallier: Tallier, counting: Counting, model: Model, *, rounded: bool = False) -> str:
-    """What a tallier of `of_one_layer` counts otherwise than plain torch, or why it cannot count; empty if all is well.
+def find_disagreement(tallier: Tallier, counting: Counting, model: Model, *, rounded: bool = False) -> str:
+    """Return how a tallier differs from plain torch, or why it fails; empty if all sums agree.
 
-    `rounded`: products are in TF32.
+    Args:
+        tallier: The tallier to verify.
+        counting: Its settings, from `select_one_layer`.
+        rounded: Products are in TF32.
     """
     half = model.dtype in ("float16", "bfloat16")
-    judge = VectorizedTallier(counting, find_float64_device(model.device))
-    both = _Both(tallier, judge, plain.NARROW if half or rounded else plain.WIDE)
-    windows = _windows(model, counting.shape.length)
+    reference = VectorizedTallier(counting, find_float64_device(model.device))
+    comparison = _Comparison(tallier, reference, plain.NARROW if half or rounded else plain.WIDE)
+    windows = _make_windows(model, counting.shape.length)
     try:
-        # With padding, and without: kernels have a shorter way for the latter.
+        # With and without padding: kernels have a faster path for the latter.
         for batch in (windows, windows[:3]):
-            both.see_all(model, Batch.of(batch, model.tokens.pad_id))
-        wrong = both.apart or _first_difference(tallier.total(), both.judge.total(), both.exact)
-    except ModelError:  # it is not the kernel that is broken
+            comparison.run_batch(model, Batch.of(batch, model.tokens.pad_id))
+        difference = comparison.difference or _find_difference(
+            tallier.total(), comparison.reference.total(), comparison.tolerance
+        )
+    except ModelError:  # not caused by the kernel
         raise
-    except Exception as error:  # whatever it is, there are other ways to count
-        first = next(iter(str(error).splitlines()), "")
-        return f"it does not run here ({type(error).__name__}: {first[:120]})"
-    return f"{wrong} of {2 * TEXTS - 2} made-up texts is not what plain torch makes of them" if wrong else ""
+    except Exception as error:  # whatever fails, another kernel can be used
+        first_line = next(iter(str(error).splitlines()), "")
+        return f"it does not run here ({type(error).__name__}: {first_line[:120]})"
+    return f"{difference} of {2 * TEXTS - 2} made-up texts differs from plain torch" if difference else ""
 
 
 @dataclass
-class _Both:
-    """A tallier, and plain torch beside it."""
+class _Comparison:
+    """Run a tallier and plain torch on the same batches."""
 
     tallier: Any
-    judge: VectorizedTallier
-    exact: float
-    """to what part of the largest number reals must agree"""
-    apart: str = ""
+    reference: VectorizedTallier
+    tolerance: float
+    """allowed difference of floating-point sums, relative to the largest"""
+    difference: str = ""
 
-    def see_all(self, model: Model, batch: Batch) -> None:
+    def run_batch(self, model: Model, batch: Batch) -> None:
         self.real = torch.from_numpy(batch.real).to(model.device)
         self.tallier.begin(batch)
-        self.judge.begin(batch)
+        self.reference.begin(batch)
         try:
             model.observe(batch, self.see, self.attend if hasattr(self.tallier, "attend") else None)
-        except _Enough:
+        except _FirstLayerDone:
             self.tallier.end()
-            self.judge.end()
+            self.reference.end()
 
     def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         self.tallier.see(layer, output, attention)
-        self.judge.see(layer, to_float64(output), to_float64(attention))
-        raise _Enough
+        self.reference.see(layer, to_float64(output), to_float64(attention))
+        raise _FirstLayerDone
 
     def attend(self, layer: int, question: Question) -> torch.Tensor | None:
         output: torch.Tensor | None = self.tallier.attend(layer, question)
         if output is None:
             return None
-        query, key, value = (each.double() for each in (question.query, question.key, question.value))
-        wanted, maps = plain.attend(replace(question, query=query, key=key, value=value))
-        if not bool(wanted[self.real].isfinite().all()):
-            self.judge.see(layer, wanted, maps)  # which says so
-        if not _alike(output[self.real].double(), wanted[self.real], self.exact):
-            self.apart = "what heads write"
+        query, key, value = (tensor.double() for tensor in (question.query, question.key, question.value))
+        expected, maps = plain.attend(replace(question, query=query, key=key, value=value))
+        if not bool(expected[self.real].isfinite().all()):
+            self.reference.see(layer, expected, maps)  # raises the error for this
+        if not _is_close(output[self.real].double(), expected[self.real], self.tolerance):
+            self.difference = "what heads write"
         else:
-            self.judge.see(layer, output.double(), maps)
-        raise _Enough
+            self.reference.see(layer, output.double(), maps)
+        raise _FirstLayerDone
 
 
-def _windows(model: Model, length: int) -> list[Window]:
-    """Texts as long as windows can be, the first three of one block, and two shorter ones; or images of noise."""
+def _make_windows(model: Model, length: int) -> list[Window]:
+    """Return three texts of the full length in one block and two shorter ones; or images of noise."""
     random = np.random.default_rng(0)
     if isinstance(model.tokens, Patches):
-        return [_image(model.tokens, random, k) for k in (0, 20, 40, 1, 2)]  # blocks 0, 0, 0, 1, 2
+        return [_make_image(model.tokens, random, k) for k in (0, 20, 40, 1, 2)]  # blocks 0, 0, 0, 1, 2
     words = np.array(model.plain_tokens(WORDS))
-    first = _text(model, random, words, length)
-    found = [first]
-    while len(found) < 3:
-        made = _text(model, random, words, length)
-        if made.block == first.block:
-            found.append(made)
-    return found + [_text(model, random, words, max(2, n)) for n in (length - 1, length // 3)]
+    first = _make_text(model, random, words, length)
+    windows = [first]
+    while len(windows) < 3:
+        window = _make_text(model, random, words, length)
+        if window.block == first.block:
+            windows.append(window)
+    return windows + [_make_text(model, random, words, max(2, n)) for n in (length - 1, length // 3)]
 
 
-def _text(model: Model, random: np.random.Generator, words: Any, length: int) -> Window:
+def _make_text(model: Model, random: np.random.Generator, words: Any, length: int) -> Window:
     ends, commas = random.random(length) < 0.08, random.random(length) < 0.1
     special = np.zeros(length, dtype=bool)
     special[[0, -1]] = True
@@ -135,34 +140,34 @@ def _text(model: Model, random: np.random.Generator, words: Any, length: int) ->
     return model.reads(Window(ids, special, sentences.by_tokens(ends), ends, commas & ~ends))
 
 
-def _image(patches: Patches, random: np.random.Generator, digest: int) -> Window:
+def _make_image(patches: Patches, random: np.random.Generator, digest: int) -> Window:
     pixels = random.standard_normal(patches.shape).astype(np.float32)
     return replace(Window.plain(np.arange(patches.length)), pixels=pixels, u=digest)
 
 
-def _first_difference(mine: Tally, plainly: Tally, exact: float) -> str:
+def _find_difference(counted: Tally, reference: Tally, tolerance: float) -> str:
     for quantity in QUANTITIES:
-        if quantity.name in plainly.arrays and not _agree(quantity, mine, plainly, exact):
+        if quantity.name in reference.arrays and not _is_sum_close(quantity, counted, reference, tolerance):
             return quantity.name
-    texts = [sum(int(counts.sum()) for counts in tally.most_attended.values()) for tally in (mine, plainly)]
+    texts = [sum(int(counts.sum()) for counts in tally.most_attended.values()) for tally in (counted, reference)]
     return "most_attended" if texts[0] != texts[1] else ""
 
 
-def _agree(quantity: Quantity, mine: Tally, plainly: Tally, exact: float) -> bool:
-    one, other = mine[quantity.name], plainly[quantity.name]
-    near = int(plainly["near_threshold"].sum())
+def _is_sum_close(quantity: Quantity, tally: Tally, reference: Tally, tolerance: float) -> bool:
+    counted, expected = tally[quantity.name], reference[quantity.name]
+    near = int(reference["near_threshold"].sum())
     if quantity.real:
-        unsure = 2 * near if quantity.name in OF_HIGH_PAIRS else 0
-        return _alike(torch.from_numpy(one), torch.from_numpy(other), exact, unsure)
+        slack = 2 * near if quantity.name in OF_HIGH_PAIRS else 0
+        return _is_close(torch.from_numpy(counted), torch.from_numpy(expected), tolerance, slack)
     if quantity.name in ("near_bin_edge", "value_histogram"):
-        near = int(plainly["near_bin_edge"].sum())
-    if quantity.name.startswith("near_"):  # on the rim of nearness itself a few may fall either way
-        return bool(np.abs(one - other).max() <= 2 + int(other.max()) // 10)
-    unsure = 2 * near * (mine.shape.length if quantity.name == "distance_sum" else 1)
-    return bool(np.abs(one - other).sum() <= unsure)
+        near = int(reference["near_bin_edge"].sum())
+    if quantity.name.startswith("near_"):  # elements at the limit of nearness itself may differ
+        return bool(np.abs(counted - expected).max() <= 2 + int(expected.max()) // 10)
+    slack = 2 * near * (tally.shape.length if quantity.name == "distance_sum" else 1)
+    return bool(np.abs(counted - expected).sum() <= slack)
 
 
-def _alike(one: torch.Tensor, other: torch.Tensor, exact: float, unsure: float = 0.0) -> bool:
-    if not other.numel():
+def _is_close(values: torch.Tensor, expected: torch.Tensor, tolerance: float, slack: float = 0.0) -> bool:
+    if not expected.numel():
         return True
-    return bool((one - other).abs().max() <= exact * other.abs().max() + unsure)
+    return bool((values - expected).abs().max() <= tolerance * expected.abs().max() + slack)

@@ -45,7 +45,7 @@ class LocalEngine:
         else:
             self.planned_size = choose_batch_size(model, plan.settings.length, plan.chunk_size.documents)
         self.batch_size = min(self.planned_size, batch_size or self.planned_size)
-        self.device_name = manifest.device_name(model.device)
+        self.device_name = manifest.get_device_name(model.device)
         self.clock = StageClock()
 
     def count(

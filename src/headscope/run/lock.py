@@ -1,4 +1,4 @@
-"""One process for one output folder: a lock that the system takes back however the process ends."""
+"""Lock an output folder for one process; the operating system releases the lock however the process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headscope.errors import StudyError
 
 FILE = ".headscope-lock"
 BEHIND = 2**30
-"""a byte behind all that the file holds"""
+"""position of the locked byte, beyond the content of the file"""
 
 
 class Lock:
@@ -27,25 +27,25 @@ class Lock:
 
     def __enter__(self) -> Lock:
         while True:
-            file = self._opened()
-            if not _taken(file):
-                holder = _holder(file)
+            file = self._open()
+            if not _lock_file(file):
+                holder = _read_holder(file)
                 file.close()
                 raise StudyError(
                     f"{self.path.parent} is in use: {holder} writes a study there. Wait for it, or choose another "
                     "folder with --out"
                 )
-            if _same(file, self.path):
+            if _is_same_file(file, self.path):
                 break
-            file.close()  # its last holder removed it in the meantime
+            file.close()  # the previous holder has removed it
         self._file = file
-        with suppress(OSError):  # who holds it is a courtesy: the disk may be full
+        with suppress(OSError):  # only informative, and the disk may be full
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
         return self
 
-    def _opened(self) -> IO[str]:
+    def _open(self) -> IO[str]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return open(self.path, "a+", encoding="utf-8")
@@ -57,11 +57,11 @@ class Lock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        removed = self._remove()  # while it is locked: nobody else's is removed
+        removed = self._remove()  # while it is locked, so that no other process's lock is removed
         if self._file is not None:
-            with suppress(OSError):  # a full disk shows itself on closing
+            with suppress(OSError):  # closing fails on a full disk
                 self._file.close()
-        if not removed:  # Windows removes no file that is open, and so none that another process has opened since
+        if not removed:  # Windows cannot remove open files, so this removes none that another process has opened
             self._remove()
 
     def _remove(self) -> bool:
@@ -72,38 +72,38 @@ class Lock:
         return True
 
 
-def _holder(file: IO[str]) -> str:
+def _read_holder(file: IO[str]) -> str:
     file.seek(0)
     return file.read(200).strip() or "another process"
 
 
-def _same(file: IO[str], path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
+def _is_same_file(file: IO[str], path: Path) -> bool:
+    """Return whether an open file is still the one with this path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:
         return False
 
 
-def _taken(file: IO[str]) -> bool:
-    """Take the lock of an open file; False if another has it."""
+def _lock_file(file: IO[str]) -> bool:
+    """Lock an open file; return False if another process holds the lock."""
     try:
         fcntl = importlib.import_module("fcntl")
     except ImportError:  # Windows
-        return _taken_on_windows(file)
+        return _lock_file_on_windows(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as reason:
-        # Some network file systems know no locks: there, two processes cannot be told apart, and none is refused.
+        # Some network file systems do not support locks: there, concurrent processes are not detected.
         return reason.errno not in (errno.EAGAIN, errno.EACCES)
     return True
 
 
-def _taken_on_windows(file: IO[str]) -> bool:
-    """Do the same with Windows' locks, which are for bytes of a file and keep others from reading these."""
+def _lock_file_on_windows(file: IO[str]) -> bool:
+    """Lock a file on Windows, where locks are for bytes of a file and block reading these."""
     msvcrt = importlib.import_module("msvcrt")
     try:
-        file.seek(BEHIND)  # the byte need not be there
+        file.seek(BEHIND)  # the byte need not exist
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
     except OSError as reason:
         return reason.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)

@@ -155,12 +155,12 @@ def connect(address: str | None, device: str = "auto") -> Iterator[RayCluster]:
         yield RayCluster(ray, device)
         return
     _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
-    with _initialized(ray, address):
+    with _initialize_ray(ray, address):
         yield RayCluster(ray, device)
 
 
 @contextmanager
-def _initialized(ray: Any, address: str | None) -> Iterator[None]:
+def _initialize_ray(ray: Any, address: str | None) -> Iterator[None]:
     """Call `ray.init`, and `ray.shutdown` on leaving, in a thread that lives as long as this context.
 
     In the main thread Ray would take the handling of signals over, and one that arrives while it connects would crash
@@ -194,7 +194,7 @@ def _initialized(ray: Any, address: str | None) -> Iterator[None]:
                     connected.wait(0.2)
             interrupt.check()
         if errors:
-            raise _no_cluster_error(address, get_first_line(errors[0]))
+            raise _make_cluster_error(address, get_first_line(errors[0]))
         yield
     finally:
         closing.set()
@@ -209,10 +209,10 @@ def _check_answers(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
     except (OSError, OverflowError) as reason:
-        raise _no_cluster_error(address, getattr(reason, "strerror", None) or str(reason)) from None
+        raise _make_cluster_error(address, getattr(reason, "strerror", None) or str(reason)) from None
 
 
-def _no_cluster_error(address: str | None, reason: str) -> StudyError:
+def _make_cluster_error(address: str | None, reason: str) -> StudyError:
     return StudyError(
         f"no Ray cluster at {address or 'this machine'}: {reason}. Start one with `ray start --head`, or leave "
         "--address out to run on this machine"

@@ -1,10 +1,10 @@
-"""Head characters: what each head's rates say against chance, in one declared word.
+"""Classify heads by comparing their rates with chance: one character (head type) per head.
 
-A character is given for an effect that is both large and certain. Large: the odds of a rate are at least so many times
-the odds that chance gives (for mean distances: the mean itself). Certain: the rate exceeds chance by more than `Z`
-jackknife standard errors of that difference, over at least `MIN_BLOCKS` blocks of texts. The *strength* of an effect
-is the logarithm of the odds ratio over the logarithm of its own criterion, so 1 is just enough for every character.
-docs/characters.md says where the numbers come from.
+A character requires an effect that is both large and certain. Large: the odds of a rate are at least a fixed multiple
+of the odds expected by chance (for mean distances, the mean itself is compared). Certain: the rate exceeds chance by
+more than `Z` jackknife standard errors of that difference, over at least `MIN_BLOCKS` blocks of texts. The *strength*
+of an effect is log(odds ratio) / log(required odds ratio), so 1 is just enough for every character.
+docs/characters.md says where the thresholds come from.
 """
 
 from __future__ import annotations
@@ -25,73 +25,83 @@ from headscope.studies.speaking import spoken
 from headscope.types import Bools, Floats
 
 Z = 5
-"""standard errors; by Student's t over 20 blocks, one rate in 25,000 gets there by chance"""
+"""Required standard errors above chance. By Student's t over 20 blocks, one rate in 25,000 reaches this by chance."""
 MIN_BLOCKS = 10
-"""below so many blocks with texts, a jackknife error is too uncertain itself for `Z` to mean that"""
-NEIGHBOURS = 2
-"""tokens apart, at most"""
+"""Least number of blocks with texts; with fewer, the jackknife error itself is too uncertain for `Z`."""
+NEIGHBORS = 2
+"""Largest distance, in tokens, of two tokens that count as neighbours."""
 EXTREME = 0.001
-"""shares below it, or above 1 minus it, count as that: no odds are infinite"""
+"""Shares are clipped to [EXTREME, 1 - EXTREME], so that odds stay finite."""
 FEW_PAIRS = 2
-"""pairs a text; a text's largest similarity alone makes one"""
+"""Least number of pairs per text; the largest similarity of a text alone is one pair."""
 MANY_PAIRS = 0.1
-"""of all pairs of the texts"""
+"""Least share of all pairs of the texts that a diffuse head has."""
 NEAR = "near_share"
 RATES = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share", NEAR)
 
 
 @dataclass(frozen=True)
 class Character:
-    """What a head can be."""
+    """A head type and its definition."""
 
     name: str
     about: str
-    """what it means, in one sentence"""
+    """meaning, in one sentence"""
     criterion: str
-    """when a head counts as that, in one sentence with its numbers"""
+    """condition for a head to have this character, in one sentence with its thresholds"""
 
 
 @dataclass(frozen=True)
 class _Preference:
-    """A character that one rate decides."""
+    """A character that is decided by one rate."""
 
     name: str
     rate: str
     times: float
-    """how many times the odds (of a mean distance: the mean) of chance are enough"""
-    about: str
+    """required multiple of the odds by chance (for mean distances: of the mean)"""
+    meaning: str
     measured: str
-    """what the rate counts, for the criterion"""
-    words: str
-    """of one head, with its {rate} and {chance}, {apart} and {chance_apart}"""
-    apart: float = math.inf
-    """how many times the mean distance of chance the head's may be, at most"""
+    """description of the rate, for the criterion"""
+    template: str
+    """description of one head, with the fields {rate}, {chance}, {apart} and {chance_apart}"""
+    max_distance_ratio: float = math.inf
+    """largest allowed ratio of the head's mean distance to that expected by chance"""
 
     @property
     def character(self) -> Character:
         odds = "" if self.rate == "mean_distance" else "the odds of "
         criterion = f"at least {self.times:g} times {odds}chance, and more than {Z} standard errors above it"
-        if math.isfinite(self.apart):
-            criterion += f"; and a mean distance of at most {self.apart:g} times chance"
-        return Character(self.name, self.about, f"{self.measured}: {criterion}.")
+        if math.isfinite(self.max_distance_ratio):
+            criterion += f"; and a mean distance of at most {self.max_distance_ratio:g} times chance"
+        return Character(self.name, self.meaning, f"{self.measured}: {criterion}.")
 
-    def large(self, table: pd.DataFrame, strength: Floats) -> Bools:
-        """Whether the effect is as large as the criterion asks."""
+    def is_large(self, table: pd.DataFrame, strength: Floats) -> Bools:
+        """Return for each head whether the effect is as large as the criterion requires."""
         with np.errstate(invalid="ignore"):
-            return (strength >= 1) & ~(table["mean_distance"] > self.apart * table["mean_distance_chance"]).to_numpy()
+            return (strength >= 1) & ~(
+                table["mean_distance"] > self.max_distance_ratio * table["mean_distance_chance"]
+            ).to_numpy()
 
-    def strength(self, rate: Floats, chance: Floats) -> Floats:
-        """The effect on the common scale; NaN where there is no rate, or where chance leaves no room for one."""
-        scale = np.log if self.rate == "mean_distance" else _log_odds
+    def compute_strength(self, rate: Floats, chance: Floats) -> Floats:
+        """Return the strength of the effect of each head.
+
+        It is NaN where there is no rate, or where chance is 0 or 1 and odds are undefined.
+        """
+        scale = np.log if self.rate == "mean_distance" else _compute_log_odds
         no_room = (chance <= 0) | ((chance >= 1) & (self.rate != "mean_distance"))
         with np.errstate(invalid="ignore", divide="ignore"):
             effect: Floats = (scale(rate) - scale(chance)) / math.log(self.times)
         return np.where(no_room | np.isnan(rate), np.nan, effect)
 
-    def words_of(self, head: pd.Series) -> str:
-        say = _tokens if self.rate == "mean_distance" else _percent
-        distances = {"apart": _tokens(head["mean_distance"]), "chance_apart": _tokens(head["mean_distance_chance"])}
-        return self.words.format(rate=say(head[self.rate]), chance=say(head[f"{self.rate}_chance"]), **distances)
+    def describe_head(self, head: pd.Series) -> str:
+        format_value = _format_tokens if self.rate == "mean_distance" else _format_percent
+        distances = {
+            "apart": _format_tokens(head["mean_distance"]),
+            "chance_apart": _format_tokens(head["mean_distance_chance"]),
+        }
+        return self.template.format(
+            rate=format_value(head[self.rate]), chance=format_value(head[f"{self.rate}_chance"]), **distances
+        )
 
 
 PREFERENCES = (
@@ -108,10 +118,10 @@ PREFERENCES = (
         NEAR,
         8,
         "Its pairs are neighbours.",
-        f"Pairs at most {NEIGHBOURS} tokens apart",
-        f"{{rate}} of its pairs are at most {NEIGHBOURS} tokens apart (chance {{chance}}), "
+        f"Pairs at most {NEIGHBORS} tokens apart",
+        f"{{rate}} of its pairs are at most {NEIGHBORS} tokens apart (chance {{chance}}), "
         "on average {apart} (chance {chance_apart})",
-        apart=0.5,
+        max_distance_ratio=0.5,
     ),
     _Preference(
         "within-sentence",
@@ -155,129 +165,147 @@ UNDECIDED = Character(
     "None of the others.",
 )
 CHARACTERS = (*(preference.character for preference in PREFERENCES), DIFFUSE, SILENT, UNDECIDED)
-"""every head has one of them; the last is what remains"""
+"""Every head has exactly one of these; the last one is the remainder."""
 NAMES = tuple(character.name for character in CHARACTERS)
 
 
 def characters(study: Study) -> pd.DataFrame:
-    """One row a head: its character, which others fit too, a description, and the numbers these rest on.
+    """Return one row per head: its character, others that fit too, a description, and the numbers they rest on.
 
     >>> import headscope
     >>> table = headscope.characters(headscope.study(headscope.load(), headscope.documents(limit=3)))
     >>> len(table), table.columns[:4].tolist()
     (72, ['layer', 'head', 'name', 'character'])
     """
-    table, certain = _measured(study)
-    strengths = {p: p.strength(table[p.rate].to_numpy(), table[f"{p.rate}_chance"].to_numpy()) for p in PREFERENCES}
-    large = {p: p.large(table, strengths[p]) for p in PREFERENCES}
-    judged = []
+    table, certain = _measure_heads(study)
+    strengths = {
+        p: p.compute_strength(table[p.rate].to_numpy(), table[f"{p.rate}_chance"].to_numpy()) for p in PREFERENCES
+    }
+    large = {p: p.is_large(table, strengths[p]) for p in PREFERENCES}
+    choices = []
     for k, (_, head) in enumerate(table.iterrows()):
-        known = [p for p in PREFERENCES if not math.isnan(strengths[p][k])]
-        effects = [_Effect(p, float(strengths[p][k]), bool(large[p][k]), bool(certain[p.rate][k])) for p in known]
-        judged.append(_judged(head, sorted(effects, key=lambda effect: -effect.strength)))
-    for place, column in enumerate(("character", "also", "description", "strength"), start=3):
-        table.insert(place, column, [head[column] for head in judged])
+        measurable = [p for p in PREFERENCES if not math.isnan(strengths[p][k])]
+        effects = [_Effect(p, float(strengths[p][k]), bool(large[p][k]), bool(certain[p.rate][k])) for p in measurable]
+        choices.append(_choose_character(head, sorted(effects, key=lambda effect: -effect.strength)))
+    for position, column in enumerate(("character", "also", "description", "strength"), start=3):
+        table.insert(position, column, [head[column] for head in choices])
     table["description"] = [spoken(study, words) for words in table["description"]]
     return table.sort_values(["layer", "head"], ignore_index=True)
 
 
 def counts(table: pd.DataFrame) -> pd.Series:
-    """How many heads have each character, in the order of `CHARACTERS`."""
+    """Return the number of heads of each character, in the order of `CHARACTERS`."""
     return table["character"].value_counts().reindex(list(NAMES), fill_value=0).rename("heads").rename_axis("character")
 
 
 @dataclass(frozen=True)
 class _Effect:
-    """What one rate of one head says for a character."""
+    """How strongly one rate of one head supports a character."""
 
-    of: _Preference
+    preference: _Preference
     strength: float
     large: bool
     certain: bool
 
 
-def _judged(head: pd.Series, effects: Sequence[_Effect]) -> dict[str, Any]:
-    """From the effects, the strongest first: the character, what else fits, the words for it and its strength."""
+def _choose_character(head: pd.Series, effects: Sequence[_Effect]) -> dict[str, Any]:
+    """Choose a character from the effects, which are sorted from the strongest.
+
+    Returns the table cells of the head: its character, others that fit, the description and the strength.
+    """
     if not head["pairs_per_text"] >= FEW_PAIRS:
         words = f"{head['pairs_per_text']:.1f} high pairs a text" if head["pairs"] else "no high pairs"
-        return _named(SILENT.name, words)
+        return _make_choice(SILENT.name, words)
     fitting = [effect for effect in effects if effect.large and effect.certain]
     if fitting:
         first, *others = fitting
-        return _named(first.of.name, first.of.words_of(head), tuple(e.of.name for e in others), first.strength)
+        return _make_choice(
+            first.preference.name,
+            first.preference.describe_head(head),
+            tuple(e.preference.name for e in others),
+            first.strength,
+        )
     if head["pair_share"] >= MANY_PAIRS and all(abs(effect.strength) < 1 for effect in effects):
-        return _named(DIFFUSE.name, f"{_percent(head['pair_share'])} of all pairs are high, no rate is far from chance")
+        return _make_choice(
+            DIFFUSE.name, f"{_format_percent(head['pair_share'])} of all pairs are high, no rate is far from chance"
+        )
     if not effects or effects[0].strength <= 0:
-        return _named(UNDECIDED.name, "no rate is above chance")
+        return _make_choice(UNDECIDED.name, "no rate is above chance")
     nearest = effects[0]
-    short = "not certain" if nearest.large else "not enough"
-    return _named(UNDECIDED.name, f"nearest to {nearest.of.name}, {short}: {nearest.of.words_of(head)}")
+    shortfall = "not certain" if nearest.large else "not enough"
+    return _make_choice(
+        UNDECIDED.name, f"nearest to {nearest.preference.name}, {shortfall}: {nearest.preference.describe_head(head)}"
+    )
 
 
-def _named(name: str, words: str, also: tuple[str, ...] = (), strength: float = math.nan) -> dict[str, Any]:
+def _make_choice(name: str, words: str, also: tuple[str, ...] = (), strength: float = math.nan) -> dict[str, Any]:
     return {"character": name, "also": also, "description": f"{name}: {words}", "strength": strength}
 
 
-def _measured(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
-    """The numbers of every head, and for each rate whether it is above chance beyond doubt."""
+def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
+    """Return the numbers of every head, and for each rate whether it is above chance with certainty."""
 
-    def both(held: Study) -> Floats:
-        rates, chances = _rates(held), _chances(held)
+    def compute_rates_and_excess(study_part: Study) -> Floats:
+        rates, chances = _stack_rates(study_part), _stack_chances(study_part)
         return np.stack([rates, rates - chances])
 
-    (rates, excess), (errors, excess_errors) = study.jackknife(both)
+    (rates, excess), (errors, excess_errors) = study.jackknife(compute_rates_and_excess)
     enough = np.count_nonzero(study.data["texts_blocks"]) >= MIN_BLOCKS
     with np.errstate(invalid="ignore"):
-        above = (excess > Z * excess_errors) & enough
-    pairs, chances = study.data["pairs"].values, _chances(study)
+        is_above_chance = (excess > Z * excess_errors) & enough
+    pairs, chances = study.data["pairs"].values, _stack_chances(study)
     numbers: dict[str, Any] = {
         "layer": np.repeat(study.layers, len(study.heads)),
         "head": np.tile(study.heads, len(study.layers)),
         "name": [f"L{layer}H{head}" for layer in study.layers for head in study.heads],
         "pairs": pairs.ravel(),
-        "pairs_per_text": _over(pairs, study.texts),
-        "pair_share": _over(pairs, int(study.data["all_pairs"])),
+        "pairs_per_text": _divide(pairs, study.texts),
+        "pair_share": _divide(pairs, int(study.data["all_pairs"])),
     }
     for k, name in enumerate(RATES):
         numbers[name] = rates[k].ravel()
         numbers[f"{name}_error"] = errors[k].ravel()
         numbers[f"{name}_chance"] = chances[k].ravel()
-    if noise.measured(study.data):
+    if noise.has_signal_to_noise(study.data):
         numbers["signal_to_noise"] = study.signal_to_noise().values.ravel()
-    return pd.DataFrame(numbers), {name: above[k].ravel() for k, name in enumerate(RATES)}
+    return pd.DataFrame(numbers), {name: is_above_chance[k].ravel() for k, name in enumerate(RATES)}
 
 
-def _rates(study: Study) -> Floats:
-    """All rates: rate × layer × head."""
-    by_distance = study.data["distance"].variable
-    near = ratio(by_distance.isel(distance=slice(NEIGHBOURS)).sum("distance"), by_distance.sum("distance"))
-    return np.stack([near.values if name == NEAR else study.rate(name).values for name in RATES])
+def _stack_rates(study: Study) -> Floats:
+    """Return all rates: (rate, layer, head)."""
+    pairs_by_distance = study.data["distance"].variable
+    near_share = ratio(
+        pairs_by_distance.isel(distance=slice(NEIGHBORS)).sum("distance"), pairs_by_distance.sum("distance")
+    )
+    return np.stack([near_share.values if name == NEAR else study.rate(name).values for name in RATES])
 
 
-def _chances(study: Study) -> Floats:
-    """What each would be without any preference, likewise."""
+def _stack_chances(study: Study) -> Floats:
+    """Return the rates expected by chance: (rate, layer, head)."""
     data = study.data
-    texts, tokens = data["window_tokens"].values, data["tokens"].values
-    apart = np.arange(1, NEIGHBOURS + 1)[:, None]  # a window of n tokens has n − d pairs that are d tokens apart
-    near = ratio(xr.Variable((), (texts * (tokens - apart).clip(min=0)).sum()), data["all_pairs"].variable)
-    chances = (near if name == NEAR else study.chance(name) for name in RATES)
+    texts_by_tokens, tokens = data["window_tokens"].values, data["tokens"].values
+    distances = np.arange(1, NEIGHBORS + 1)[:, None]  # a window of n tokens has n − d pairs that are d tokens apart
+    near_share = ratio(
+        xr.Variable((), (texts_by_tokens * (tokens - distances).clip(min=0)).sum()), data["all_pairs"].variable
+    )
+    chances = (near_share if name == NEAR else study.chance(name) for name in RATES)
     return np.stack([np.broadcast_to(chance.values, data["pairs"].shape) for chance in chances])
 
 
-def _over(pairs: Any, whole: int) -> Floats:
-    shares: Floats = pairs.ravel() / whole if whole else np.full(pairs.size, np.nan)
+def _divide(pairs: Any, total: int) -> Floats:
+    shares: Floats = pairs.ravel() / total if total else np.full(pairs.size, np.nan)
     return shares
 
 
-def _log_odds(shares: Floats) -> Floats:
-    held = np.clip(shares, EXTREME, 1 - EXTREME)
-    odds: Floats = np.log(held / (1 - held))
+def _compute_log_odds(shares: Floats) -> Floats:
+    clipped = np.clip(shares, EXTREME, 1 - EXTREME)
+    odds: Floats = np.log(clipped / (1 - clipped))
     return odds
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{share * 100:.0f} %" if share >= 0.0995 else f"{share * 100:.1f} %"
 
 
-def _tokens(distance: float) -> str:
+def _format_tokens(distance: float) -> str:
     return f"{distance:.0f}" if distance >= 9.95 else f"{distance:.1f}"

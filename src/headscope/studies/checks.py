@@ -1,4 +1,4 @@
-"""Whether a file that says it is a study is one: its sums, their axes and their sizes, as METHOD §3 names them."""
+"""Validate the dataset of a study file: its sums, their dimensions and sizes, named as in METHOD §3."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ SHAPES = {
 
 
 def check_study(data: xr.Dataset, source: object) -> None:
-    """Refuse what later would fail with an error that says nothing."""
-    whole = f"{source}: a headscope study"
-    check_arrays(data, whole, NEEDED, SHAPES, StudyError)
-    check_numbers(data, whole, NUMBERS, StudyError)
-    check_json(data, whole, JSON, StudyError)
+    """Raise a StudyError if the dataset is not that of a study, before it fails later with an obscure error."""
+    description = f"{source}: a headscope study"
+    check_arrays(data, description, NEEDED, SHAPES, StudyError)
+    check_numbers(data, description, NUMBERS, StudyError)
+    check_json(data, description, JSON, StudyError)
     layers, heads, length = (int(attribute(data, name)) for name in ("layers", "heads", "length"))
     sizes = {**Shape(layers, heads, length).sizes(), "block": BLOCKS}
     for name, size in data.sizes.items():
         selected = name in ("layer", "head") and 0 < size <= sizes[str(name)]
         if str(name) in sizes and size != sizes[str(name)] and not selected:
             raise StudyError(
-                f"{whole}, but not a whole one: its {name}s are {size:,}, where {sizes[str(name)]:,} belong"
+                f"{description}, but not a whole one: it has {size:,} {name}s instead of {sizes[str(name)]:,}"
             )

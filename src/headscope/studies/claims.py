@@ -1,7 +1,7 @@
-"""The twelve claims of METHOD §6: what the paper says, what this study says, and whether that holds.
+"""The twelve claims of METHOD §6: what the paper reports, how a study measures it, and whether the claim holds.
 
-Where the paper speaks of its first, middle and last layers, these are the first quarter of the layers, those in the
-middle third, and the last quarter. The criteria are ours; they were set before any model was measured.
+The first, middle and last layers that the paper mentions are the first quarter of the layers, those in the middle
+third, and the last quarter. The criteria are ours; they were set before any model was measured.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ NO_MIDDLE = "the model has too few layers to speak of first, middle and last one
 
 
 class CannotMeasure(Exception):
-    """Why a claim has no number in this study."""
+    """A claim cannot be measured in this study; the message says why."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a claim's function returns: the number the verdict rests on, its error, and words around it."""
+    """Result of measuring a claim: the number that decides the verdict, its standard error, and a description."""
 
     words: str
     holds: Any
-    """true or false, of whatever kind numpy makes it"""
+    """truth value: `bool`, or a numpy scalar"""
     value: Any
     error: Any
     unit: str = ""
@@ -45,7 +45,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper claims, and how it is measured."""
+    """A claim of the paper, and how it is measured."""
 
     number: int
     claim: str
@@ -53,17 +53,18 @@ class Claim:
     criterion: str
     measure: Callable[[Study], Measured]
     of_words: bool = False
-    """it speaks of words or sentences, which images have none of"""
+    """it is about words or sentences, which images do not have"""
 
 
-def local_attention(study: Study) -> Measured:
-    """Share of heads whose attention, summed by offset, is strongest at −1, 0 or +1."""
-    share, error = study.jackknife(lambda s: stats.strongest_is_local(s.data["attention_offset"]).mean())
-    local = stats.strongest_is_local(study.data["attention_offset"])
-    by_element = stats.strongest_is_local(stats.attention_per_element(study))
+def measure_local_attention(study: Study) -> Measured:
+    """Measure the share of heads whose attention, summed by offset, is strongest at −1, 0 or +1."""
+    share, error = study.jackknife(lambda s: stats.is_strongest_local(s.data["attention_offset"]).mean())
+    local = stats.is_strongest_local(study.data["attention_offset"])
+    by_element = stats.is_strongest_local(stats.compute_attention_per_element(study))
     return Measured(
-        f"{int(local.sum())} of {local.size} heads ({_percent(share, error)}). Attention spread evenly would also peak "
-        f"at 0; divided by how often each offset occurs, the strongest is local in {int(by_element.sum())} heads",
+        f"{int(local.sum())} of {local.size} heads ({_format_percent(share, error)}). Attention spread evenly would "
+        "also peak at 0; divided by how often each offset occurs, the strongest is local in "
+        f"{int(by_element.sum())} heads",
         share >= MOST_HEADS,
         share,
         error,
@@ -72,26 +73,26 @@ def local_attention(study: Study) -> Measured:
     )
 
 
-def first_token(study: Study) -> Measured:
-    """Share of texts in which the first special token is the most attended, in the first layers."""
+def measure_first_token(study: Study) -> Measured:
+    """Measure the share of texts in which the first special token is the most attended, in the first layers."""
     token, role = str(study.data.attrs["first_special_token"]), str(study.data.attrs.get("first_token_role", ""))
-    layers = stats.first_layers(study)
-    by_layer = _to_first(study)
-    received, received_error = study.jackknife(lambda s: _to_first(s)[layers].mean())
+    layers = stats.get_first_layers(study)
+    by_layer = _get_first_token_share(study)
+    received, received_error = study.jackknife(lambda s: _get_first_token_share(s)[layers].mean())
     spread = study.data["attention_spread"]
-    even = _share(spread.sel(receiver="first token") / spread.sum())
-    gets = f"receives {_percent(received, received_error)} of the attention, spread evenly {even}"
+    even = _format_share(spread.sel(receiver="first token") / spread.sum())
+    received_words = f"receives {_format_percent(received, received_error)} of the attention, spread evenly {even}"
     if not token:
         most = int(np.argmax(by_layer))
         raise CannotMeasure(
             "this model's tokenizer puts no special token first. What stands first in a text, whatever it is, "
-            f"{gets}, in {_layers(layers)}; most in layer {most}: {_share(by_layer[most])}"
+            f"{received_words}, in {_format_layers(layers)}; most in layer {most}: {_format_share(by_layer[most])}"
         )
-    share, error = study.jackknife(lambda s: stats.most_attended_share(s, [token])[layers].mean())
-    named = f"{token}, {role}," if role else token
+    share, error = study.jackknife(lambda s: stats.compute_most_attended_share(s, [token])[layers].mean())
+    description = f"{token}, {role}," if role else token
     return Measured(
-        f"{named} is the most attended token in {_percent(share, error)} of texts, "
-        f"in {_layers(layers)}, where it {gets}",
+        f"{description} is the most attended token in {_format_percent(share, error)} of texts, "
+        f"in {_format_layers(layers)}, where it {received_words}",
         share > 0.5,
         share,
         error,
@@ -99,70 +100,76 @@ def first_token(study: Study) -> Measured:
         {
             "token": token,
             "role": role,
-            "by_layer": stats.most_attended_share(study, [token]).tolist(),
+            "by_layer": stats.compute_most_attended_share(study, [token]).tolist(),
             "attention_share_by_layer": by_layer.tolist(),
         },
     )
 
 
-def separators(study: Study) -> Measured:
-    """Share of texts in which `.` or `,` is the most attended token, in the last layers."""
-    layers = stats.last_layers(study)
+def measure_separators(study: Study) -> Measured:
+    """Measure the share of texts in which `.` or `,` is the most attended token, in the last layers."""
+    layers = stats.get_last_layers(study)
     marks = [str(name) for name in study.data["token"].values if words.unmarked(str(name)) in (".", ",")]
-    share, error = study.jackknife(lambda s: stats.most_attended_share(s, marks)[layers].mean())
+    share, error = study.jackknife(lambda s: stats.compute_most_attended_share(s, marks)[layers].mean())
     received, received_error = study.jackknife(
-        lambda s: stats.separator_share(s.data["attention_received_share"])[layers].mean()
+        lambda s: stats.compute_separator_share(s.data["attention_received_share"])[layers].mean()
     )
     spread = study.data["attention_spread"]
-    even = float(stats.separator_share(spread / spread.sum()))
+    even = float(stats.compute_separator_share(spread / spread.sum()))
     return Measured(
-        f"“.” or “,” is the most attended token in {_percent(share, error)} of texts, in {_layers(layers)}; sentence "
-        f"ends and commas receive {_percent(received, received_error)} of the attention, spread evenly {_share(even)}",
+        f"“.” or “,” is the most attended token in {_format_percent(share, error)} of texts, in "
+        f"{_format_layers(layers)}; sentence ends and commas receive {_format_percent(received, received_error)} of "
+        f"the attention, spread evenly {_format_share(even)}",
         share > 0.5,
         share,
         error,
         "%",
         {
-            "by_layer": stats.most_attended_share(study, marks).tolist(),
-            "attention_share_by_layer": stats.separator_share(study.data["attention_received_share"]).tolist(),
+            "by_layer": stats.compute_most_attended_share(study, marks).tolist(),
+            "attention_share_by_layer": stats.compute_separator_share(study.data["attention_received_share"]).tolist(),
             "attention_share_spread_evenly": even,
-            "most_attended_by_layer": stats.top_tokens(study),
+            "most_attended_by_layer": stats.find_top_tokens(study),
         },
     )
 
 
-def diagonal_middle(study: Study) -> Measured:
-    """Attention within ±1 token, in the first, middle and last layers."""
-    values, errors = study.jackknife(lambda s: [stats.diagonal_share(s)[group].mean() for group in _groups(s)])
+def measure_diagonal(study: Study) -> Measured:
+    """Measure the attention within ±1 token, in the first, middle and last layers."""
+    values, errors = study.jackknife(
+        lambda s: [stats.compute_diagonal_share(s)[group].mean() for group in _get_layer_groups(s)]
+    )
     return Measured(
-        f"attention within ±1 token: {_three(values, errors, _percent)}",
+        f"attention within ±1 token: {_format_groups(values, errors, _format_percent)}",
         values[1] > values[0] and values[1] > values[2],
         values[1],
         errors[1],
         "%",
-        {"by_layer": stats.diagonal_share(study).tolist()},
+        {"by_layer": stats.compute_diagonal_share(study).tolist()},
     )
 
 
-def value_gap(study: Study) -> Measured:
-    """Shares of normalized similarities below 0.1 and between 0.1 and 0.6."""
+def measure_value_gap(study: Study) -> Measured:
+    """Measure the shares of normalized similarities below 0.1 and between 0.1 and 0.6."""
     histogram = study.data["value_histogram"]
     if int(histogram.sum()) == 0:
         raise CannotMeasure("no text is in the sample this is measured on")
-    shares, errors = study.jackknife(lambda s: stats.value_shares(s.data["value_histogram"].sum(("layer", "head"))))
+    shares, errors = study.jackknife(
+        lambda s: stats.compute_value_shares(s.data["value_histogram"].sum(("layer", "head")))
+    )
     below, between = shares
     return Measured(
-        f"{_percent(below, errors[0])} below 0.1, {_percent(between, errors[1])} between 0.1 and 0.6, over all heads",
+        f"{_format_percent(below, errors[0])} below 0.1, {_format_percent(between, errors[1])} between 0.1 and 0.6, "
+        "over all heads",
         below > 0.5 and between < FEW_VALUES,
         below,
         errors[0],
         "%",
-        {"below_and_between_by_layer": [stats.value_shares(layer) for layer in histogram.sum("head")]},
+        {"below_and_between_by_layer": [stats.compute_value_shares(layer) for layer in histogram.sum("head")]},
     )
 
 
-def repeat_heads(study: Study) -> Measured:
-    """Spread of repeat rates over heads, and their correlation with those within one sentence."""
+def measure_repeat_rates(study: Study) -> Measured:
+    """Measure the spread of repeat rates over heads, and their correlation with those within one sentence."""
     inner = "repeat_rate_in_sentence"
     value, error = study.jackknife(lambda s: stats.correlation(s.rate("repeat_rate"), s.rate(inner)))
     if np.isnan(value):
@@ -172,11 +179,11 @@ def repeat_heads(study: Study) -> Measured:
         raise CannotMeasure("too few texts for a standard error to hold the differences against")
     typical = float(np.sqrt((errors**2).mean()))
     spread = float(rates.std())
-    lowest, highest = (_named_head(study, rates, pick) for pick in (np.nanargmin, np.nanargmax))
+    lowest, highest = (_format_extreme(study, rates, pick) for pick in (np.nanargmin, np.nanargmax))
     return Measured(
-        f"repeat rates from {lowest} to {highest} (chance {_share(study.chance('repeat_rate'))}), spread over heads "
-        f"{spread:.3f} against a typical standard error of {typical:.3f}; correlation of 6a with 6b "
-        f"{_plain(value, error)}",
+        f"repeat rates from {lowest} to {highest} (chance {_format_share(study.chance('repeat_rate'))}), spread over "
+        f"heads {spread:.3f} against a typical standard error of {typical:.3f}; correlation of 6a with 6b "
+        f"{_format_number(value, error)}",
         spread > 3 * typical and value >= STRONG_CORRELATION,
         value,
         error,
@@ -189,8 +196,8 @@ def repeat_heads(study: Study) -> Measured:
     )
 
 
-def short_distances(study: Study) -> Measured:
-    """Mean distances of the last layer's heads; the verdict allows one far head, if it is the repeat-token head."""
+def measure_short_distances(study: Study) -> Measured:
+    """Measure mean distances of the last layer's heads; one far head is allowed if it is the repeat-token head."""
     limit, layer = FAR * int(study.data.attrs["length"]), study.layers[-1]
     distances, repeat = study.rate("mean_distance")[-1], study.rate("repeat_rate")[-1]
     if int(distances.count()) < 2:
@@ -198,10 +205,11 @@ def short_distances(study: Study) -> Measured:
     value, error = study.jackknife(lambda s: np.sort(s.rate("mean_distance")[-1].dropna("head").values)[-2:][0])
     far = [int(head) for head in distances["head"].values[distances.values >= limit]]
     repeat_head = int(repeat["head"].values[np.nanargmax(repeat.values)])
-    named = ", ".join(f"L{layer}H{head} ({float(distances.sel(head=head)):.1f})" for head in far) or "none"
+    far_names = ", ".join(f"L{layer}H{head} ({float(distances.sel(head=head)):.1f})" for head in far) or "none"
     return Measured(
-        f"second largest {_plain(value, error)} tokens; at or above {limit:.0f}: {named}; all pairs alike would give "
-        f"{float(study.chance('mean_distance')):.1f}; the layer's highest repeat rate is L{layer}H{repeat_head}'s",
+        f"second largest {_format_number(value, error)} tokens; at or above {limit:.0f}: {far_names}; all pairs alike "
+        f"would give {float(study.chance('mean_distance')):.1f}; the layer's highest repeat rate is "
+        f"L{layer}H{repeat_head}'s",
         not far or far == [repeat_head],
         value,
         error,
@@ -210,8 +218,8 @@ def short_distances(study: Study) -> Measured:
     )
 
 
-def same_sentence(study: Study) -> Measured:
-    """The last layer's lowest same-sentence rate."""
+def measure_same_sentence_rate(study: Study) -> Measured:
+    """Measure the last layer's lowest same-sentence rate."""
     rates = study.rate("same_sentence_rate")[-1].dropna("head")
     if rates.size == 0:
         raise CannotMeasure("no head of the last layer has high pairs")
@@ -219,8 +227,8 @@ def same_sentence(study: Study) -> Measured:
     chance = float(study.chance("same_sentence_rate"))
     above_third, above_chance = int((rates > 0.33).sum()), int((rates > chance).sum())
     return Measured(
-        f"lowest {_percent(value, error)}; {above_third} of {rates.size} heads exceed 33 %, "
-        f"{above_chance} exceed the chance of {_share(chance)}",
+        f"lowest {_format_percent(value, error)}; {above_third} of {rates.size} heads exceed 33 %, "
+        f"{above_chance} exceed the chance of {_format_share(chance)}",
         above_third == rates.size == above_chance,
         value,
         error,
@@ -229,16 +237,16 @@ def same_sentence(study: Study) -> Measured:
     )
 
 
-def one_token(study: Study) -> Measured:
-    """The dominant token's share of a head's pairs, against that of as many pairs drawn at random."""
+def measure_dominant_token(study: Study) -> Measured:
+    """Measure the dominant token's share of a head's pairs, against that of as many pairs drawn at random."""
     if int(study.data["shuffled_share_texts"].sum()) == 0:
         raise CannotMeasure("no text with high pairs is in the sample that random pairs are drawn for")
     value, error = study.jackknife(lambda s: s.rate("dominant_share").mean())
-    drawn, drawn_error = study.jackknife(lambda s: s.chance("dominant_share").mean())
+    random_value, random_error = study.jackknife(lambda s: s.chance("dominant_share").mean())
     return Measured(
-        f"{_percent(value, error)} of a head's pairs include its dominant token; of as many pairs drawn at random "
-        f"{_percent(drawn, drawn_error)}",
-        value >= 2 * drawn,
+        f"{_format_percent(value, error)} of a head's pairs include its dominant token; of as many pairs drawn at "
+        f"random {_format_percent(random_value, random_error)}",
+        value >= 2 * random_value,
         value,
         error,
         "%",
@@ -250,15 +258,15 @@ def one_token(study: Study) -> Measured:
     )
 
 
-def different_tokens(study: Study) -> Measured:
-    """Mean number of different dominant tokens over the last layer's heads."""
+def measure_different_tokens(study: Study) -> Measured:
+    """Measure the mean number of different dominant tokens over the last layer's heads."""
     heads = len(study.heads)
     if heads < 2:
         raise CannotMeasure("the model has one head a layer")
-    value, error = study.jackknife(lambda s: stats.mean_distinct_dominants(s)[-1])
-    by_layer = stats.mean_distinct_dominants(study)
+    value, error = study.jackknife(lambda s: stats.average_distinct_dominants(s)[-1])
+    by_layer = stats.average_distinct_dominants(study)
     return Measured(
-        f"{_plain(value, error)} different dominant tokens of {heads} in the last layer; "
+        f"{_format_number(value, error)} different dominant tokens of {heads} in the last layer; "
         f"over all layers {by_layer.mean():.2f}",
         value > heads / 2,
         value,
@@ -268,12 +276,14 @@ def different_tokens(study: Study) -> Measured:
     )
 
 
-def distances_over_layers(study: Study) -> Measured:
-    """Mean distance in the first, middle and last layers."""
-    values, errors = study.jackknife(lambda s: [s.rate("mean_distance")[group].mean() for group in _groups(s)])
+def measure_distances_over_layers(study: Study) -> Measured:
+    """Measure the mean distance in the first, middle and last layers."""
+    values, errors = study.jackknife(
+        lambda s: [s.rate("mean_distance")[group].mean() for group in _get_layer_groups(s)]
+    )
     return Measured(
-        f"mean distance in tokens, averaged over heads: {_three(values, errors, _plain)}; all pairs alike would give "
-        f"{float(study.chance('mean_distance')):.1f}",
+        f"mean distance in tokens, averaged over heads: {_format_groups(values, errors, _format_number)}; all pairs "
+        f"alike would give {float(study.chance('mean_distance')):.1f}",
         values[0] > values[2] > values[1],
         values[1],
         errors[1],
@@ -282,13 +292,13 @@ def distances_over_layers(study: Study) -> Measured:
     )
 
 
-def independent_of_text(study: Study) -> Measured:
-    """Correlation over heads between random halves of the corpus, of the rate that agrees least."""
-    halves = stats.half_correlations(study)
+def measure_independence_of_text(study: Study) -> Measured:
+    """Measure the correlation over heads between random halves of the corpus, of the rate that agrees least."""
+    halves = stats.compute_half_correlations(study)
     if not halves:
         raise CannotMeasure("two halves of the corpus with pairs in at least three heads are needed")
-    means = {name: float(np.mean(held)) for name, held in halves.items()}
-    spreads = {name: float(np.std(held)) for name, held in halves.items()}
+    means = {name: float(np.mean(correlations)) for name, correlations in halves.items()}
+    spreads = {name: float(np.std(correlations)) for name, correlations in halves.items()}
     worst = min(means, key=lambda name: means[name])
     listed = ", ".join(f"{name.replace('_', ' ')} {mean:.3f}" for name, mean in means.items())
     return Measured(
@@ -307,21 +317,21 @@ CLAIMS = (
         "Over many texts each head's mean attention is strongest at offset −1, 0 or +1",
         "summed maps are centred on the diagonal, or one token beside it (Fig. 2)",
         f"at least {MOST_HEADS * 100:.0f} % of all heads",
-        local_attention,
+        measure_local_attention,
     ),
     Claim(
         2,
         "In the first layers the most attended token is the first special token",
         "summing the attention, the most common token is [CLS] (Fig. 4)",
         "in more than half of the texts, averaged over the first quarter of the layers",
-        first_token,
+        measure_first_token,
     ),
     Claim(
         3,
         "In the last layers the most attended tokens are sentence separators",
         "attention is focused on “.” and “,” (Fig. 4)",
         "“.” or “,” in more than half of the texts, averaged over the last quarter of the layers",
-        separators,
+        measure_separators,
         of_words=True,
     ),
     Claim(
@@ -329,14 +339,14 @@ CLAIMS = (
         "The middle layers' attention is centred on the diagonal",
         "in the middle layers attention is more centralized along the diagonal (Fig. 4, layer 6)",
         "more attention within ±1 token in the middle layers than in the first and than in the last",
-        diagonal_middle,
+        measure_diagonal,
     ),
     Claim(
         5,
         "Most normalized similarities are below 0.1, few lie between 0.1 and 0.6",
         "the vast majority is below 0.1, with a large gap between 0.1 and 0.6 (not shown)",
         f"more than half below 0.1, and less than {FEW_VALUES * 100:.0f} % between 0.1 and 0.6",
-        value_gap,
+        measure_value_gap,
     ),
     Claim(
         6,
@@ -344,7 +354,7 @@ CLAIMS = (
         "some heads recognize repeated tokens, others different ones; one sentence or all matters little (Fig. 6)",
         "rates spread over heads more than three times their standard error, "
         f"and correlation of 6a with 6b at least {STRONG_CORRELATION}",
-        repeat_heads,
+        measure_repeat_rates,
         of_words=True,
     ),
     Claim(
@@ -353,7 +363,7 @@ CLAIMS = (
         "all heads of layer 11 are below 50 except head 8, which recognizes identical tokens (Fig. 7)",
         "no mean distance of 50 or more (for windows of 128; in proportion for others), "
         "or only that of the head with the layer's highest repeat rate",
-        short_distances,
+        measure_short_distances,
         of_words=True,
     ),
     Claim(
@@ -361,7 +371,7 @@ CLAIMS = (
         "In the last layer every head's same-sentence rate exceeds 33 %, and chance",
         "a strong preference for the same sentence, exceeding 33 % (Fig. 8)",
         "the lowest rate of the last layer is above 33 % and above chance",
-        same_sentence,
+        measure_same_sentence_rate,
         of_words=True,
     ),
     Claim(
@@ -369,66 +379,66 @@ CLAIMS = (
         "A head's pairs centre on one token",
         "the vast majority of high elements include a single most common token (Fig. 11a)",
         "the dominant token's share of pairs is at least twice that of as many pairs drawn at random",
-        one_token,
+        measure_dominant_token,
     ),
     Claim(
         10,
         "Heads of one layer choose different tokens",
         "each head tends to a distinct token for each text (Fig. 11b)",
         "in the last layer, on average more different dominant tokens than half the number of heads",
-        different_tokens,
+        measure_different_tokens,
     ),
     Claim(
         11,
         "Distances are long in the first layers, shortest in the middle, slightly longer at the end",
         "early layers are spread out, middle layers extremely short-range, the last slightly longer (Fig. 13)",
         "mean distance of the first layers above that of the last, and that above that of the middle",
-        distances_over_layers,
+        measure_distances_over_layers,
     ),
     Claim(
         12,
         "Head behaviour does not depend on the text",
         "the behavior of the heads was independent of the text presented",
         f"over heads, every rate correlates at least {STRONG_CORRELATION} between two random halves of the corpus",
-        independent_of_text,
+        measure_independence_of_text,
     ),
 )
 
 
-def _to_first(study: Study) -> Floats:
-    """By layer, the share of attention that goes to the first token, whatever it is."""
+def _get_first_token_share(study: Study) -> Floats:
+    """Return for each layer the share of attention that the first token receives, whatever it is: (layer,)."""
     shares: Floats = study.data["attention_received_share"].sel(receiver="first token").values
     return shares
 
 
-def _groups(study: Study) -> tuple[list[int], list[int], list[int]]:
-    middle = stats.middle_layers(study)
+def _get_layer_groups(study: Study) -> tuple[list[int], list[int], list[int]]:
+    middle = stats.get_middle_layers(study)
     if not middle:
         raise CannotMeasure(NO_MIDDLE)
-    return stats.first_layers(study), middle, stats.last_layers(study)
+    return stats.get_first_layers(study), middle, stats.get_last_layers(study)
 
 
-def _layers(layers: Sequence[int]) -> str:
+def _format_layers(layers: Sequence[int]) -> str:
     return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
 
 
-def _percent(value: Any, error: Any) -> str:
-    return _share(value) if np.isnan(error) else f"{value * 100:.1f} ± {error * 100:.1f} %"
+def _format_percent(value: Any, error: Any) -> str:
+    return _format_share(value) if np.isnan(error) else f"{value * 100:.1f} ± {error * 100:.1f} %"
 
 
-def _share(value: Any) -> str:
+def _format_share(value: Any) -> str:
     return f"{float(value) * 100:.1f} %"
 
 
-def _plain(value: Any, error: Any) -> str:
+def _format_number(value: Any, error: Any) -> str:
     return f"{value:.2f}" if np.isnan(error) else f"{value:.2f} ± {error:.2f}"
 
 
-def _three(values: Floats, errors: Floats, word: Callable[[Any, Any], str]) -> str:
-    said = [word(value, error) for value, error in zip(values, errors, strict=True)]
-    return f"{said[0]} in the first layers, {said[1]} in the middle, {said[2]} in the last"
+def _format_groups(values: Floats, errors: Floats, format_value: Callable[[Any, Any], str]) -> str:
+    parts = [format_value(value, error) for value, error in zip(values, errors, strict=True)]
+    return f"{parts[0]} in the first layers, {parts[1]} in the middle, {parts[2]} in the last"
 
 
-def _named_head(study: Study, rates: xr.DataArray, pick: Callable[[Floats], Any]) -> str:
-    layer, head = np.unravel_index(int(pick(rates.values)), rates.shape)
-    return f"{_share(rates[layer, head])} (L{study.layers[layer]}H{study.heads[head]})"
+def _format_extreme(study: Study, rates: xr.DataArray, argextreme: Callable[[Floats], Any]) -> str:
+    layer, head = np.unravel_index(int(argextreme(rates.values)), rates.shape)
+    return f"{_format_share(rates[layer, head])} (L{study.layers[layer]}H{study.heads[head]})"

@@ -1,6 +1,6 @@
-"""The paper's claims as measurements (METHOD §6): each with its number, its uncertainty and a verdict.
+"""Findings: the paper's claims measured on a study (METHOD §6), each with a number, its uncertainty and a verdict.
 
-The claims themselves are in `claims.py`, one function each; here is what a finding is, and how it is written down.
+The claims are defined in `claims.py`. This module measures them and writes the findings as JSON and Markdown.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Finding:
 
     number: int
     claim: str
-    """what is claimed, in one sentence"""
+    """the claim, in one sentence"""
     paper: str
-    """what the paper reports of BERT-12"""
+    """what the paper reports for BERT-12"""
     measured: str
-    """what was measured here, in one sentence with its numbers"""
+    """the result for this study, in one sentence with its numbers"""
     verdict: Verdict
     criterion: str
-    """when the claim counts as holding"""
+    """condition under which the claim holds"""
     value: float | None = None
-    """the number the verdict rests on"""
+    """the number that decides the verdict"""
     error: float | None = None
     """its standard error"""
     unit: str = ""
@@ -42,12 +42,12 @@ class Finding:
     """further numbers, by layer or head, as plain values"""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, where NaN is null."""
-        return {name: _no_nan(value) for name, value in asdict(self).items()}
+        """Return plain values for JSON, with NaN replaced by None."""
+        return {name: _replace_nan(value) for name, value in asdict(self).items()}
 
     @property
     def number_text(self) -> str:
-        """The value with its error and unit, for a table's cell."""
+        """The value with its standard error and unit, for a table cell."""
         if self.value is None or math.isnan(self.value):
             return "–"
         scale, digits = (100, 1) if self.unit == "%" else (1, 2)
@@ -58,23 +58,25 @@ class Finding:
 
 
 def findings(study: Study) -> list[Finding]:
-    """All twelve findings of a study."""
+    """Return all twelve findings of a study."""
     if not study.whole:
-        raise StudyError("findings speak of all layers and heads: give the whole study, not selected ones")
+        raise StudyError("findings are about all layers and heads: pass the whole study, not selected layers or heads")
     return [_finding(claim, study) for claim in CLAIMS]
 
 
 def _finding(claim: Claim, study: Study) -> Finding:
-    about = (claim.number, claim.claim, claim.paper)
+    claim_fields = (claim.number, claim.claim, claim.paper)
     try:
         if claim.of_words and study.of_images:
             raise CannotMeasure("patches are no words, and images have no sentences")
         measured = claim.measure(study)
-    except CannotMeasure as why:
-        return Finding(*about, f"not measured: {spoken(study, str(why))}", "cannot be measured", claim.criterion)
+    except CannotMeasure as reason:
+        return Finding(
+            *claim_fields, f"not measured: {spoken(study, str(reason))}", "cannot be measured", claim.criterion
+        )
     value, error = float(measured.value), float(measured.error)
     return Finding(
-        *about,
+        *claim_fields,
         spoken(study, measured.words),
         "holds" if measured.holds else "does not hold",
         claim.criterion,
@@ -85,52 +87,52 @@ def _finding(claim: Claim, study: Study) -> Finding:
     )
 
 
-def as_json(study: Study, found: Sequence[Finding]) -> str:
-    """Findings with the manifest they rest on."""
-    content = {"manifest": _no_nan(study.manifest), "findings": [finding.as_dict() for finding in found]}
+def as_json(study: Study, results: Sequence[Finding]) -> str:
+    """Return findings as JSON, with the manifest of their study."""
+    content = {"manifest": _replace_nan(study.manifest), "findings": [finding.as_dict() for finding in results]}
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
-def as_markdown(study: Study, found: Sequence[Finding]) -> str:
-    """Findings as a page of Markdown."""
-    about = study.manifest
+def as_markdown(study: Study, results: Sequence[Finding]) -> str:
+    """Return findings as a Markdown page."""
+    manifest = study.manifest
     lines = [
-        f"# Findings: {_cell(about['model'])} on {_cell(about['corpus'])}",
+        f"# Findings: {_escape_markdown(manifest['model'])} on {_escape_markdown(manifest['corpus'])}",
         "",
-        f"{study.texts:,} {spoken(study, 'texts')} of {'' if study.of_images else 'up to '}{about['length']} "
-        f"{spoken(study, 'tokens')}, {study.size}, θ = {about['theta']}. ± is one standard error."
+        f"{study.texts:,} {spoken(study, 'texts')} of {'' if study.of_images else 'up to '}{manifest['length']} "
+        f"{spoken(study, 'tokens')}, {study.size}, θ = {manifest['theta']}. ± is one standard error."
         f"{' ' + RASTER if study.of_images else ''}",
         "",
     ]
-    if not about["complete"]:
-        lines += [f"**This study is incomplete**: {_cell(about['stopped_by'])}", ""]
+    if not manifest["complete"]:
+        lines += [f"**This study is incomplete**: {_escape_markdown(manifest['stopped_by'])}", ""]
     lines += ["| | claim | number | verdict |", "|---|---|---|---|"]
-    lines += [f"| {f.number} | {_cell(f.claim)} | {f.number_text} | **{f.verdict}** |" for f in found]
-    for f in found:
+    lines += [f"| {f.number} | {_escape_markdown(f.claim)} | {f.number_text} | **{f.verdict}** |" for f in results]
+    for f in results:
         lines += [
             "",
             f"## {f.number}. {f.claim}",
             "",
-            f"- Paper (BERT-12): {_cell(f.paper)}",
-            f"- Measured: {_cell(f.measured)}",
-            f"- Verdict: **{f.verdict}** ({_cell(f.criterion)})",
+            f"- Paper (BERT-12): {_escape_markdown(f.paper)}",
+            f"- Measured: {_escape_markdown(f.measured)}",
+            f"- Verdict: **{f.verdict}** ({_escape_markdown(f.criterion)})",
         ]
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: object) -> str:
-    """Text that cannot be taken for Markdown or HTML."""
+def _escape_markdown(text: object) -> str:
+    """Escape text so that it is not interpreted as Markdown or HTML."""
     escaped = str(text)
     for character in ("\\", "|", "<", ">", "*", "_", "`", "[", "]"):
         escaped = escaped.replace(character, f"\\{character}")
     return " ".join(escaped.split())
 
 
-def _no_nan(value: Any) -> Any:
+def _replace_nan(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {key: _no_nan(held) for key, held in value.items()}
+        return {key: _replace_nan(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_no_nan(held) for held in value]
+        return [_replace_nan(item) for item in value]
     return value

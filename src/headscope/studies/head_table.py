@@ -1,4 +1,4 @@
-"""The table of head characters, as people ask for it: a part of it, in an order, as a file."""
+"""Filter, sort and export the table of head characters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headscope.errors import StudyError
 from headscope.studies.characters import CHARACTERS, NAMES
 from headscope.studies.result import Study
 
-FROM_THE_FIRST = ("layer", "head", "name", "character")
-"""columns that read from the front; all others are numbers, from the largest"""
+ASCENDING_COLUMNS = ("layer", "head", "name", "character")
+"""columns sorted in ascending order; all others are numbers, sorted from the largest"""
 
 
 def only(table: pd.DataFrame, character: str | None) -> pd.DataFrame:
-    """The heads of one character; all of them for none."""
+    """Return the heads of one character; with None, all heads."""
     if character is None:
         return table
     if character not in NAMES:
@@ -25,26 +25,27 @@ def only(table: pd.DataFrame, character: str | None) -> pd.DataFrame:
 
 
 def ordered(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
-    """Heads by a column: numbers from the largest, characters as in `CHARACTERS`, layers and heads from the first."""
+    """Sort heads by a column: numbers from the largest, characters in the order of `CHARACTERS`, layers and heads
+    from the first. With None, keep the order."""
     if column is None:
         return table
-    known = [str(name) for name in table.columns.drop(["also", "description"])]
-    if column not in known:
-        raise StudyError(f"unknown column {column!r}; there are: {', '.join(known)}")
+    sortable = [str(name) for name in table.columns.drop(["also", "description"])]
+    if column not in sortable:
+        raise StudyError(f"unknown column {column!r}; there are: {', '.join(sortable)}")
     keys = {"name": np.arange(len(table)), "character": table["character"].map(NAMES.index)}
     key = pd.Series(keys.get(column, table[column]))
-    order = key.sort_values(ascending=column in FROM_THE_FIRST, kind="stable").index
+    order = key.sort_values(ascending=column in ASCENDING_COLUMNS, kind="stable").index
     return table.loc[order].reset_index(drop=True)
 
 
 def as_csv(table: pd.DataFrame) -> str:
-    """The table for a spreadsheet; what else fits stands in one cell."""
+    """Return the table as CSV; the other characters that fit share one cell."""
     text: str = table.assign(also=table["also"].map("; ".join)).to_csv(index=False, lineterminator="\n")
     return text
 
 
 def as_json(study: Study, table: pd.DataFrame, all_counts: pd.Series) -> str:
-    """The table with the criteria and the manifest it rests on; NaN is null."""
+    """Return the table as JSON, with the criteria and the manifest of the study; NaN is null."""
     content = {
         "manifest": study.manifest,
         "characters": [vars(character) | {"heads": int(all_counts[character.name])} for character in CHARACTERS],

@@ -1,8 +1,8 @@
-"""Sums under labels: from a tally to the Dataset that METHOD §3 names, and from sums to the rates people read.
+"""Convert a tally to the labelled Dataset of METHOD §3, and compute rates from its sums.
 
-One name stands twice in METHOD: `distance` is a variable over a dimension `distance`. xarray counts any variable named
-like a dimension among the coordinates, so `distance` is listed there; the distances 1…N−1 are `tokens_apart`. Sums are
-added as plain variables, because arithmetic on a Dataset leaves its coordinates alone.
+METHOD uses one name twice: `distance` is a variable over a dimension `distance`. xarray treats a variable named like a
+dimension as a coordinate, so `distance` is one; the distances 1…N−1 are `tokens_apart`. When studies are merged, sums
+are added as plain variables, because arithmetic on a Dataset does not change its coordinates.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ RATES = {
     "mean_distance": ("distance_sum", "pairs"),
     "dominant_share": ("dominant_share_sum", "texts_with_pairs"),
 }
-"""Each rate is one sum over another."""
+"""Numerator and denominator of each rate: both are sums."""
 OF_WORDS = ("repeat_rate", "repeat_rate_in_sentence", "same_sentence_rate")
-"""rates that speak of words and sentences: of images they are not measured, and NaN"""
+"""Rates about words and sentences. They are not measured on images, where they are NaN."""
 
 
 def shape_in_words(attributes: Mapping[str, Any], layers: int, heads: int) -> str:
-    """Layers and heads, and of a model with several stacks which of them it is."""
+    """Format the number of layers and heads, with the name of the stack if the model has several."""
     stack = f"{attributes['stack']}, " if "+" in str(attributes.get("stacks", "")) else ""
     return f"{stack}{layers} layer{'s' * (layers != 1)} × {heads} head{'s' * (heads != 1)}"
 
 
 def of_images(attributes: Mapping[Any, Any]) -> bool:
-    """Whether a manifest says that the tokens are patches of images; older ones say nothing, and are of texts."""
+    """Return whether tokens are patches of images, according to a manifest. Older manifests are of texts."""
     return str(attributes.get("modality", "text")) == "image"
 
 
@@ -46,7 +46,14 @@ def labelled(
     layers: Sequence[int] | None = None,
     modality: str = "text",
 ) -> xr.Dataset:
-    """A tally as a Dataset: sums, their blocks, and the rates. `layers` are their numbers, if not 0, 1, 2, …"""
+    """Return a tally as a Dataset: the sums, the sums of each block, and the rates.
+
+    Args:
+        tally: The sums of a study.
+        token_names: Returns the names of token ids.
+        layers: Numbers of the layers, by default 0, 1, 2, …
+        modality: `text` or `image`.
+    """
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     for quantity in QUANTITIES:
         if quantity.name not in tally.arrays:
@@ -62,7 +69,7 @@ def labelled(
     variables["most_attended_blocks"] = (("block", "layer", "token"), stacked)
     variables["most_attended"] = (("layer", "token"), stacked.sum(axis=0))
     numbers = range(tally.shape.layers) if layers is None else layers
-    data = xr.Dataset(variables, coords=_coordinates(tally.shape, numbers), attrs={"modality": modality})
+    data = xr.Dataset(variables, coords=_make_coordinates(tally.shape, numbers), attrs={"modality": modality})
     data = data.assign_coords(
         token=np.array(token_names(tokens), dtype=object), token_id=("token", np.array(tokens, dtype=np.int64))
     )
@@ -73,42 +80,44 @@ def labelled(
 
 
 def derived(data: xr.Dataset) -> xr.Dataset:
-    """The same Dataset with everything that follows from its sums computed anew."""
-    return data.assign(following(data.variables, data.attrs))
+    """Return the Dataset with all variables that depend on its sums computed again."""
+    return data.assign(compute_derived(data.variables, data.attrs))
 
 
-def following(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, Any]) -> dict[str, xr.Variable]:
-    """What follows from sums."""
-    new: dict[str, xr.Variable] = {}
-    for name, (part, whole) in RATES.items():
-        new[name] = ratio(sums[part], sums[whole])
+def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, Any]) -> dict[str, xr.Variable]:
+    """Compute the variables that depend on sums: rates, attention shares, and texts per position."""
+    variables: dict[str, xr.Variable] = {}
+    for name, (numerator, denominator) in RATES.items():
+        variables[name] = ratio(sums[numerator], sums[denominator])
         if name in OF_WORDS and of_images(attributes):
-            new[name] = xr.full_like(new[name], np.nan)
-    if "attention_received" in sums:  # it belongs to all heads of a layer, and goes where only some are selected
+            variables[name] = xr.full_like(variables[name], np.nan)
+    if "attention_received" in sums:  # absent if only some heads are selected
         received = sums["attention_received"]
-        new["attention_received_share"] = ratio(received, received.sum("receiver"))
+        variables["attention_received_share"] = ratio(received, received.sum("receiver"))
     if "attention" in sums:
         counts = sums["window_tokens"].values
-        reaching = counts[::-1].cumsum()[::-1]  # texts with at least so many tokens
+        texts_by_length = counts[::-1].cumsum()[::-1]  # texts with at least this number of tokens
         length = len(counts) - 1
-        further = np.maximum.outer(np.arange(length), np.arange(length)) + 1
-        about = {"long_name": "texts in which both positions hold a token"}
-        new["position_texts"] = xr.Variable(("position_i", "position_j"), reaching[further], about)
-    return new
+        min_tokens = np.maximum.outer(np.arange(length), np.arange(length)) + 1
+        text_attributes = {"long_name": "texts in which both positions hold a token"}
+        variables["position_texts"] = xr.Variable(
+            ("position_i", "position_j"), texts_by_length[min_tokens], text_attributes
+        )
+    return variables
 
 
 Labelled = TypeVar("Labelled", xr.DataArray, xr.Variable)
 
 
-def ratio(part: Labelled, whole: Labelled) -> Labelled:
-    """A rate; NaN where nothing was counted. Sums of one study have the same labels, so these are not compared."""
-    if isinstance(part, xr.DataArray):
-        return xr.DataArray(ratio(part.variable, whole.variable), part.coords)
-    rate: Labelled = (part / whole.where(whole != 0)).astype(np.float64)  # type: ignore[no-untyped-call]
+def ratio(numerator: Labelled, denominator: Labelled) -> Labelled:
+    """Divide two sums; NaN where nothing was counted. Labels are not compared: sums of one study share them."""
+    if isinstance(numerator, xr.DataArray):
+        return xr.DataArray(ratio(numerator.variable, denominator.variable), numerator.coords)
+    rate: Labelled = (numerator / denominator.where(denominator != 0)).astype(np.float64)  # type: ignore[no-untyped-call]
     return rate
 
 
-def _coordinates(shape: Shape, layers: Sequence[int]) -> dict[str, object]:
+def _make_coordinates(shape: Shape, layers: Sequence[int]) -> dict[str, object]:
     positions = np.arange(shape.length)
     maps = dict.fromkeys(("position_i", "position_j", "query", "key"), positions) if shape.maps else {}
     return {

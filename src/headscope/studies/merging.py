@@ -1,4 +1,4 @@
-"""Studies made apart, of other texts of one corpus or on other days, as one."""
+"""Merge studies of different texts, for instance of parts of one corpus, into one study."""
 
 from __future__ import annotations
 
@@ -33,105 +33,105 @@ SETTINGS = (
     "layers",
     "heads",
 )
-"""What two studies must share to be added up."""
+"""Attributes that must be equal for two studies to be merged."""
 SOURCES = ("source", "source_documents", "source_hash")
 OF_SHARES = ("corpus", "chunk_size", "chunks", "field", "text_format", "encoding")
-"""What two shares of a corpus must have in common besides."""
+"""Attributes that must be equal in addition for two shares of a corpus."""
 
 
-def merged(one: Study, other: Study, *, allow_changed_files: bool = False) -> Study:
-    """Both together."""
-    _check(one, other, allow_changed_files=allow_changed_files)
-    ids = {**_token_ids(one), **_token_ids(other)}
+def merge_studies(first: Study, second: Study, *, allow_changed_files: bool = False) -> Study:
+    """Return the study of both corpora; see `Study.merge`."""
+    _check_mergeable(first, second, allow_changed_files=allow_changed_files)
+    ids = {**_map_token_ids(first), **_map_token_ids(second)}
     tokens = sorted(ids, key=lambda token: ids[token])
-    left, right = (study.data.drop_vars(SOURCES, errors="ignore") for study in (one, other))
+    left, right = (study.data.drop_vars(SOURCES, errors="ignore") for study in (first, second))
     left, right = (data.reindex(token=tokens, fill_value=0) for data in (left, right))
-    names = [name for name in (*BY_NAME, "most_attended") if name in left]
-    names += [f"{name}_blocks" for name in names if f"{name}_blocks" in left]
-    sums = {name: left[name].variable + right[name].variable for name in names}
+    summed_names = [name for name in (*BY_NAME, "most_attended") if name in left]
+    summed_names += [f"{name}_blocks" for name in summed_names if f"{name}_blocks" in left]
+    sums = {name: left[name].variable + right[name].variable for name in summed_names}
     for name, variable in sums.items():
         variable.attrs = dict(left[name].attrs)
     coordinates = left[[name for name in left.coords if name not in ("distance", "token_id")]]
-    both = coordinates.assign(sums).assign_coords(
+    data = coordinates.assign(sums).assign_coords(
         token_id=("token", np.array([ids[token] for token in tokens], dtype=np.int64))
     )
-    both = derived(_with_sources(both, one, other, add_up=_are_shares(one, other)))
-    return Study(both.assign_attrs(_attributes(one.manifest, other.manifest)))
+    data = derived(_assign_sources(data, first, second, add_up=_has_shares(first, second)))
+    return Study(data.assign_attrs(_merge_attributes(first.manifest, second.manifest)))
 
 
-def _check(one: Study, other: Study, *, allow_changed_files: bool) -> None:
-    mine, theirs = one.data.attrs, other.data.attrs
+def _check_mergeable(first: Study, second: Study, *, allow_changed_files: bool) -> None:
+    first_attributes, second_attributes = first.data.attrs, second.data.attrs
     differing = [
-        f"{name}: {mine.get(name)} here, {theirs.get(name)} there"
+        f"{name}: {first_attributes.get(name)} here, {second_attributes.get(name)} there"
         for name in SETTINGS
-        if mine.get(name) != theirs.get(name)
+        if first_attributes.get(name) != second_attributes.get(name)
     ]
     if differing:
         raise StudyError("these studies cannot be merged; they differ in " + "; ".join(differing))
-    if not (one.whole and other.whole):
+    if not (first.whole and second.whole):
         raise StudyError("only whole studies can be merged, not selected layers or heads")
-    if _check_shares(mine, theirs, allow_changed_files=allow_changed_files):  # they have no document in common
-        return
-    if mine["corpus_hash"] == theirs["corpus_hash"]:
+    if _check_shares(first_attributes, second_attributes, allow_changed_files=allow_changed_files):
+        return  # different shares have no document in common
+    if first_attributes["corpus_hash"] == second_attributes["corpus_hash"]:
         raise StudyError("both studies are of the same texts (same content hash): merged, every text would count twice")
-    here, there = _sources(one), _sources(other)
-    twice = sorted(set(here) & set(there))
-    if twice:
-        name, again = here[twice[0]], there[twice[0]]
-        more = f", and {len(twice) - 1:,} more" if len(twice) > 1 else ""
+    first_sources, second_sources = _map_sources(first), _map_sources(second)
+    repeated = sorted(set(first_sources) & set(second_sources))
+    if repeated:
+        name, other_name = first_sources[repeated[0]], second_sources[repeated[0]]
+        others = f", and {len(repeated) - 1:,} more" if len(repeated) > 1 else ""
         raise StudyError(
-            f"these studies cannot be merged: the texts of {name} here are those of {again} there (same content "
-            f"hash){more}: they would count twice"
+            f"these studies cannot be merged: the texts of {name} here are those of {other_name} there (same content "
+            f"hash){others}: they would count twice"
         )
-    shared = sorted(set(here.values()) & set(there.values()))
-    partial = _describe_partial(mine) or _describe_partial(theirs)
+    shared = sorted(set(first_sources.values()) & set(second_sources.values()))
+    partial = _describe_partial(first_attributes) or _describe_partial(second_attributes)
     if shared and partial:
         raise StudyError(
-            f"these studies cannot be merged: {shared[0]} is in both, one of them {partial}, and it cannot be told "
+            f"these studies cannot be merged: {shared[0]} is in both, one of them {partial}, and it is not known "
             "which of its texts are in both: merge studies of whole files, or shares of one corpus"
         )
 
 
-def _describe_partial(about: Mapping[str, Any]) -> str:
-    """Return in words why a study may hold only a part of its files; empty if it holds them whole."""
-    if not about.get("complete", 1):
+def _describe_partial(attributes: Mapping[str, Any]) -> str:
+    """Return why a study may cover only a part of its files; empty if it covers them completely."""
+    if not attributes.get("complete", 1):
         return "is incomplete"
-    if about.get("limit", "none") != "none":
-        return f"was made with --limit {about['limit']}"
-    return f"holds share {about['share']}" if about.get("share", WHOLE) != WHOLE else ""
+    if attributes.get("limit", "none") != "none":
+        return f"was made with --limit {attributes['limit']}"
+    return f"holds share {attributes['share']}" if attributes.get("share", WHOLE) != WHOLE else ""
 
 
-def _check_shares(mine: Mapping[str, Any], theirs: Mapping[str, Any], *, allow_changed_files: bool) -> bool:
-    """Return whether both are shares of one corpus.
+def _check_shares(first: Mapping[str, Any], second: Mapping[str, Any], *, allow_changed_files: bool) -> bool:
+    """Return whether both studies are shares of one corpus.
 
-    Refuse shares that are not parts of one corpus cut in one way: some texts would be in both, others in none.
+    Raise a StudyError for shares of different corpora, or of one corpus that was split in different ways: some texts
+    would be in both, others in none.
     """
-    here, there = (parse_shares(str(about.get("share", WHOLE))) for about in (mine, theirs))
-    if not here or not there:
+    first_shares, second_shares = (parse_shares(str(attributes.get("share", WHOLE))) for attributes in (first, second))
+    if not first_shares or not second_shares:
         return False
     differing = [
-        f"{name}: {mine.get(name)} here, {theirs.get(name)} there"
+        f"{name}: {first.get(name)} here, {second.get(name)} there"
         for name in OF_SHARES
-        if mine.get(name) != theirs.get(name)
+        if first.get(name) != second.get(name)
     ]
-    if here[0][1] != there[0][1]:
-        differing.append(f"number of shares: {here[0][1]} here, {there[0][1]} there")
+    if first_shares[0][1] != second_shares[0][1]:
+        differing.append(f"number of shares: {first_shares[0][1]} here, {second_shares[0][1]} there")
     if differing:
         raise StudyError(f"these shares are not of the same corpus cut in the same way: {'; '.join(differing)}")
-    if mine.get("corpus_version") != theirs.get("corpus_version") and not allow_changed_files:
+    if first.get("corpus_version") != second.get("corpus_version") and not allow_changed_files:
         raise StudyError(
             "the files have other sizes or times in one of these shares. If they were copied, or a broken document was "
             "repaired in between, merge with --allow-changed-files; otherwise count the older shares again"
         )
-    twice = sorted(set(here) & set(there))
-    if twice:
-        raise StudyError(f"share {format_share(twice[0])} is in both")
+    repeated = sorted(set(first_shares) & set(second_shares))
+    if repeated:
+        raise StudyError(f"share {format_share(repeated[0])} is in both")
     return True
 
 
-def _sources(study: Study) -> dict[str, str]:
-    """Names of the sources of a study that gave documents, by the hash of these; studies of earlier versions have
-    none."""
+def _map_sources(study: Study) -> dict[str, str]:
+    """Return the names of the sources that contain documents, by content hash; empty for studies of old versions."""
     data = study.data
     if "source_hash" not in data:
         return {}
@@ -139,20 +139,20 @@ def _sources(study: Study) -> dict[str, str]:
     return {str(content): str(name) for name, content, documents in rows if documents}
 
 
-def _are_shares(one: Study, other: Study) -> bool:
-    return all(parse_shares(str(study.data.attrs.get("share", WHOLE))) for study in (one, other))
+def _has_shares(first: Study, second: Study) -> bool:
+    return all(parse_shares(str(study.data.attrs.get("share", WHOLE))) for study in (first, second))
 
 
-def _with_sources(data: xr.Dataset, one: Study, other: Study, *, add_up: bool) -> xr.Dataset:
-    """Return the dataset with the sources of both studies; of the same name, if they are shares, their sum."""
-    if not all("source_hash" in study.data for study in (one, other)):
+def _assign_sources(data: xr.Dataset, first: Study, second: Study, *, add_up: bool) -> xr.Dataset:
+    """Return the dataset with the sources of both studies; with `add_up`, sources of the same name are added."""
+    if not all("source_hash" in study.data for study in (first, second)):
         return data
-    joined = {name: np.concatenate([one.data[name].values, other.data[name].values]) for name in SOURCES}
+    joined = {name: np.concatenate([first.data[name].values, second.data[name].values]) for name in SOURCES}
     if add_up:
         totals: dict[str, tuple[int, int]] = {}
         for name, documents, content in zip(*(joined[name].tolist() for name in SOURCES), strict=True):
-            before = totals.get(name, (0, 0))
-            totals[name] = (before[0] + documents, (before[1] + int(content, 16)) % HASH_MODULUS)
+            sums_before = totals.get(name, (0, 0))
+            totals[name] = (sums_before[0] + documents, (sums_before[1] + int(content, 16)) % HASH_MODULUS)
         joined = {
             "source": np.array(list(totals), dtype=object),
             "source_documents": np.array([documents for documents, _ in totals.values()], dtype=np.int64),
@@ -161,34 +161,36 @@ def _with_sources(data: xr.Dataset, one: Study, other: Study, *, add_up: bool) -
     return data.assign({name: ("source", joined[name]) for name in SOURCES[1:]}).assign_coords(source=joined["source"])
 
 
-def _token_ids(study: Study) -> dict[str, int]:
-    """Tokens that were the most attended of some text, in the order of their ids."""
+def _map_token_ids(study: Study) -> dict[str, int]:
+    """Return the ids of the tokens in a study by their names, in the order of ids."""
     data = study.data
     return dict(zip(data["token"].values.tolist(), data["token_id"].values.tolist(), strict=True))
 
 
-def _attributes(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    skipped = dict(mine["documents_skipped"])
-    for reason, count in theirs["documents_skipped"].items():
+def _merge_attributes(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    skipped = dict(first["documents_skipped"])
+    for reason, count in second["documents_skipped"].items():
         skipped[reason] = skipped.get(reason, 0) + count
-    merged = dict(mine)
-    if "timing" in mine and "timing" in theirs:  # studies of earlier versions have none
-        spent = [*mine["timing"].items(), *theirs["timing"].items()]
-        merged["timing"] = {name: round(sum(taken for each, taken in spent if each == name), 3) for name, _ in spent}
-    shares = [*parse_shares(mine.get("share", WHOLE)), *parse_shares(theirs.get("share", WHOLE))]
-    same = bool(shares) and mine["corpus"] == theirs["corpus"]
+    merged = dict(first)
+    if "timing" in first and "timing" in second:  # absent in studies of old versions
+        timings = [*first["timing"].items(), *second["timing"].items()]
+        merged["timing"] = {
+            name: round(sum(seconds for stage, seconds in timings if stage == name), 3) for name, _ in timings
+        }
+    shares = [*parse_shares(first.get("share", WHOLE)), *parse_shares(second.get("share", WHOLE))]
+    is_same_corpus = bool(shares) and first["corpus"] == second["corpus"]
     merged.update(
-        corpus=mine["corpus"] if same else f"{mine['corpus']} + {theirs['corpus']}",
+        corpus=first["corpus"] if is_same_corpus else f"{first['corpus']} + {second['corpus']}",
         share=format_shares(shares),
-        corpus_hash=f"{(int(mine['corpus_hash'], 16) + int(theirs['corpus_hash'], 16)) % HASH_MODULUS:032x}",
-        documents_read=mine["documents_read"] + theirs["documents_read"],
+        corpus_hash=f"{(int(first['corpus_hash'], 16) + int(second['corpus_hash'], 16)) % HASH_MODULUS:032x}",
+        documents_read=first["documents_read"] + second["documents_read"],
         documents_skipped=skipped,
-        duration_seconds=mine["duration_seconds"] + theirs["duration_seconds"],
-        runs=mine.get("runs", 1) + theirs.get("runs", 1),
-        complete=min(mine["complete"], theirs["complete"]),
-        skip_broken=max(mine.get("skip_broken", 0), theirs.get("skip_broken", 0)),
-        stopped_by="; ".join(reason for reason in (mine["stopped_by"], theirs["stopped_by"]) if reason),
-        command=f"{mine['command']} + {theirs['command']}",
+        duration_seconds=first["duration_seconds"] + second["duration_seconds"],
+        runs=first.get("runs", 1) + second.get("runs", 1),
+        complete=min(first["complete"], second["complete"]),
+        skip_broken=max(first.get("skip_broken", 0), second.get("skip_broken", 0)),
+        stopped_by="; ".join(reason for reason in (first["stopped_by"], second["stopped_by"]) if reason),
+        command=f"{first['command']} + {second['command']}",
     )
     return {
         name: json.dumps(value, ensure_ascii=False) if name in JSON_ATTRIBUTES else value

@@ -1,7 +1,7 @@
-"""The signal-to-noise ratio of a head (ours; docs/noise.md): by how much the text's structure shows in what it writes.
+"""Signal-to-noise ratios of heads (ours; docs/noise.md): how much of the text's structure shows in a head's output.
 
-All are (signal + noise) / noise in decibels: 10·log₁₀ of how much larger a head's noise would be if its text were
-shuffled. So 0 dB is a head that knows nothing of the structure, 3 dB one with as much signal as noise.
+All ratios are (signal + noise) / noise in decibels: 10·log₁₀ of the factor by which a head's noise would increase if
+its text were shuffled. A head that ignores the structure has 0 dB, one with as much signal as noise 3 dB.
 """
 
 from __future__ import annotations
@@ -22,92 +22,101 @@ DEFINITIONS = {
     "energy": "C² within the blocks that attention lines delineate, against outside of them",
 }
 MOST = 30.0
-"""dB: noise below a thousandth is not told from none"""
+"""Upper limit of the ratio `structure` in dB: noise below a thousandth counts as a thousandth."""
 OF_WORDS = ("structure", "contrast", "explained")
-"""those that ask for sentences, which images do not have"""
+"""ratios that depend on sentences, which images do not have"""
 
 
 def signal_to_noise(data: xr.Dataset, name: str = DEFAULT) -> xr.DataArray:
-    """One of the ratios over layers and heads, in decibels; NaN where nothing was measured."""
+    """Return one of the ratios in decibels: (layer, head). It is NaN where nothing was measured."""
     if name not in DEFINITIONS:
         raise StudyError(f"unknown signal-to-noise ratio {name!r}; there are: {', '.join(DEFINITIONS)}")
-    if not measured(data):
+    if not has_signal_to_noise(data):
         raise StudyError("this study was made by a version that did not measure signal-to-noise: run it again")
-    found = _RATIOS[name](data)
+    ratios = _RATIOS[name](data)
     if name in OF_WORDS and of_images(data.attrs):
-        found = xr.full_like(found, np.nan)
-    made = found.copy(data=10 * np.log10(found.values)).rename(f"snr_{name}")
-    return made.assign_attrs(long_name=f"signal-to-noise: {DEFINITIONS[name]}", units="dB")
+        ratios = xr.full_like(ratios, np.nan)
+    decibels = ratios.copy(data=10 * np.log10(ratios.values)).rename(f"snr_{name}")
+    return decibels.assign_attrs(long_name=f"signal-to-noise: {DEFINITIONS[name]}", units="dB")
 
 
-def measured(data: xr.Dataset) -> bool:
-    """Whether a study holds what the ratios are made of: those of earlier versions do not."""
+def has_signal_to_noise(data: xr.Dataset) -> bool:
+    """Return whether a study contains the sums from which the ratios are computed: studies of old versions do not."""
     return "apart_sum" in data and "within_sum" in data
 
 
 def output_norm(data: xr.Dataset) -> xr.DataArray:
-    """The root mean square length of what a head writes for a token."""
+    """Return the root mean square length of the output of each head for a token: (layer, head)."""
     power = ratio(data["output_power"], data["sample_texts"])
     return power.copy(data=np.sqrt(power.values)).rename("output_norm")
 
 
 def apart(data: xr.Dataset, *, shuffled: bool = False) -> xr.DataArray:
-    """Half the mean square distance of two outputs in units of their mean square length, by kind of pair: over layers,
-    heads and `kind`. Unrelated tokens of a head that writes no common part are 1 apart."""
+    """Return half the mean square distance of two outputs, in units of their mean square length: (layer, head, kind).
+
+    `kind` is the kind of the pair of tokens. If outputs have no common part, the distance of unrelated tokens is 1.
+    """
     return ratio(data["shuffled_apart_sum" if shuffled else "apart_sum"], data["kind_share"])
 
 
 def shares(data: xr.Dataset) -> xr.DataArray:
-    """By what share outputs are nearer to each other than those of unrelated tokens where tokens are equal, where they
-    are of one sentence, and where they are neighbours besides: over layers, heads and `source`."""
-    kind = _by_kind(apart(data))
-    alone = kind["unrelated"].where(kind["unrelated"] > 0)
-    same = kind["same sentence"].where(kind["same sentence"] > 0)
-    made = [1 - kind["equal"] / alone, 1 - kind["same sentence"] / alone, 1 - kind["neighbours"] / same]
+    """Return by what share related tokens reduce the distance of outputs: (layer, head, source).
+
+    Equal tokens and tokens of one sentence are compared with unrelated tokens; neighbours are compared with other
+    tokens of one sentence.
+    """
+    distances = _split_by_kind(apart(data))
+    unrelated = distances["unrelated"].where(distances["unrelated"] > 0)
+    same_sentence = distances["same sentence"].where(distances["same sentence"] > 0)
+    reductions = [
+        1 - distances["equal"] / unrelated,
+        1 - distances["same sentence"] / unrelated,
+        1 - distances["neighbours"] / same_sentence,
+    ]
     sources = xr.Variable("source", ["equal tokens", "one sentence", "neighbours"])
-    return xr.concat(made, sources).transpose(..., "source")
+    return xr.concat(reductions, sources).transpose(..., "source")
 
 
-def _by_kind(found: xr.DataArray) -> dict[str, xr.DataArray]:
-    return {str(name): found.sel(kind=name, drop=True) for name in found["kind"].values}
+def _split_by_kind(distances: xr.DataArray) -> dict[str, xr.DataArray]:
+    return {str(name): distances.sel(kind=name, drop=True) for name in distances["kind"].values}
 
 
-def _structure(data: xr.Dataset) -> xr.DataArray:
-    own, chance = (_noise_share(apart(data, shuffled=shuffled)) for shuffled in (False, True))
-    return chance.copy(data=chance.values / own.values.clip(min=10 ** (-MOST / 10)))
+def _compute_structure(data: xr.Dataset) -> xr.DataArray:
+    noise, shuffled_noise = (_compute_noise_share(apart(data, shuffled=shuffled)) for shuffled in (False, True))
+    return shuffled_noise.copy(data=shuffled_noise.values / noise.values.clip(min=10 ** (-MOST / 10)))
 
 
-def _noise_share(found: xr.DataArray) -> xr.DataArray:
-    """What is left of the distance where all is shared: the token, the sentence, and the neighbourhood."""
-    kind = _by_kind(found)
-    shared = ratio(kind["equal in a sentence"], kind["unrelated"])
-    return shared.copy(data=shared.values * ratio(kind["neighbours"], kind["same sentence"]).values)
+def _compute_noise_share(distances: xr.DataArray) -> xr.DataArray:
+    """Return the share of the distance that remains if token, sentence and neighbourhood are the same."""
+    by_kind = _split_by_kind(distances)
+    noise = ratio(by_kind["equal in a sentence"], by_kind["unrelated"])
+    return noise.copy(data=noise.values * ratio(by_kind["neighbours"], by_kind["same sentence"]).values)
 
 
-def _contrast(data: xr.Dataset) -> xr.DataArray:
-    own = _over(data["across_sum"], data["within_sum"])
-    return own / _over(data["shuffled_across_sum"], data["shuffled_within_sum"])
+def _compute_contrast(data: xr.Dataset) -> xr.DataArray:
+    measured_ratio = _divide(data["across_sum"], data["within_sum"])
+    return measured_ratio / _divide(data["shuffled_across_sum"], data["shuffled_within_sum"])
 
 
-def _explained(data: xr.Dataset) -> xr.DataArray:
+def _compute_explained(data: xr.Dataset) -> xr.DataArray:
     pairs = data["sample_pairs"].where(data["sample_pairs"] > 0)
-    # Half a pair more on both sides: a head of which every pair is explained has a ratio, too.
+    # Half a pair is added to both counts, so that the ratio is finite if every pair is explained.
     return (pairs - data["shuffled_explained"] + 0.5) / (pairs - data["explained"] + 0.5)
 
 
-def _energy(data: xr.Dataset) -> xr.DataArray:
-    own = _over(data["inside_energy_sum"], data["outside_energy_sum"])
-    return own / _over(data["shuffled_inside_energy_sum"], data["shuffled_outside_energy_sum"])
+def _compute_energy(data: xr.Dataset) -> xr.DataArray:
+    measured_ratio = _divide(data["inside_energy_sum"], data["outside_energy_sum"])
+    return measured_ratio / _divide(data["shuffled_inside_energy_sum"], data["shuffled_outside_energy_sum"])
 
 
-def _over(part: xr.DataArray, whole: xr.DataArray) -> xr.DataArray:
-    made: xr.DataArray = part.where(part > 0) / whole.where(whole > 0)
-    return made
+def _divide(numerator: xr.DataArray, denominator: xr.DataArray) -> xr.DataArray:
+    quotient: xr.DataArray = numerator.where(numerator > 0) / denominator.where(denominator > 0)
+    return quotient
 
 
 _RATIOS: dict[str, Callable[[xr.Dataset], xr.DataArray]] = {
-    "structure": _structure,
-    "contrast": _contrast,
-    "explained": _explained,
-    "energy": _energy,
+    "structure": _compute_structure,
+    "contrast": _compute_contrast,
+    "explained": _compute_explained,
+    "energy": _compute_energy,
 }

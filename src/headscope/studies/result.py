@@ -1,4 +1,4 @@
-"""A study: the sums of a corpus under labels, the rates beside them, and the manifest of how they were made."""
+"""`Study`: labelled sums over a corpus, the rates computed from them, and the manifest of how they were measured."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from headscope.declared import attribute
 from headscope.errors import StudyError
 from headscope.studies import noise
 from headscope.studies.checks import check_study
-from headscope.studies.labels import OF_WORDS, RATES, following, of_images, ratio, shape_in_words
+from headscope.studies.labels import OF_WORDS, RATES, compute_derived, of_images, ratio, shape_in_words
 from headscope.types import Floats
 from headscope.writing import load_dataset, save_dataset
 
 FORMAT = 1
 FILE = "study.nc"
 OTHERS = {"reading": "a reading of one text", "ablation": "an ablation"}
-"""files of ours that are no studies"""
+"""kinds of headscope files that are not studies"""
 JSON_ATTRIBUTES = ("documents_skipped", "excerpts", "timing", "versions")
 
 
 class Study:
-    """The measured character of every head of a model over a corpus. `data` is the xarray Dataset of METHOD §3.
+    """Measurements of every head of a model over a corpus. `data` is the xarray Dataset of METHOD §3.
 
     >>> import headscope
     >>> study = headscope.study(headscope.load(), headscope.documents(limit=3))
@@ -39,17 +39,17 @@ class Study:
     def __init__(self, data: xr.Dataset) -> None:
         self.data = data
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
+    # -- description --------------------------------------------------------------------------------------------------
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """How the study was made, as plain values."""
-        attributes = {str(name): _plain(value) for name, value in self.data.attrs.items()}
+        """How the study was measured: model, corpus, settings and run, as plain values."""
+        attributes = {str(name): _convert_scalar(value) for name, value in self.data.attrs.items()}
         return {name: json.loads(value) if name in JSON_ATTRIBUTES else value for name, value in attributes.items()}
 
     @property
     def of_images(self) -> bool:
-        """Whether its texts are images, and its tokens their patches: what speaks of words is then not measured."""
+        """Whether the texts are images and the tokens their patches. Rates about words are then not measured."""
         return of_images(self.data.attrs)
 
     @property
@@ -66,86 +66,96 @@ class Study:
 
     @property
     def size(self) -> str:
-        """Layers and heads in words."""
+        """Number of layers and heads, formatted."""
         return shape_in_words(self.data.attrs, len(self.layers), len(self.heads))
 
     @property
     def whole(self) -> bool:
-        """Whether all layers and heads are here, or only selected ones."""
-        about = self.data.attrs
-        return (len(self.layers), len(self.heads)) == (int(about["layers"]), int(about["heads"]))
+        """Whether all layers and heads are present, not only selected ones."""
+        attributes = self.data.attrs
+        return (len(self.layers), len(self.heads)) == (int(attributes["layers"]), int(attributes["heads"]))
 
     @property
     def has_maps(self) -> bool:
         return "attention" in self.data
 
-    def require_maps(self, wanted: str) -> None:
+    def require_maps(self, purpose: str) -> None:
         if not self.has_maps:
             raise StudyError(
-                f"{wanted} needs the N×N maps, which this study of {self.data.attrs['length']}-token windows did not "
+                f"{purpose} needs the N×N maps, which this study of {self.data.attrs['length']}-token windows did not "
                 "keep: run it with --maps"
             )
 
     # -- rates and their uncertainty ----------------------------------------------------------------------------------
 
     def rate(self, name: str) -> xr.DataArray:
-        """One of the rates over layers and heads: repeat_rate, repeat_rate_in_sentence, same_sentence_rate,
-        mean_distance, dominant_share."""
-        _known_rate(name)
+        """Return a rate: (layer, head).
+
+        The rates are repeat_rate, repeat_rate_in_sentence, same_sentence_rate, mean_distance and dominant_share.
+        """
+        _check_rate_name(name)
         return self.data[name]
 
     def chance(self, name: str) -> xr.DataArray:
-        """What a rate would be without any preference: over all pairs of the texts, or over pairs drawn at random."""
-        _known_rate(name)
+        """Return a rate as expected by chance: over all pairs of the texts, or over pairs drawn at random."""
+        _check_rate_name(name)
         data = self.data
         if name == "dominant_share":
             return ratio(data["shuffled_share_sum"], data["shuffled_share_texts"])
         if name == "mean_distance":
-            n = data["tokens"].values.astype(np.float64)
-            apart = xr.Variable((), (data["window_tokens"].values * n * (n**2 - 1) / 6).sum())
-            return xr.DataArray(ratio(apart, data["all_pairs"].variable))
-        part, whole = RATES[name]
-        chance = ratio(data[f"all_{part}"], data[f"all_{whole}"])
+            tokens = data["tokens"].values.astype(np.float64)
+            distance_sum = xr.Variable((), (data["window_tokens"].values * tokens * (tokens**2 - 1) / 6).sum())
+            return xr.DataArray(ratio(distance_sum, data["all_pairs"].variable))
+        numerator, denominator = RATES[name]
+        chance = ratio(data[f"all_{numerator}"], data[f"all_{denominator}"])
         return xr.full_like(chance, np.nan) if name in OF_WORDS and self.of_images else chance
 
     def standard_error(self, name: str) -> xr.DataArray:
-        """Jackknife standard errors of a rate, over the blocks of texts."""
+        """Return the jackknife standard errors of a rate, over the blocks of texts: (layer, head)."""
         _, error = self.jackknife(lambda study: study.rate(name).values)
         return self.rate(name).copy(data=error)
 
     def signal_to_noise(self, name: str = noise.DEFAULT) -> xr.DataArray:
-        """The signal-to-noise ratio of every head in decibels (ours, docs/noise.md): contrast, explained or energy."""
+        """Return the signal-to-noise ratio of every head in decibels: (layer, head).
+
+        The definitions (ours, docs/noise.md) are structure, contrast, explained and energy.
+        """
         return noise.signal_to_noise(self.data, name)
 
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
-        """Any number (or array) derived from the sums, and its delete-one-block standard error (NaN below two)."""
+        """Return a number or array computed from the sums, and its delete-one-block standard error.
+
+        The error is NaN if fewer than two blocks contain texts.
+        """
         value = np.asarray(statistic(self), dtype=np.float64)
-        if len(self._left_out) < 2:
+        if len(self._leave_one_out_studies) < 2:
             return value, np.full_like(value, np.nan)
-        values = np.stack([np.asarray(statistic(study), dtype=np.float64) for study in self._left_out])
+        values = np.stack([np.asarray(statistic(study), dtype=np.float64) for study in self._leave_one_out_studies])
         spread = ((values - values.mean(axis=0)) ** 2).sum(axis=0)
         return value, np.sqrt(spread * (len(values) - 1) / len(values))
 
     @cached_property
-    def _left_out(self) -> list[Study]:
-        """This study without each block that holds texts, in turn (without maps, which are not kept in blocks).
+    def _leave_one_out_studies(self) -> list[Study]:
+        """This study without one block, for each block that contains texts. Maps are left out: they have no blocks.
 
-        Datasets are made whole and of bare variables: aligning labels that are equal anyway would take longer than all
-        that is computed.
+        Datasets are created at once from plain variables: aligning labels, which are equal anyway, would take longer
+        than the computations.
         """
-        there = self.data.variables
+        variables = self.data.variables
         blocked = [str(name).removesuffix("_blocks") for name in self.data if str(name).endswith("_blocks")]
-        dims = {name: there[name].dims for name in blocked}
-        parts = {name: there[f"{name}_blocks"].transpose("block", *dims[name]).values for name in blocked}
-        labels = self.data[[name for name in self.data.coords if name != "distance"]].drop_vars("distance").coords
-        without = []
-        for block in np.flatnonzero(parts["texts"]):
-            sums = {name: xr.Variable(dims[name], there[name].values - parts[name][block]) for name in blocked}
-            without.append(Study(xr.Dataset(sums | following(sums, self.data.attrs), labels, self.data.attrs)))
-        return without
+        dims = {name: variables[name].dims for name in blocked}
+        block_sums = {name: variables[f"{name}_blocks"].transpose("block", *dims[name]).values for name in blocked}
+        coordinates = self.data[[name for name in self.data.coords if name != "distance"]].drop_vars("distance").coords
+        studies = []
+        for block in np.flatnonzero(block_sums["texts"]):
+            sums = {name: xr.Variable(dims[name], variables[name].values - block_sums[name][block]) for name in blocked}
+            studies.append(
+                Study(xr.Dataset(sums | compute_derived(sums, self.data.attrs), coordinates, self.data.attrs))
+            )
+        return studies
 
     def table(self) -> pd.DataFrame:
-        """One row a head: its rates, their standard errors, how many pairs they rest on, and its signal-to-noise."""
+        """Return one row per head: its rates, their standard errors, its number of pairs and its signal-to-noise."""
         rows: dict[str, Any] = {
             "head": [f"L{layer}H{head}" for layer in self.layers for head in self.heads],
             "layer": np.repeat(self.layers, len(self.heads)),
@@ -155,23 +165,23 @@ class Study:
         for name in RATES:
             rows[name] = self.rate(name).values.ravel()
             rows[f"{name}_error"] = self.standard_error(name).values.ravel()
-        if noise.measured(self.data):
-            found, errors = self.jackknife(lambda study: study.signal_to_noise().values)
-            if np.isfinite(found).any():  # images, and studies without a sample, have none
-                rows["signal_to_noise"], rows["signal_to_noise_error"] = found.ravel(), errors.ravel()
+        if noise.has_signal_to_noise(self.data):
+            ratios, errors = self.jackknife(lambda study: study.signal_to_noise().values)
+            if np.isfinite(ratios).any():  # images, and studies without a sample, have none
+                rows["signal_to_noise"], rows["signal_to_noise_error"] = ratios.ravel(), errors.ravel()
         return pd.DataFrame(rows)
 
     # -- parts and sums -----------------------------------------------------------------------------------------------
 
     def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Study:
-        """Only some layers and heads."""
+        """Return the study of selected layers and heads."""
         chosen = {
-            name: _listed(name, wanted, there)
-            for name, wanted, there in (("layer", layers, self.layers), ("head", heads, self.heads))
-            if wanted is not None
+            name: _select_numbers(name, requested, present)
+            for name, requested, present in (("layer", layers, self.layers), ("head", heads, self.heads))
+            if requested is not None
         }
         data = self.data.sel(chosen)
-        if heads is not None:  # counted over all heads of a layer, so no longer true of the selected ones
+        if heads is not None:  # sums over all heads of a layer are not those of the selected heads
             over_heads = (
                 "distinct_dominants",
                 "attention_received",
@@ -197,36 +207,36 @@ class Study:
         StudyError
             Model or settings differ, or texts may be in both.
         """
-        from headscope.studies.merging import merged
+        from headscope.studies.merging import merge_studies
 
-        return merged(self, other, allow_changed_files=allow_changed_files)
+        return merge_studies(self, other, allow_changed_files=allow_changed_files)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write one netCDF file; into a folder, as `study.nc`. What was there stays whole until the new one is."""
+        """Write one netCDF file; in a folder it is named `study.nc`. An existing file is replaced atomically."""
         target = Path(path)
         target = target / FILE if target.is_dir() else target
         variables = self.data.variables.items()
         packed = [name for name, variable in variables if variable.ndim and variable.dtype.kind in "iuf"]
         return save_dataset(self.data, target, packed, StudyError)
 
-    # -- how it shows itself ------------------------------------------------------------------------------------------
+    # -- representations -----------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        about = self.data.attrs
-        state = "" if about.get("complete", 1) else ", incomplete"
+        attributes = self.data.attrs
+        state = "" if attributes.get("complete", 1) else ", incomplete"
         texts = "images" if self.of_images else "texts"
-        return f"<Study of {about['model']}: {self.size}, {self.texts:,} {texts} of {about['corpus']}{state}>"
+        return f"<Study of {attributes['model']}: {self.size}, {self.texts:,} {texts} of {attributes['corpus']}{state}>"
 
     def _repr_html_(self) -> str:
-        from headscope.page.card import study_card  # the page knows the study; here it only lends its looks
+        from headscope.page.card import study_card  # imported late: `page` imports this module
 
         return study_card(self)
 
 
 def open_study(path: str | Path) -> Study:
-    """Open a study: its folder or its `study.nc`."""
+    """Open a study, given its folder or its `study.nc`."""
     source = Path(path)
     source = source / FILE if source.is_dir() else source
     if not source.is_file():
@@ -234,8 +244,8 @@ def open_study(path: str | Path) -> Study:
     data = load_dataset(source, StudyError)
     kind = str(data.attrs.get("kind", "study"))
     if kind != "study":
-        what = f"{OTHERS[kind]}, not a study: open it with open_{kind}" if kind in OTHERS else "not a study"
-        raise StudyError(f"{source}: {what}")
+        description = f"{OTHERS[kind]}, not a study: open it with open_{kind}" if kind in OTHERS else "not a study"
+        raise StudyError(f"{source}: {description}")
     if attribute(data, "format") != FORMAT:
         raise StudyError(
             f"{source}: not a headscope study of format {FORMAT} (its format is {data.attrs.get('format', 'unknown')})"
@@ -244,18 +254,20 @@ def open_study(path: str | Path) -> Study:
     return Study(data)
 
 
-def _plain(value: Any) -> Any:
+def _convert_scalar(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _known_rate(name: str) -> None:
+def _check_rate_name(name: str) -> None:
     if name not in RATES:
         raise StudyError(f"unknown rate {name!r}; there are: {', '.join(RATES)}")
 
 
-def _listed(name: str, wanted: int | Iterable[int], there: list[int]) -> list[int]:
-    chosen = [wanted] if isinstance(wanted, (int, np.integer)) else [int(k) for k in wanted]
-    absent = [k for k in chosen if k not in there]
+def _select_numbers(name: str, requested: int | Iterable[int], present: list[int]) -> list[int]:
+    chosen = [requested] if isinstance(requested, (int, np.integer)) else [int(k) for k in requested]
+    absent = [k for k in chosen if k not in present]
     if absent:
-        raise StudyError(f"no {name} {', '.join(map(str, absent))}: this study has {name}s {there[0]} to {there[-1]}")
+        raise StudyError(
+            f"no {name} {', '.join(map(str, absent))}: this study has {name}s {present[0]} to {present[-1]}"
+        )
     return [int(k) for k in chosen]

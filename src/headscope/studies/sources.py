@@ -1,4 +1,4 @@
-"""Which files a study is of: their names, how many documents each gave, and the hash of what was read of it."""
+"""Sources (files) of a study: their names, their numbers of documents, and the content hashes of what was read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xarray as xr
 NAMES = ("source_documents", "source_hash")
 
 
-def with_sources(data: xr.Dataset, sources: Mapping[int, tuple[int, int]], names: Sequence[str]) -> xr.Dataset:
+def assign_sources(data: xr.Dataset, sources: Mapping[int, tuple[int, int]], names: Sequence[str]) -> xr.Dataset:
     """Return a study's Dataset with its sources, along a dimension `source`.
 
     Args:

@@ -1,4 +1,4 @@
-"""Words for what is counted: of a study of images, texts are images and tokens are patches."""
+"""Wording of user-visible texts: in a study of images, 'texts' are images and 'tokens' are patches."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ OF_IMAGES = {
     "text": "image",
     "tokens": "patches",
 }
-"""a single token stays one: there are special ones among them"""
-RASTER = (
-    "Distances and neighbours run through the patches row by row: the patch below one is as many apart as a row has."
-)
+"""replacements in a study of images. 'token' in the singular stays, because special tokens are no patches."""
+RASTER = "Distances and neighbours are counted along the patches row by row: a patch and the one below are a row apart."
 
 
 def spoken(study: Study, words: str) -> str:
-    """Our own words of a study, in the units of what it studied; never words of other people.
+    """Return a text about a study in the units of what was studied. Only for our own texts, never for user content.
 
     >>> import headscope
     >>> study = headscope.study(headscope.load(), headscope.documents(limit=1))
@@ -29,4 +27,4 @@ def spoken(study: Study, words: str) -> str:
     """
     if not study.of_images:
         return words
-    return re.sub(r"(?<!\w)(" + "|".join(OF_IMAGES) + r")(?!\w)", lambda found: OF_IMAGES[found[1]], words)
+    return re.sub(r"(?<!\w)(" + "|".join(OF_IMAGES) + r")(?!\w)", lambda match: OF_IMAGES[match[1]], words)

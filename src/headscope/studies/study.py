@@ -1,4 +1,4 @@
-"""`headscope.study`: from a model and a corpus to the labelled sums."""
+"""`headscope.study`: study a model on a corpus and return the labelled result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headscope import manifest
-from headscope.corpus.chunks import digest_chunks, follow_repairs
+from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
 from headscope.model.model import Model
@@ -26,7 +26,7 @@ from headscope.run.state import CorpusStats, RunState, StageClock
 from headscope.settings import Options, Settings, check_run_options
 from headscope.studies.labels import labelled
 from headscope.studies.result import FORMAT, Study
-from headscope.studies.sources import with_sources
+from headscope.studies.sources import assign_sources
 from headscope.tally.kernels import AUTO
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def study(
     kernel
         How sums are computed, one of `headscope.tally.kernels.KERNELS`; all give the same counts.
     tf32
-        Multiply single-precision numbers in TF32 on GPUs that can, as the manifest then says.
+        Multiply single-precision numbers in TF32 on GPUs that support it; recorded in the manifest.
     progress
         Called with the progress of the study.
     command
-        What the manifest gives as the command.
+        The command line, recorded in the manifest.
     checkpoint_dir
         Folder, or URL, for the state of the study while it runs. The same call resumes from there. Checkpoints stay
         until `headscope.output.finish` removes them.
@@ -169,7 +169,7 @@ def _run(
     try:
         engine = start(state, plan)
         if state.chunks:
-            state.chunks = follow_repairs(
+            state.chunks = adjust_repaired_chunks(
                 state.chunks, corpus.sources, state.source_sizes, state.failed, state.completed
             )
         else:
@@ -204,9 +204,10 @@ def _connect(model: Model, corpus: Corpus, address: str | None) -> AbstractConte
 
 
 def fit_settings(model: Model, settings: Settings) -> Settings:
-    """Return the settings as the model takes them; refuse those for which it has no positions.
+    """Return the settings adapted to the model; raise a StudyError for lengths that exceed its positions.
 
-    An image has the number of tokens that the model gives it, is one window, and has no sentences.
+    For images the length is the number of tokens that the model makes of an image. An image is one window and has no
+    sentences.
     """
     if isinstance(model.tokens, Patches):
         default, length = Settings(), model.tokens.length
@@ -238,7 +239,7 @@ def _make_study(
     clock = StageClock(state.seconds)
     data = labelled(state.sums, model.tokens.names, model.anatomy.numbers, model.modality)
     names = [source.name for source in corpus.sources]
-    data = with_sources(data, state.stats.sources, names)
+    data = assign_sources(data, state.stats.sources, names)
     clock.lap("finishing")
     run_attributes = {
         "sample": plan.sample,
@@ -248,7 +249,7 @@ def _make_study(
         "kernel_note": "; ".join(sorted(filter(None, state.kernels.values()))),
         "tf32": int(state.tf32),
         "share": format_share(plan.share),
-        "chunks": digest_chunks(state.chunks),
+        "chunks": hash_chunks(state.chunks),
         "skip_broken": int(state.skips_broken),
         "chunk_size": f"{plan.chunk_size.documents} documents, {plan.chunk_size.bytes} bytes",
         "command": command,
