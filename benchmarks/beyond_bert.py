@@ -13,7 +13,7 @@ from pathlib import Path
 
 import headscope
 from headscope.comparison.result import Comparison
-from headscope.figures.comparison import heads_by_character, rates_over_depth
+from headscope.figures.comparison import draw_heads_by_character, draw_rates_over_depth
 from headscope.studies.characters import CHARACTERS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -91,7 +91,7 @@ def write_page(made: Comparison) -> None:
         before, rest = page.split(begin)
         page = before + begin + section(made) + end + rest.split(end, 1)[1]
     PAGE.write_text(page, encoding="utf-8")
-    for stem, draw in (("beyond-depth", rates_over_depth), ("beyond-characters", heads_by_character)):
+    for stem, draw in (("beyond-depth", draw_rates_over_depth), ("beyond-characters", draw_heads_by_character)):
         draw(made).savefig(DOCS / "images" / f"{stem}.png", dpi=220)
 
 

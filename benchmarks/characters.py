@@ -11,8 +11,8 @@ from collections import Counter
 import numpy as np
 
 from headscope import Study, open_study
-from headscope.studies.characters import characters, counts
-from headscope.studies.labels import derived
+from headscope.studies.characters import characters, count_heads
+from headscope.studies.labels import add_derived_variables
 from headscope.types import Ints
 
 
@@ -26,7 +26,7 @@ def part(study: Study, blocks: Ints) -> Study:
     sums = {name.removesuffix("_blocks"): held.sum("block").variable for name, held in kept.items()}
     rest = study.data[[name for name in study.data.coords if name != "distance"]]
     held = {name: array.variable for name, array in kept.items()}
-    return Study(derived(rest.assign(sums | held).assign_attrs(study.data.attrs)))
+    return Study(add_derived_variables(rest.assign(sums | held).assign_attrs(study.data.attrs)))
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
                 tuple(sorted(pair)) for pair in zip(one["character"][~same], other["character"][~same], strict=True)
             )
         print(f"{study}")
-        print("  " + ", ".join(f"{name} {number}" for name, number in counts(whole).items()))
+        print("  " + ", ".join(f"{name} {number}" for name, number in count_heads(whole).items()))
         print(f"  {np.mean(agreeing):.1%} ± {np.std(agreeing):.1%} of heads agree between halves", end="; ")
         print(f"{np.mean(kept):.1%} with what else fits; {np.mean(with_whole):.1%} of a half with the whole")
         print(

@@ -35,13 +35,13 @@ from triton.compiler.errors import CompilationError
 from triton.runtime import driver, jit
 
 from headscope.corpus.windows import Batch, Window
-from headscope.model.capture.plain import Question
-from headscope.settings import LARGEST_MAPS
+from headscope.model.capture.plain import AttentionInputs
+from headscope.settings import MAX_LENGTH_WITH_MAPS
 from headscope.tally.gpu import tiles
 from headscope.tally.gpu.pairs import LAST
-from headscope.tally.gpu.tallier import GpuTallier
+from headscope.tally.gpu.tallier import TritonTallier
 from headscope.tally.quantities import Shape
-from headscope.tally.tally import Counting
+from headscope.tally.tally import TallySettings
 from measuring.tables import table
 
 SHARED = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}
@@ -132,20 +132,20 @@ def _windows(length: int, ragged: bool) -> list[Window]:
 def start_all(dtype: torch.dtype, length: int, width: int, *, maps: bool, ragged: bool, causal: bool) -> None:
     """Have a tallier start every kernel it has, on numbers that mean nothing, for none of them is run."""
     batch = Batch.of(_windows(length, ragged))
-    counting = Counting(Shape(1, HEADS, length, maps), 0.3, 0.3, 1.0, causal)
+    counting = TallySettings(Shape(1, HEADS, length, maps), 0.3, 0.3, 1.0, causal)
     shape = (TEXTS, HEADS, length, width)
-    question = Question(*(torch.zeros(shape, dtype=dtype) for _ in "qkv"), None, width**-0.5, causal)
+    question = AttentionInputs(*(torch.zeros(shape, dtype=dtype) for _ in "qkv"), None, width**-0.5, causal)
     output, attention = torch.zeros((TEXTS, length, HEADS, width), dtype=dtype), torch.zeros((*shape[:3], length))
     for given in (False, True):
-        tallier = GpuTallier(counting, "cpu", tf32=dtype == torch.float32)
+        tallier = TritonTallier(counting, "cpu", tf32=dtype == torch.float32)
         tallier.begin(batch)
         if given:
-            tallier.see(0, output, attention.to(dtype))
+            tallier.observe_layer(0, output, attention.to(dtype))
         else:
             tallier.attend(0, question)
-        _nothing_found(tallier.held)
+        _nothing_found(tallier.arrays)
         tallier.end()
-        tallier.total()
+        tallier.get_sums()
 
 
 def _nothing_found(held: Any) -> None:
@@ -173,7 +173,7 @@ class Case:
     width: int
 
     def made(self, options: argparse.Namespace) -> list[Made]:
-        maps = self.length <= LARGEST_MAPS if options.maps is None else options.maps
+        maps = self.length <= MAX_LENGTH_WITH_MAPS if options.maps is None else options.maps
         how = {"maps": maps, "ragged": options.ragged, "causal": options.causal}
         return compiled(self.architecture, getattr(torch, self.dtype), self.length, self.width, **how)
 

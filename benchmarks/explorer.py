@@ -32,7 +32,7 @@ import torch
 
 import headscope
 from headscope.model.model import Model
-from headscope.page.codes import choose
+from headscope.page.codes import choose_precision
 
 LENGTHS = (128, 256, 512)
 BERTVIZ = "bertviz==1.4.1"
@@ -157,8 +157,10 @@ def ours(model: Model, text: str, folder: Path, repeats: int) -> list[Subject]:
 
     def page(reading: headscope.Reading, mark: str = "") -> Subject:
         name = f"headscope {len(reading.layers)}×{len(reading.heads)}×{len(reading)}{mark}"
-        subject = Subject(name, folder / f"page-{len(subjects)}.html", found={"numbers": choose(reading, "auto").name})
-        subject.add({"page made, s": seconds(lambda: reading.page(subject.file), repeats)[1]})
+        subject = Subject(
+            name, folder / f"page-{len(subjects)}.html", found={"numbers": choose_precision(reading, "auto").name}
+        )
+        subject.add({"page made, s": seconds(lambda: reading.to_html(subject.file), repeats)[1]})
         subjects.append(subject)
         return subject
 

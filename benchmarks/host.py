@@ -69,10 +69,10 @@ def read_batches(model: Any, corpus: Any, options: argparse.Namespace) -> list[A
     return [batch for section in sections for batch in section.batches]
 
 
-def making(model: Any, corpus: Any, options: argparse.Namespace, *, directly: bool) -> dict[str, float]:
+def making(model: Any, corpus: Any, options: argparse.Namespace, *, uses_backend: bool) -> dict[str, float]:
     """Seconds in the interpreter and in the tokenizer, of the round in which the former are least."""
-    many = model.tokens._many
-    many.directly = None if directly else False
+    many = model.tokens._batch_tokenizer
+    many.uses_backend = None if uses_backend else False
     watched = many.tokenizer.backend_tokenizer
     best: dict[str, float] = {}
     for _ in range(options.rounds):
@@ -81,7 +81,7 @@ def making(model: Any, corpus: Any, options: argparse.Namespace, *, directly: bo
         own = whole - watched.wall
         if not best or own < best["own"]:
             best = {"own": own, "tokenizer": watched.cpu}
-    if many.directly is not directly:
+    if many.uses_backend is not uses_backend:
         raise SystemExit("the tokenizer could not be asked directly here: nothing to compare")
     return best
 
@@ -89,10 +89,10 @@ def making(model: Any, corpus: Any, options: argparse.Namespace, *, directly: bo
 def sending(batches: list[Any], rounds: int) -> float | None:
     """Seconds to make the arrays that a GPU is sent; None without Triton, whose kernels come with them."""
     try:
-        from headscope.tally.gpu.texts import arrays_of
+        from headscope.tally.gpu.texts import make_text_arrays
     except ImportError:
         return None
-    return least(lambda: seconds(lambda: [arrays_of(batch, SAMPLE, causal=False) for batch in batches]), rounds)
+    return least(lambda: seconds(lambda: [make_text_arrays(batch, SAMPLE, causal=False) for batch in batches]), rounds)
 
 
 def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -108,8 +108,8 @@ def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     tokenizer._tokenizer = Watched(tokenizer._tokenizer)
     about = {"length": options.length, "batch": options.batch, **machine("cpu")}
     reading = least(lambda: seconds(lambda: sum(1 for _ in corpus)), options.rounds)
-    wrapped = making(model, corpus, options, directly=False)
-    direct = making(model, corpus, options, directly=True)
+    wrapped = making(model, corpus, options, uses_backend=False)
+    direct = making(model, corpus, options, uses_backend=True)
     each = 1e6 / options.texts
     sent = sending(read_batches(model, corpus, options), options.rounds)
     rows = {

@@ -129,12 +129,12 @@ def done(options: argparse.Namespace) -> dict[str, Any]:
 def alone(options: argparse.Namespace, model: Any, texts: int, batch_size: int) -> str:
     """For comparison: the texts without the model, and the model without the texts."""
     import headscope
-    from headscope.corpus.windows import Cut
+    from headscope.corpus.windows import WindowSpec
     from measuring import ways
     from measuring.rounds import seconds
     from measuring.setup import batches_of
 
-    cut, windows = Cut(length=options.length), []
+    cut, windows = WindowSpec(length=options.length), []
     started = time.perf_counter()
     for document in headscope.documents(options.inside):
         made = model.windows(document, cut)

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 import headscope
-from headscope.corpus.windows import BLOCKS, Batch, Cut, Window
+from headscope.corpus.windows import BLOCKS, Batch, Window, WindowSpec
 from headscope.studies import noise
-from headscope.studies.labels import labelled
+from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
-from headscope.tally.tally import Counting
-from headscope.tally.vectorized import VectorizedTallier
+from headscope.tally.tally import TallySettings
+from headscope.tally.vectorized import TorchTallier
 from measuring.noise_tables import SECTIONS, planted_table
 from measuring.planting import SIGNALS, lines_at_ends, planted, stacked
 from measuring.tables import DOCS, machine, read_all, save, write_page
@@ -38,7 +38,7 @@ PLANTED = {"plain": {}, "common part": {"offset": 1.0}, "lengths vary": {"tail":
 
 
 def windows_of(count: int) -> list[Window]:
-    cut, model = Cut(windows="all", min_tokens=60), headscope.load()
+    cut, model = WindowSpec(windows="all", min_tokens=60), headscope.load()
     made = (model.windows(document, cut) for document in headscope.documents())
     return [window for each in made if not isinstance(each, str) for window in each][:count]
 
@@ -47,12 +47,12 @@ def planted_study(windows: Sequence[Window], signal: str, how: dict[str, float],
     """A head for each ratio."""
     random = np.random.default_rng(seed)
     outputs = stacked([[planted(each, signal, ratio, random, **how) for ratio in RATIOS] for each in windows])
-    counting = Counting(Shape(1, len(RATIOS), outputs.shape[1], maps=False), 0.3, 0.3, 1.0)
-    tallier = VectorizedTallier(counting)
+    counting = TallySettings(Shape(1, len(RATIOS), outputs.shape[1], maps=False), 0.3, 0.3, 1.0)
+    tallier = TorchTallier(counting)
     tallier.begin(Batch.of(windows))
-    tallier.see(0, outputs, lines_at_ends(windows, len(RATIOS)))
+    tallier.observe_layer(0, outputs, lines_at_ends(windows, len(RATIOS)))
     tallier.end()
-    return Study(labelled(tallier.total(), lambda ids: [str(k) for k in ids]))
+    return Study(label_sums(tallier.get_sums(), lambda ids: [str(k) for k in ids]))
 
 
 def recovered(windows: Sequence[Window]) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def of_model(name: str, texts: str | None, count: int) -> dict[str, Any]:
         errors[study.texts] = {each: float(np.nanmedian(error)) for each, (_, error) in found.items()}
     ratios = {each: value for each, (value, _) in found.items()}
     alike = [[correlation(ratios[a], ratios[b]) for b in names] for a in names]
-    shares = noise.shares(study.data)
+    shares = noise.compute_reductions(study.data)
     return {
         "texts": study.texts,
         "by_layer": np.median(ratios[noise.DEFAULT], axis=1).tolist(),

@@ -61,7 +61,7 @@ def in_one_stream() -> None:
     """Have the tally's kernels run in the model's own stream."""
     from headscope.tally.gpu import tallier
 
-    tallier._stream = lambda _: None
+    tallier._make_stream = lambda _: None
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -19,7 +19,7 @@ import torch
 
 import headscope
 from headscope.pruning.removal import remove
-from headscope.pruning.units import difference
+from headscope.pruning.units import measure_difference
 from measuring.tables import machine, save
 
 
@@ -70,7 +70,7 @@ def measured(model: headscope.Model, keep: str, options: argparse.Namespace) -> 
         "heads_removed": len(made.manifest["heads_removed"]),
         "heads": made.manifest["heads_before"],
         "how": sorted({each.how for each in made.removal.layers}),
-        "difference_float32": difference(outputs["masked"], outputs["pruned"]),
+        "difference_float32": measure_difference(outputs["masked"], outputs["pruned"]),
         "ways": ways,
     }
 

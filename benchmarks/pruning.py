@@ -26,13 +26,13 @@ import torch
 import headscope
 from headscope.corpus.windows import Window
 from headscope.model.model import Model
-from headscope.pruning.curves import SHARES, curve
-from headscope.pruning.measuring import Bench
-from headscope.pruning.naming import all_heads
-from headscope.pruning.outputs import output_norms
-from headscope.pruning.rankings import RULES, STUDIED, greedy, order_of, scores
-from headscope.pruning.silencing import head_means
-from headscope.pruning.texts import batches_of, read_windows
+from headscope.pruning.curves import SHARES, measure_curve
+from headscope.pruning.measuring import AblationRunner
+from headscope.pruning.naming import list_heads
+from headscope.pruning.outputs import compute_output_norms
+from headscope.pruning.rankings import RULES, STUDY_RULES, order_heads, rank_greedily, score_heads
+from headscope.pruning.silencing import compute_head_means
+from headscope.pruning.texts import batch_windows, read_windows
 from headscope.studies.result import Study
 from measuring.prune_tables import SECTIONS, draw, summary_table
 from measuring.tables import DOCS, machine, read_all, save, write_page
@@ -65,7 +65,7 @@ def interval(one: np.ndarray, other: np.ndarray, seed: int = 0) -> list[float]:
 
 def candidates(model: Model, windows: Sequence[Window], study: Study, batch: int) -> dict[str, np.ndarray]:
     """Rankings tried here and nowhere else: the power of a head's signal, and of its noise, after the projection."""
-    power = output_norms(model, batches_of(model, windows, batch), projected=True) ** 2
+    power = compute_output_norms(model, batch_windows(model, windows, batch), projected=True) ** 2
     noise = 10 ** (-study.signal_to_noise().values / 10)
     return {"signal power": power * (1 - noise), "noise power": power * noise}
 
@@ -85,38 +85,40 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         read_windows(model, each, length=options.length, limit=None).windows for each in (first, second)
     )
     study = headscope.study(model, first, length=options.length, sample=1.0)
-    bench = Bench.of(model, removal, batch_size=options.batch)
+    bench = AblationRunner.create(model, removal, batch_size=options.batch)
     shape = (model.anatomy.layers, model.anatomy.heads)
-    heads = all_heads(model.anatomy)
-    truth = bench.mean_changes(heads).reshape(shape)
-    base = bench.losses([])
-    means = head_means(model, (each.batch for each in batches_of(model, ranking, options.batch)))
+    heads = list_heads(model.anatomy)
+    truth = bench.compute_mean_changes(heads).reshape(shape)
+    base = bench.measure_losses([])
+    means = compute_head_means(model, (each.batch for each in batch_windows(model, ranking, options.batch)))
     print(f"{model.name}: {bench.objective.name} {base.mean():.4f}, {len(heads)} heads", flush=True)
 
     def curves(order: Sequence[Any]) -> dict[str, list[float]]:
         how = {"batch_size": options.batch, "means": means}
-        return {by: curve(model, order, removal, by=by, **how)["loss"].tolist() for by in ("zero", "mean")}  # type: ignore[arg-type]
+        return {by: measure_curve(model, order, removal, by=by, **how)["loss"].tolist() for by in ("zero", "mean")}  # type: ignore[arg-type]
 
     found: dict[str, Any] = {}
-    given = {by: scores(model, by, ranking, study=study, batch_size=options.batch) for by in RULES if by != "random"}
+    given = {
+        by: score_heads(model, by, ranking, study=study, batch_size=options.batch) for by in RULES if by != "random"
+    }
     given |= candidates(model, ranking, study, options.batch)
     for by, each in given.items():
         found[by] = {
             "correlation": correlation(each, truth),
             "interval": interval(each, truth),
             "scores": [[float(f"{x:.6g}") if np.isfinite(x) else None for x in row] for row in each],
-            "curves": curves(order_of(each, model.anatomy.numbers)),
+            "curves": curves(order_heads(each, model.anatomy.numbers)),
         }
         print(f"  {by}: {found[by]['correlation']:+.2f}, {time.monotonic() - started:.0f} s", flush=True)
-    for by in STUDIED:
+    for by in STUDY_RULES:
         if by.startswith("snr"):  # is it the noisy heads that matter?
-            found[by]["reversed"] = curves(order_of(-given[by], model.anatomy.numbers))
+            found[by]["reversed"] = curves(order_heads(-given[by], model.anatomy.numbers))
     chance = [
-        curves(order_of(scores(model, "random", ranking, seed=seed), model.anatomy.numbers))
+        curves(order_heads(score_heads(model, "random", ranking, seed=seed), model.anatomy.numbers))
         for seed in range(options.draws)
     ]
     step = max(1, len(heads) // options.steps)
-    found["greedy"] = {"curves": curves(greedy(model, ranking, step=step, batch_size=options.batch))}
+    found["greedy"] = {"curves": curves(rank_greedily(model, ranking, step=step, batch_size=options.batch))}
     print(f"  greedy, {time.monotonic() - started:.0f} s", flush=True)
     return {
         "objective": bench.objective.name,

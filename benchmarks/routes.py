@@ -23,8 +23,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 import headscope
-from headscope.model.capture.observation import Route, Sighting
-from headscope.model.capture.watching import watching
+from headscope.model.capture.observation import CapturedAttention, Route
+from headscope.model.capture.watching import watch_attention
 
 WAYS: dict[str, tuple[Route, ...]] = {"bare": (), "registry": ("registry",), "products": ("products",)}
 
@@ -45,7 +45,7 @@ def runner(network: Any, way: str, options: argparse.Namespace) -> Callable[[], 
     mask = torch.ones_like(ids)
     seen: list[int] = []
 
-    def note(sighting: Sighting) -> None:
+    def note(sighting: CapturedAttention) -> None:
         seen.append(sighting.output.shape[2])
 
     def run() -> None:
@@ -55,7 +55,7 @@ def runner(network: Any, way: str, options: argparse.Namespace) -> Callable[[], 
         modules = [module for module in network.modules() if type(module).__name__.endswith("SelfAttention")]
         with torch.inference_mode():
             if routes:
-                with watching(network, note, batch=options.texts, routes=routes, modules=modules):
+                with watch_attention(network, note, batch=options.texts, routes=routes, modules=modules):
                     network(input_ids=ids, attention_mask=mask)
             else:
                 network(input_ids=ids, attention_mask=mask)

@@ -71,7 +71,7 @@ def joined(source: str, limit: int) -> list[list[list[str]]]:
     """Documents of ten excerpts, 3 to 11 sentences each, from ten different texts; the same ones every time."""
     pool = []
     for document in headscope.documents(source):
-        edges = pieces.edges_of(document.text)
+        edges = pieces.find_sentence_edges(document.text)
         sentences = [" ".join(document.text[a:b].split()) for a, b in pairwise(edges)]
         if len(sentences) >= EXCERPT[1]:
             pool.append(sentences)

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 from headscope.corpus.windows import Batch, Window
-from headscope.model.capture.plain import Question
-from headscope.settings import LARGEST_MAPS
+from headscope.model.capture.plain import AttentionInputs
+from headscope.settings import MAX_LENGTH_WITH_MAPS
 from headscope.tally.gpu import launches, tallier
 from headscope.tally.gpu.held import SHORT
 from headscope.tally.gpu.launches import Launch
 from headscope.tally.quantities import Shape
-from headscope.tally.tally import Counting
+from headscope.tally.tally import TallySettings
 from measuring.rounds import seconds
 from measuring.tables import machine, number, save, table
 
@@ -78,17 +78,17 @@ def one_layer(options: argparse.Namespace) -> Callable[[], Any]:
         numbers = torch.randn(shape, generator=random, device=options.device) + 0.2
         return numbers.to(getattr(torch, options.dtype)).transpose(1, 2)
 
-    question = Question(made(), made(), made(), None, options.width**-0.5, False)
+    question = AttentionInputs(made(), made(), made(), None, options.width**-0.5, False)
     ids = np.random.default_rng(0).integers(0, 2000, (options.texts, options.length))
     batch = Batch.of([Window.plain(each) for each in ids])
-    maps = options.length <= LARGEST_MAPS
-    counting = Counting(Shape(1, options.heads, options.length, maps), 0.3, 0.3, 0.0)
-    counted = tallier.GpuTallier(counting, options.device, tf32=options.dtype == "float32")
+    maps = options.length <= MAX_LENGTH_WITH_MAPS
+    counting = TallySettings(Shape(1, options.heads, options.length, maps), 0.3, 0.3, 0.0)
+    counted = tallier.TritonTallier(counting, options.device, tf32=options.dtype == "float32")
     counted.stream = None  # everything in one stream, so that times add up
     counted.begin(batch)
 
     def run() -> list[torch.Tensor | None]:
-        held = counted.held
+        held = counted.arrays
         for each in (held.near, held.largest):  # kernels add to these: what the run before found must not help
             each.zero_()
         return [counted.attend(0, question), held.bits, held.near, held.received]

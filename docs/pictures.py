@@ -67,10 +67,10 @@ def main() -> None:
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "reading.html"
         made = headscope.read("minilm", headscope.examples()["airport-policing"])
-        made.page(file)
+        made.to_html(file)
         cut = Path(folder) / "segments.html"
         texts = [document.text for document in headscope.documents(limit=6)]
-        headscope.segment("minilm", "\n\n".join(texts)).page(cut)
+        headscope.segment("minilm", "\n\n".join(texts)).to_html(cut)
         save(draw(made, "9", layers=1, heads=[4, 6, 10]), IMAGES, "fig-09", ["svg"])
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 800}, device_scale_factor=1.5)

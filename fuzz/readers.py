@@ -57,9 +57,9 @@ def seeds(target: str) -> list[bytes]:
 
         return [VALID[target]()]
     if target == "checkpoint":
-        from tests.cutting import checkpoint_of
+        from tests.cutting import make_checkpoint_payload
 
-        return [checkpoint_of(SHAPE)]
+        return [make_checkpoint_payload(SHAPE)]
     from tests import test_fuzz_files
 
     return [test_fuzz_files.valid(target)]

@@ -19,7 +19,7 @@ WORDS = (0, 1, 2, 5, 12, 30, 60, 200)
 
 
 def texts(count: int, seed: int = 0, sizes: tuple[int, ...] = WORDS) -> list[str]:
-    words = " ".join(document.text for document in bundled.openings()).split()
+    words = " ".join(document.text for document in bundled.load_openings()).split()
     chosen = random.Random(seed)
     made = []
     for number in range(count):

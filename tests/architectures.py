@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Batch
-from headscope.model.anatomy import unmasked
+from headscope.model.anatomy import disable_image_masking
 from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.model.patches import Patches
@@ -60,7 +60,7 @@ def batch(model: Model, family: Family, side: str) -> Batch:
     if isinstance(model.tokens, Patches):
         pictures = as_corpus(tiny.pictures(len(LENGTHS), seed=3))
         return Batch.of(window for picture in pictures for window in model.tokens.windows(picture))
-    windows = [model.reads(window) for window in tiny.batch(*LENGTHS, seed=3).windows]
+    windows = [model.adapt_window(window) for window in tiny.batch(*LENGTHS, seed=3).windows]
     right = Batch.of(windows, family.pad_id)
     if side == "right":
         return right
@@ -86,9 +86,9 @@ def inputs(model: Model, batch: Batch) -> dict[str, torch.Tensor]:
 def result(model: Model, batch: Batch) -> torch.Tensor:
     """Return the last hidden state of a run over a batch."""
     network = model.network
-    if model.two_stacks and batch.source is None:
+    if model.is_encoder_decoder and batch.source is None:
         network = network.get_encoder()
-    with torch.inference_mode(), unmasked(network):
+    with torch.inference_mode(), disable_image_masking(network):
         return network(
             **inputs(model, batch), **({"use_cache": False} if _has_cache(network) else {})
         ).last_hidden_state
@@ -112,7 +112,7 @@ def _get_first(returned: Any) -> torch.Tensor:
 
 
 @contextmanager
-def returning(model: Model) -> Iterator[list[ProjectionCall]]:
+def record_projections(model: Model) -> Iterator[list[ProjectionCall]]:
     """Record inputs and results of each call of an output projection of the observed stack, within this context."""
     calls = model._plan.of([model.anatomy.stack])
     modules = {id(call.projection.module): call.projection.module for call in calls if call.projection is not None}
@@ -132,8 +132,8 @@ def returning(model: Model) -> Iterator[list[ProjectionCall]]:
 
 def measure_error(model: Model, batch: Batch) -> float:
     """Return the largest relative difference between projected captures and what the projections returned."""
-    seen = tiny.Seen()
-    with returning(model) as projections:
+    seen = tiny.LayerRecorder()
+    with record_projections(model) as projections:
         model.observe(batch, seen)
     assert len(seen.outputs) == len(projections) == model.anatomy.layers
     largest_error = 0.0

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from headscope.corpus.windows import Batch, Window
-from headscope.model.capture.plain import Question
+from headscope.model.capture.plain import AttentionInputs
 from headscope.tally.quantities import QUANTITIES
 from headscope.tally.tally import Tally
 from tests.synthetic import window
@@ -21,7 +21,7 @@ def windows_of(random: np.random.Generator, lengths: list[int]) -> list[Window]:
 def question(
     random: np.random.Generator, batch: Batch, heads: int, *, width: int = 5, group: int = 1, causal: bool = False,
     value_width: int | None = None, dtype: torch.dtype = torch.float32,
-) -> Question:  # fmt: skip
+) -> AttentionInputs:  # fmt: skip
     """Return random attention inputs of one layer, in which a few tokens draw much of the attention.
 
     Tensors are views with heads and positions exchanged, as models produce them.
@@ -39,7 +39,7 @@ def question(
     query, key = make_tensor(heads, width), make_tensor(heads // group, width)
     query[..., 0] += 1
     key[..., 0] += torch.from_numpy(random.choice([0.0, 2 * width**0.5], (count, 1, n), p=[0.9, 0.1])).to(dtype)
-    return Question(query, key, make_tensor(heads // group, value_width or width), mask, width**-0.5, causal)
+    return AttentionInputs(query, key, make_tensor(heads // group, value_width or width), mask, width**-0.5, causal)
 
 
 def differences(first: Tally, second: Tally, *, rtol: float, atol: float) -> dict[str, int]:

@@ -12,9 +12,9 @@ from headscope.comparison.measures import RateSums
 from headscope.corpus.windows import Window
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
-from headscope.tally.tally import Counting
+from headscope.tally.tally import TallySettings
 from headscope.types import Floats, Ints
-from tests.synthetic import CLS, SEP, masked_maps, study_of, tally, window
+from tests.synthetic import CLS, SEP, make_masked_maps, study_of, tally, window
 
 
 @lru_cache(maxsize=32)
@@ -46,8 +46,8 @@ def make_model_study(
     longest = max(len(w) for w in windows)
     random = np.random.default_rng([corpus, number])
     outputs = [torch.from_numpy(random.normal(0.4, 1, (texts, longest, heads, 4))) for _ in range(layers)]
-    maps = [masked_maps(random, windows, heads, longest) for _ in range(layers)]
-    counting = Counting(Shape(layers, heads, length, False), 0.3, 0.3, 1.0)
+    maps = [make_masked_maps(random, windows, heads, longest) for _ in range(layers)]
+    counting = TallySettings(Shape(layers, heads, length, False), 0.3, 0.3, 1.0)
     sums_of_texts = tally("vectorized", counting, windows, outputs, maps)
     attributes = {"model": f"models/model-{number}", "weight_hash": f"{number:064x}", "corpus_hash": f"{corpus:032x}"}
     return study_of(sums_of_texts, **attributes | changes)

@@ -73,14 +73,14 @@ def assert_equal(first: Study, second: Study) -> None:
         assert first.manifest[name] == second.manifest[name], name
 
 
-def saved_model(folder: Path) -> Path:
+def save_tiny_model(folder: Path) -> Path:
     """Save a tiny model and its tokenizer as files."""
     tiny.network("bert").save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
     return folder
 
 
-def checkpoint_of(shape: Shape) -> bytes:
+def make_checkpoint_payload(shape: Shape) -> bytes:
     """Return the part of a checkpoint file after its hash."""
     state, document = RunState.empty(shape), Document("the cat sat.", "a")
     state.sums.attend(7, np.ones((20, shape.layers), dtype=np.int64))
@@ -98,7 +98,7 @@ def checkpoint_of(shape: Shape) -> bytes:
     return pack_checkpoint({"theta": 0.3, "texts": ["a"]}, SMALL, state)[-1]
 
 
-def stopping(after: int) -> Callable[[Any], None]:
+def stop_after(after: int) -> Callable[[Any], None]:
     """Return a progress callback that raises KeyboardInterrupt after `after` reports."""
     reports = iter(range(after))
 
@@ -113,7 +113,7 @@ def run_interrupted(model: Model, documents: Any, folder: Path | str, cuts: list
     """Run a study that is interrupted after each of these numbers of reports, and then runs to its end."""
     for after in cuts:
         try:
-            return headscope.study(model, documents, checkpoint_dir=folder, progress=stopping(after), **options)
+            return headscope.study(model, documents, checkpoint_dir=folder, progress=stop_after(after), **options)
         except Stopped:
             continue
     return headscope.study(model, documents, checkpoint_dir=folder, **options)

@@ -12,7 +12,7 @@ from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 from headscope.figures.style import styled
-from headscope.studies.labels import labelled
+from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
@@ -65,7 +65,7 @@ def make_study(layers: int = 12, heads: int = 12, length: int = 12, *, maps: boo
             tally[name][:] = random.random(tally[name].shape) + 0.01
             tally[name][..., length - 1, :] += 1  # no map is its own transpose
         tally["location"][:] = random.integers(0, 6, tally["location"].shape)
-    data = labelled(tally, lambda ids: [str(token) for token in ids])
+    data = label_sums(tally, lambda ids: [str(token) for token in ids])
     return Study(data.assign_attrs(theta=0.3, length=length, layers=layers, heads=heads, model="made", corpus="made"))
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from headscope.page.report import Plate
+from headscope.page.report import ReportFigure
 from headscope.studies.findings import Finding
-from headscope.studies.labels import labelled
+from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
@@ -52,7 +52,7 @@ SVG = (
     '<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg" width="{0}pt" height="100pt" viewBox="0 0 {0} 100">'
     '<rect width="50" height="50" fill="teal"/></svg>'
 )
-PLATES = [Plate("6a", "Repeats", "A caption.", SVG.format(200)), Plate(ALL, ALL, ALL, SVG.format(900))]
+PLATES = [ReportFigure("6a", "Repeats", "A caption.", SVG.format(200)), ReportFigure(ALL, ALL, ALL, SVG.format(900))]
 
 
 def make_tally() -> Tally:
@@ -101,7 +101,7 @@ def make_study(**changes: Any) -> Study:
     def name_tokens(tokens: list[int]) -> list[str]:
         return [ALL, " ", "", *HOSTILE][: len(tokens)]
 
-    return Study(labelled(tally, name_tokens).assign_attrs(manifest(tally.shape, **ENTRIES | changes)))
+    return Study(label_sums(tally, name_tokens).assign_attrs(manifest(tally.shape, **ENTRIES | changes)))
 
 
 def make_findings() -> list[Finding]:

@@ -83,7 +83,7 @@ def _set_sums(sums: Tally, index: tuple[int, int, int], head: Planted, texts: in
     sums["shuffled_share_sum"][index] = texts * SHUFFLED
 
 
-def at_odds(times: float, chance: float) -> float:
+def get_share_at_odds(times: float, chance: float) -> float:
     """Return the share whose odds are `times` the odds of chance."""
     return float(times * chance / (1 - chance + times * chance))
 

@@ -27,7 +27,7 @@ def get_auto_class(name: str) -> Any:
 
 
 @cache
-def network(name: str) -> PreTrainedModel:
+def make_network(name: str) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         random_network = get_auto_class(name).from_config(tiny.network(name).config, attn_implementation="eager")
@@ -43,11 +43,11 @@ def network(name: str) -> PreTrainedModel:
 @cache
 def load_model(name: str, stack: str | None = None) -> Model:
     """Return a model that is examined once for all tests."""
-    return load(network(name), tiny.tokenizer(), stack=stack)
+    return load(make_network(name), tiny.tokenizer(), stack=stack)
 
 
 def make_windows(model: Model, *lengths: int, seed: int = 3) -> list[Any]:
-    return [model.reads(window) for window in tiny.batch(*lengths, seed=seed).windows]
+    return [model.adapt_window(window) for window in tiny.batch(*lengths, seed=seed).windows]
 
 
 def make_batch(model: Model, name: str, *lengths: int) -> Batch:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.segmentation.result import HeadVote, Level, Segmentation
+from headscope.segmentation.result import HeadWeight, Level, Segmentation
 
 MANIFEST = {"model": "a-model", "layers": 6, "heads": 12, "date": "2026-01-02", "boundary_cost": 0.5, "stopped_by": ""}
 
@@ -48,7 +48,7 @@ def segmentation(
         similarity=similarity,
         cells=edges,
         heads=tuple(
-            HeadVote(int(number) // 12, int(number) % 12, float(weight), float(2 * weight))
+            HeadWeight(int(number) // 12, int(number) % 12, float(weight), float(2 * weight))
             for number, weight in zip(head_numbers, weights / weights.sum() if heads else weights, strict=True)
         ),
         manifest=MANIFEST | manifest,

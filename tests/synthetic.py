@@ -9,15 +9,15 @@ import numpy as np
 import torch
 
 from headscope.corpus.windows import Batch, Window
-from headscope.studies.labels import labelled
+from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
-from headscope.tally.compiled.tallier import CompiledTallier
+from headscope.tally.compiled.tallier import NumbaTallier
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
-from headscope.tally.tally import Counting, Tally
-from headscope.tally.vectorized import VectorizedTallier
+from headscope.tally.tally import Tally, TallySettings
+from headscope.tally.vectorized import TorchTallier
 
-TALLIERS = {"reference": ReferenceTallier, "vectorized": VectorizedTallier, "compiled": CompiledTallier}
+TALLIERS = {"reference": ReferenceTallier, "vectorized": TorchTallier, "compiled": NumbaTallier}
 CLS, SEP, STOP, COMMA = 1, 2, 4, 5
 
 
@@ -36,15 +36,15 @@ def window(ids: list[int], sentence: list[int] | None = None) -> Window:
 
 
 def tally(
-    kernel: str, counting: Counting, windows: list[Window], outputs: list[torch.Tensor], maps: list[torch.Tensor]
+    kernel: str, counting: TallySettings, windows: list[Window], outputs: list[torch.Tensor], maps: list[torch.Tensor]
 ) -> Tally:
     """Return the tally of one batch, from outputs (batch, position, head, width) and maps of each layer."""
     tallier = TALLIERS[kernel](counting)
     tallier.begin(Batch.of(windows))
     for layer, (output, attention) in enumerate(zip(outputs, maps, strict=True)):
-        tallier.see(layer, output, attention)
+        tallier.observe_layer(layer, output, attention)
     tallier.end()
-    return tallier.total()
+    return tallier.get_sums()
 
 
 def manifest(shape: Shape, **changes: Any) -> dict[str, Any]:
@@ -95,10 +95,10 @@ def names(ids: list[int]) -> list[str]:
 
 def study_of(sums: Tally, **changes: Any) -> Study:
     """Return a study with these sums."""
-    return Study(labelled(sums, names).assign_attrs(manifest(sums.shape, **changes)))
+    return Study(label_sums(sums, names).assign_attrs(manifest(sums.shape, **changes)))
 
 
-def random_study(
+def make_random_study(
     seed: int = 0, layers: int = 4, heads: int = 3, texts: int = 30, length: int = 16, maps: bool = True, **changes: Any
 ) -> Study:
     """Return a study of random outputs over random windows: every quantity is filled, none is meaningful."""
@@ -109,11 +109,11 @@ def random_study(
     ]
     longest = max(len(w) for w in windows)
     outputs = [torch.from_numpy(random.normal(0.4, 1, (texts, longest, heads, 4))) for _ in range(layers)]
-    maps_ = [masked_maps(random, windows, heads, longest) for _ in range(layers)]
-    return study_of(tally("vectorized", Counting(shape, 0.3, 0.3, 1.0), windows, outputs, maps_), **changes)
+    maps_ = [make_masked_maps(random, windows, heads, longest) for _ in range(layers)]
+    return study_of(tally("vectorized", TallySettings(shape, 0.3, 0.3, 1.0), windows, outputs, maps_), **changes)
 
 
-def masked_maps(random: np.random.Generator, windows: list[Window], heads: int, longest: int) -> torch.Tensor:
+def make_masked_maps(random: np.random.Generator, windows: list[Window], heads: int, longest: int) -> torch.Tensor:
     """Return random attention maps whose rows sum to 1 over the real tokens, some of which receive much attention.
 
     Padding contains arbitrary values.

@@ -21,17 +21,17 @@ from headscope.errors import CorpusError, ModelError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.pruning import measuring
-from headscope.pruning.ablation import Unfinished, ablate, open_ablation
-from headscope.pruning.measuring import Bench
-from headscope.pruning.naming import all_heads
+from headscope.pruning.ablation import AblationInterrupted, ablate, open_ablation
+from headscope.pruning.measuring import AblationRunner
+from headscope.pruning.naming import list_heads
 from headscope.pruning.objective import choose_objective, select_masked_tokens
 from headscope.pruning.reuse import LayerReplay
-from headscope.pruning.silencing import head_means, silenced
-from headscope.pruning.texts import batches_of, read_windows
+from headscope.pruning.silencing import compute_head_means, silenced
+from headscope.pruning.texts import batch_windows, read_windows
 from tests import predicting, tiny
 from tests.families import FAMILIES
 from tests.predicting import PREDICTING
-from tests.synthetic import random_study
+from tests.synthetic import make_random_study
 from tests.test_silencing import zero_weights
 
 OWN_WAYS = {"albert", "squeezebert"}
@@ -162,10 +162,10 @@ def test_padding_changes_no_objective(name: str) -> None:
         model = predicting.load_model(name, stack)
         objective = choose_objective(model)
         kinds = {"encoder": "masked-token loss", "decoder": "next-token loss"}
-        assert objective.name == ("next-token loss" if model.two_stacks else kinds[stack])
+        assert objective.name == ("next-token loss" if model.is_encoder_decoder else kinds[stack])
         windows = predicting.make_windows(model, 11, 7, 3)
         losses = np.zeros(3)
-        for numbered in batches_of(model, windows):
+        for numbered in batch_windows(model, windows):
             losses[numbered.places] = objective.measure_texts(numbered.batch)
         alone = [objective.measure_texts(Batch.of([window], FAMILIES[name].pad_id))[0] for window in windows]
         np.testing.assert_allclose(losses, alone, rtol=2e-5)
@@ -183,14 +183,14 @@ def test_layers_that_are_not_computed_again_give_the_same_bits(name: str, monkey
         "skip_below",
         lambda self, layer: (used.append([*self.verified.values()]), skip_below(self, layer))[1],
     )
-    fast = measure_changes(Bench.of(model, windows, batch_size=2), heads)
+    fast = measure_changes(AblationRunner.create(model, windows, batch_size=2), heads)
     assert np.array_equal(used[0], [name not in OWN_WAYS and layer > 0 for layer in model.anatomy.numbers])
     monkeypatch.setattr(LayerReplay, "verify", lambda self, layer, expected, run: self.verified.update({layer: False}))
-    assert np.array_equal(measure_changes(Bench.of(model, windows, batch_size=2), heads), fast)
+    assert np.array_equal(measure_changes(AblationRunner.create(model, windows, batch_size=2), heads), fast)
     assert np.abs(fast).min(axis=0).max() > 0
 
 
-def measure_changes(bench: Bench, heads: Any) -> np.ndarray:
+def measure_changes(bench: AblationRunner, heads: Any) -> np.ndarray:
     changes = np.zeros((bench.texts, len(heads)))
     for numbered, _, batch_changes in bench.measure_changes(heads):
         changes[numbered.places] = batch_changes
@@ -199,12 +199,14 @@ def measure_changes(bench: Bench, heads: Any) -> np.ndarray:
 
 def test_changes_beside_heads_that_are_silent_already() -> None:
     model = predicting.load_model("llama")
-    bench, silent = Bench.of(model, predicting.make_windows(model, 7, 5, 9)), [(0, 1), (1, 3)]
+    bench, silent = AblationRunner.create(model, predicting.make_windows(model, 7, 5, 9)), [(0, 1), (1, 3)]
     (numbered, base, changes), *more = bench.measure_changes([(0, 0), (1, 2)], silent=silent)
     assert not more
-    np.testing.assert_allclose(base, bench.losses(silent)[numbered.places], rtol=1e-6)
+    np.testing.assert_allclose(base, bench.measure_losses(silent)[numbered.places], rtol=1e-6)
     for k, head in enumerate([(0, 0), (1, 2)]):
-        np.testing.assert_allclose(changes[:, k], bench.losses([*silent, head])[numbered.places] - base, atol=1e-6)
+        np.testing.assert_allclose(
+            changes[:, k], bench.measure_losses([*silent, head])[numbered.places] - base, atol=1e-6
+        )
 
 
 def test_layers_below_run_once_and_are_as_before() -> None:
@@ -212,7 +214,7 @@ def test_layers_below_run_once_and_are_as_before() -> None:
     windows, calls = predicting.make_windows(model, 7, 7), []
     first = model.network.model.layers[0].self_attn.q_proj
     handle = first.register_forward_hook(lambda *args: calls.append(1))
-    bench = Bench.of(model, windows)
+    bench = AblationRunner.create(model, windows)
     calls.clear()
     measure_changes(bench, [(1, head) for head in range(4)])
     handle.remove()
@@ -223,7 +225,7 @@ def test_layers_below_run_once_and_are_as_before() -> None:
 def test_reuse_that_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     model = predicting.load_model("llama")
     windows = predicting.make_windows(model, 7, 5)
-    right = measure_changes(Bench.of(model, windows), [(0, 0), (1, 0), (1, 1)])
+    right = measure_changes(AblationRunner.create(model, windows), [(0, 0), (1, 0), (1, 1)])
     record = LayerReplay.record
 
     @contextmanager
@@ -233,7 +235,7 @@ def test_reuse_that_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
         self._outputs = [output * 1.001 for output in self._outputs]
 
     monkeypatch.setattr(LayerReplay, "record", record_spoiled)
-    assert np.array_equal(measure_changes(Bench.of(model, windows), [(0, 0), (1, 0), (1, 1)]), right)
+    assert np.array_equal(measure_changes(AblationRunner.create(model, windows), [(0, 0), (1, 0), (1, 1)]), right)
 
 
 # Ablation
@@ -252,7 +254,7 @@ def test_the_change_is_that_of_a_network_with_zeroed_weights(name: str, stack: s
     base = measure_losses()
     assert float(ablation.data["objective"]) == pytest.approx(base.mean(), rel=1e-6)
     assert float(ablation.data["objective_error"]) == pytest.approx(base.std(ddof=1) / 2, rel=1e-5)
-    for layer, head in all_heads(model.anatomy):
+    for layer, head in list_heads(model.anatomy):
         with zero_weights(model, [(layer, head)], 8):
             changes = measure_losses() - base
         position = {"layer": layer, "head": head}
@@ -266,7 +268,7 @@ def test_by_mean_takes_the_means_of_these_texts() -> None:
     ablation = ablate(model, TEXTS, heads="L0H2", by="mean", length=16)
     windows = read_windows(model, TEXTS, length=16).windows
     batch, objective = Batch.of(windows), choose_objective(model)
-    with silenced(model, "L0H2", by="mean", means=head_means(model, [batch])):
+    with silenced(model, "L0H2", by="mean", means=compute_head_means(model, [batch])):
         silent = objective.measure_texts(batch)
     assert ablation.table()["change"].tolist() == pytest.approx(
         [(silent - objective.measure_texts(batch)).mean()], abs=1e-6
@@ -331,7 +333,7 @@ def test_what_is_no_ablation_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "ablation.nc").write_text("nothing")
     with pytest.raises(StudyError, match="not readable as netCDF"):
         open_ablation(tmp_path)
-    random_study(0).save(tmp_path / "ablation.nc")
+    make_random_study(0).save(tmp_path / "ablation.nc")
     with pytest.raises(StudyError, match="not an ablation of headscope"):
         open_ablation(tmp_path / "ablation.nc")
     with pytest.raises(StudyError, match="cannot be written"):
@@ -375,27 +377,27 @@ def test_what_was_finished_is_not_lost() -> None:
 
         return interrupt_at
 
-    with pytest.raises(Unfinished) as stopped:
+    with pytest.raises(AblationInterrupted) as stopped:
         ablate(model, TEXTS, length=16, batch_size=2, progress=make_interrupt(11))
     part = stopped.value.ablation
     assert part is not None
     assert (part.texts, part.manifest["complete"], part.manifest["stopped_by"]) == (2, 0, "interrupted")
     assert part.data["change_texts"].identical(complete.data["change_texts"].sel(text=part.data["text"]))
     assert "incomplete" in repr(part)
-    with pytest.raises(Unfinished) as early:
+    with pytest.raises(AblationInterrupted) as early:
         ablate(model, TEXTS, length=16, batch_size=2, progress=make_interrupt(3))
     assert early.value.ablation is None
 
 
 def test_running_out_of_memory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench.of(predicting.load_model("llama"), tiny.batch(5, 5).windows)
+    bench = AblationRunner.create(predicting.load_model("llama"), tiny.batch(5, 5).windows)
 
     def raise_memory_error(batch: Batch) -> Any:
         raise MemoryError
 
     monkeypatch.setattr(bench.objective, "measure_texts", raise_memory_error)
     with pytest.raises(StudyError, match="out of memory with 2 texts of 5 tokens at once"):
-        bench.losses([])
+        bench.measure_losses([])
     assert measuring.is_out_of_memory(MemoryError())
 
 
@@ -406,7 +408,7 @@ def test_running_out_of_memory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
     ("name", "objective"), [("bert", "masked-token loss"), ("llama", "next-token loss"), ("t5", "next-token loss")]
 )
 def test_a_folder_is_opened_with_what_its_configuration_names(name: str, objective: str, tmp_path: Path) -> None:
-    network = predicting.network(name)
+    network = predicting.make_network(name)
     network.save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
     model = load(tmp_path, objective=True)

@@ -16,7 +16,7 @@ from transformers.modeling_utils import AttentionInterface
 
 from headscope.errors import ModelError
 from headscope.model.capture import products, watching
-from headscope.model.capture.observation import Sighting
+from headscope.model.capture.observation import CapturedAttention
 from headscope.model.loading import load
 from headscope.model.model import Model
 from tests import architectures, tiny
@@ -74,7 +74,9 @@ def test_watching_changes_no_bit_and_leaves_nothing_behind(name: str) -> None:
     for model in list_stacks(name):
         for side in list_sides(name):
             inputs = batch(model, FAMILIES[name], side)
-            network = model.network.get_encoder() if model.two_stacks and inputs.source is None else model.network
+            network = (
+                model.network.get_encoder() if model.is_encoder_decoder and inputs.source is None else model.network
+            )
             unwatched, hooked, interface = (
                 result(model, inputs),
                 count_hooks(model.network),
@@ -82,7 +84,7 @@ def test_watching_changes_no_bit_and_leaves_nothing_behind(name: str) -> None:
             )
             results: list[torch.Tensor] = []
             handle = network.register_forward_hook(lambda _, args, output, results=results: results.append(output[0]))
-            model.observe(inputs, tiny.Seen())
+            model.observe(inputs, tiny.LayerRecorder())
             handle.remove()
             assert torch.equal(results[-1], unwatched), (model.anatomy.stack, side)
             assert count_hooks(model.network) == hooked
@@ -93,7 +95,7 @@ def test_watching_changes_no_bit_and_leaves_nothing_behind(name: str) -> None:
 def test_rows_sum_to_one_and_padding_gets_nothing(name: str) -> None:
     for model in list_stacks(name):
         for side in list_sides(name):
-            inputs, seen = batch(model, FAMILIES[name], side), tiny.Seen()
+            inputs, seen = batch(model, FAMILIES[name], side), tiny.LayerRecorder()
             model.observe(inputs, seen)
             real = torch.from_numpy(inputs.real)
             for attention in seen.maps:
@@ -111,10 +113,10 @@ def test_padding_changes_nothing_of_a_text(name: str) -> None:
     """ConvBERT, where padding does change a text, never gets any."""
     assert watched(name).ignores_padding is (name not in SEES_PADDING)
     for model in list_stacks(name) if name not in SEES_PADDING else ():
-        inputs, together = batch(model, FAMILIES[name], "right"), tiny.Seen()
+        inputs, together = batch(model, FAMILIES[name], "right"), tiny.LayerRecorder()
         model.observe(inputs, together)
         for k, window in enumerate(inputs.windows):
-            alone, n = tiny.Seen(), len(window)
+            alone, n = tiny.LayerRecorder(), len(window)
             model.observe(inputs.of([window], inputs.pad_id), alone)
             for layer, output in enumerate(alone.outputs):
                 atol = 3e-5 * float(output.abs().max())
@@ -126,7 +128,7 @@ def test_padding_changes_nothing_of_a_text(name: str) -> None:
 def test_all_is_as_before_after_an_exception(name: str) -> None:
     model = watched(name)
     inputs, interface, before = batch(model, FAMILIES[name], "right"), AttentionInterface.get_interface, None
-    model.observe(inputs, tiny.Seen())
+    model.observe(inputs, tiny.LayerRecorder())
     before = count_hooks(model.network)
 
     def fail(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
@@ -137,32 +139,34 @@ def test_all_is_as_before_after_an_exception(name: str) -> None:
     assert AttentionInterface.get_interface is interface
     assert count_hooks(model.network) == before
     assert not torch.overrides._get_current_function_mode_stack()
-    model.observe(inputs, tiny.Seen())
+    model.observe(inputs, tiny.LayerRecorder())
 
 
 # Test of the test: a wrong capture is detected
 
 
-def permute_heads(captured: Sighting) -> Sighting:
-    return Sighting(captured.module, captured.output.flip(2), captured.attention, captured.route)
+def permute_heads(captured: CapturedAttention) -> CapturedAttention:
+    return CapturedAttention(captured.module, captured.output.flip(2), captured.attention, captured.route)
 
 
-def reverse_tokens(captured: Sighting) -> Sighting:
-    return Sighting(captured.module, captured.output.flip(1), captured.attention, captured.route)
+def reverse_tokens(captured: CapturedAttention) -> CapturedAttention:
+    return CapturedAttention(captured.module, captured.output.flip(1), captured.attention, captured.route)
 
 
-def scale(captured: Sighting) -> Sighting:
-    return Sighting(captured.module, captured.output * 1.0001, captured.attention, captured.route)
+def scale(captured: CapturedAttention) -> CapturedAttention:
+    return CapturedAttention(captured.module, captured.output * 1.0001, captured.attention, captured.route)
 
 
-def mix_layout(captured: Sighting) -> Sighting:
+def mix_layout(captured: CapturedAttention) -> CapturedAttention:
     """Return a layout that is right for one head or one token, and wrong for more."""
     output = captured.output
-    return Sighting(captured.module, output.transpose(1, 2).reshape(output.shape), captured.attention, captured.route)
+    return CapturedAttention(
+        captured.module, output.transpose(1, 2).reshape(output.shape), captured.attention, captured.route
+    )
 
 
-def shift_texts(captured: Sighting) -> Sighting:
-    return Sighting(captured.module, captured.output.roll(1, 0), captured.attention, captured.route)
+def shift_texts(captured: CapturedAttention) -> CapturedAttention:
+    return CapturedAttention(captured.module, captured.output.roll(1, 0), captured.attention, captured.route)
 
 
 @pytest.mark.parametrize(
@@ -170,14 +174,14 @@ def shift_texts(captured: Sighting) -> Sighting:
 )
 @pytest.mark.parametrize("name", ["bert", "llama", "t5", "mpnet", "bloom", "xglm", "vit", "data2vec-vision"])
 def test_a_broken_capture_breaks_the_invariant(
-    name: str, wrong: Callable[[Sighting], Sighting], monkeypatch: pytest.MonkeyPatch
+    name: str, wrong: Callable[[CapturedAttention], CapturedAttention], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, family = watched(name), FAMILIES[name]
     inputs = batch(model, family, "right")
     assert measure_error(model, inputs) <= TOLERANCE
     route = watching if family.route == "registry" else products
-    right = route.Sighting
-    monkeypatch.setattr(route, "Sighting", lambda *args: wrong(right(*args)))
+    right = route.CapturedAttention
+    monkeypatch.setattr(route, "CapturedAttention", lambda *args: wrong(right(*args)))
     assert measure_error(model, inputs) > TOLERANCE
 
 
@@ -187,8 +191,8 @@ def test_a_capture_that_is_wrong_from_the_start_is_taken_where_it_is_right(
 ) -> None:
     """A wrong capture looks like a model that changes its heads' outputs: the projection's input is used instead."""
     route = watching if FAMILIES[name].route == "registry" else products
-    right = route.Sighting
-    monkeypatch.setattr(route, "Sighting", lambda *args: permute_heads(right(*args)))
+    right = route.CapturedAttention
+    monkeypatch.setattr(route, "CapturedAttention", lambda *args: permute_heads(right(*args)))
     anatomy = watched(name).anatomy
     # bert's projection is outside the attention module, and is then not found; mpnet's is inside: its input is used.
     assert (anatomy.verified, anatomy.gated) == ((False, False) if name == "bert" else (True, True))
@@ -216,7 +220,7 @@ def test_the_projection_that_is_no_module() -> None:
         layer.post_attention = record
     try:
         for side in ("left", "right"):
-            seen, inputs = tiny.Seen(), batch(model, FAMILIES["xlnet"], side)
+            seen, inputs = tiny.LayerRecorder(), batch(model, FAMILIES["xlnet"], side)
             _ = model.anatomy
             returned.clear()
             model.observe(inputs, seen)
@@ -230,14 +234,19 @@ def test_the_projection_that_is_no_module() -> None:
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "llama", "deepseek_v3", "vit"])
 def test_both_routes_see_the_same(name: str) -> None:
-    from headscope.model.capture.watching import watching
+    from headscope.model.capture.watching import watch_attention
 
     for model in list_stacks(name):
         inputs = batch(model, FAMILIES[name], "right")
-        seen: dict[str, list[Sighting]] = {"registry": [], "products": []}
+        seen: dict[str, list[CapturedAttention]] = {"registry": [], "products": []}
         for route, captures in seen.items():
-            with watching(model.network, captures.append, batch=len(inputs), routes=[route]), torch.inference_mode():  # type: ignore[list-item]
-                model.network(**architectures.inputs(model, inputs)) if inputs.source or not model.two_stacks else (
+            with (
+                watch_attention(model.network, captures.append, batch=len(inputs), routes=[route]),
+                torch.inference_mode(),
+            ):  # type: ignore[list-item]
+                model.network(
+                    **architectures.inputs(model, inputs)
+                ) if inputs.source or not model.is_encoder_decoder else (
                     model.network.get_encoder()(**architectures.inputs(model, inputs))
                 )
         assert len(seen["registry"]) == len(seen["products"]) > 0
@@ -252,7 +261,7 @@ def test_both_routes_see_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNSEEN)
 def test_a_model_that_cannot_be_watched_is_named(name: str) -> None:
-    model, seen = tiny.model(name), tiny.Seen()
+    model, seen = tiny.model(name), tiny.LayerRecorder()
     with pytest.raises(ModelError, match=rf"{UNSEEN[name][1]}.*|.*'{name}'") as refused:
         model.observe(tiny.batch(5), seen)
     assert name in str(refused.value)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headscope.corpus.documents import documents
 from headscope.errors import CorpusError
-from tests.writing import TABLES, TEXTS, as_csv, as_jsonl, as_parquet, error_of, put, texts_of
+from tests.writing import TABLES, TEXTS, as_csv, as_jsonl, as_parquet, get_error, put, texts_of
 
 # What cannot be asked for
 
@@ -48,7 +48,7 @@ def test_a_file_that_goes_away(tmp_path: Path):
     first, second = put(tmp_path / "a.txt", "a"), put(tmp_path / "b.txt", "b")
     corpus = documents([first, second])
     second.unlink()
-    assert error_of(lambda: corpus, good=1) == f"{second}: cannot be read: No such file or directory"
+    assert get_error(lambda: corpus, good=1) == f"{second}: cannot be read: No such file or directory"
 
 
 # Files
@@ -95,12 +95,12 @@ BAD: dict[str, tuple[str, bytes, dict[str, Any], int, list[str]]] = {
 def test_bad_files(tmp_path: Path, what: str):
     name, content, options, good, words = BAD[what]
     path = put(tmp_path / name, content)
-    message = error_of(lambda: documents(path, **options), good)
+    message = get_error(lambda: documents(path, **options), good)
     assert message.startswith(str(path))
     assert all(word in message for word in words), message
     # The same file compressed, and after a good one.
     packed = put(tmp_path / f"{name}.gz", content)
-    assert error_of(lambda: documents(["example:gerstenslager", packed], **options), good + 1).startswith(str(packed))
+    assert get_error(lambda: documents(["example:gerstenslager", packed], **options), good + 1).startswith(str(packed))
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz", "a.csv.gz", "a.parquet.gz"])
@@ -108,7 +108,7 @@ def test_bad_gzip(tmp_path: Path, name: str):
     path = tmp_path / name
     for content in (b"plain text", b""):
         path.write_bytes(content)
-        assert error_of(lambda: documents(path)).startswith(f"{path}: a damaged .gz file")
+        assert get_error(lambda: documents(path)).startswith(f"{path}: a damaged .gz file")
     kind = name.split(".")[1]
     raw = TABLES[kind](TEXTS) if kind in TABLES else b"text" * 100
     path.write_bytes(gzip.compress(raw)[:-6])
@@ -149,9 +149,9 @@ def test_damaged_parquet_after_good_documents(tmp_path: Path):
 
 def test_parquet_strings_that_are_no_utf8(tmp_path: Path):
     pq.write_table(pa.table({"text": NO_UTF8}), tmp_path / "a.parquet")
-    assert "a.parquet, row 1: not readable as Parquet" in error_of(lambda: documents(tmp_path / "a.parquet"))
+    assert "a.parquet, row 1: not readable as Parquet" in get_error(lambda: documents(tmp_path / "a.parquet"))
     pq.write_table(pa.table({"text": [b"bytes"]}), tmp_path / "b.parquet")
-    assert "field 'text' holds bytes" in error_of(lambda: documents(tmp_path / "b.parquet"))
+    assert "field 'text' holds bytes" in get_error(lambda: documents(tmp_path / "b.parquet"))
 
 
 # Any bytes at all
@@ -181,7 +181,7 @@ def test_any_bytes_are_documents_or_a_corpus_error(tmp_path: Path, name: str):
 @pytest.mark.parametrize("name", ["a.json", "a.JSON.gz"])
 def test_a_json_file_is_not_taken_for_plain_text(tmp_path: Path, name: str):
     path = put(tmp_path / name, as_jsonl(TEXTS))
-    message = error_of(lambda: documents(path))
+    message = get_error(lambda: documents(path))
     assert f"{path}: a JSON file is read only as JSON Lines" in message
     assert "--format jsonl" in message
     assert texts_of(documents(path, format="jsonl")) == TEXTS

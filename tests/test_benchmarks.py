@@ -15,7 +15,7 @@ import torch
 
 import headscope
 from headscope.corpus.chunks import ChunkSize
-from headscope.corpus.windows import Cut
+from headscope.corpus.windows import WindowSpec
 from headscope.run import plan
 from headscope.studies.findings import Finding
 
@@ -177,7 +177,7 @@ def test_the_jobs_texts_fill_their_windows(tmp_path: Path):
     model = headscope.load(tmp_path / "model")
     documents = list(headscope.documents(str(tmp_path / "texts.jsonl")))
     assert len({document.text for document in documents}) == 5
-    windows = [window for document in documents for window in model.windows(document, Cut())]
+    windows = [window for document in documents for window in model.windows(document, WindowSpec())]
     assert [len(window) for window in windows] == [128] * 5
     unknown = model.tokens.tokenizer.unk_token_id
     assert np.mean([np.mean(window.ids == unknown) for window in windows]) < 0.05

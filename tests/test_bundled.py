@@ -11,11 +11,11 @@ import pytest
 import headscope
 from headscope.corpus import bundled, sentences
 from headscope.corpus.formats import Document
-from headscope.corpus.windows import Cut
+from headscope.corpus.windows import WindowSpec
 from headscope.errors import CorpusError
 from headscope.model.model import Model
 
-OPENINGS = list(bundled.openings())
+OPENINGS = list(bundled.load_openings())
 EXAMPLES = {"gerstenslager": "4", "airport-policing": "9"}
 
 
@@ -42,7 +42,7 @@ def test_an_opening_is_one_paragraph_of_the_right_length(opening: Document):
     assert not re.search(r"[\n\r\t\x00-\x1f\ufffd]|  ", opening.text)
     assert opening.text == opening.text.strip()
     assert opening.text[-1] in '.!?"'
-    assert len(sentences.starts(opening.text)) >= 4
+    assert len(sentences.find_sentence_starts(opening.text)) >= 4
 
 
 @pytest.mark.parametrize(
@@ -60,27 +60,27 @@ def test_openings_hold_what_makes_sentences_hard(what: str, pattern: str, least:
 
 
 def test_openings_fill_the_papers_window(minilm: Model):
-    windows = [Cut()(opening, minilm.tokens) for opening in OPENINGS]
+    windows = [WindowSpec()(opening, minilm.tokens) for opening in OPENINGS]
     assert [[len(window) for window in cut] for cut in windows] == [[128]] * 64
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_printed_inputs_have_the_published_tokens(minilm: Model, name: str):
-    published = bundled.paper_examples()[name]
+    published = bundled.load_paper_examples()[name]
     assert published["figure"] == EXAMPLES[name]
     tokens = published["tokens"]
     assert len(tokens) == 128
-    windows = Cut()(bundled.example_document(name), minilm.tokens)
+    windows = WindowSpec()(bundled.load_example(name), minilm.tokens)
     assert len(windows) == 1
     assert minilm.tokens.names(windows[0].ids.tolist()) == tokens
     # The text is what was printed, and no more: without a limit to the length there are no other tokens.
-    long_windows = Cut(length=512)(bundled.example_document(name), minilm.tokens)
+    long_windows = WindowSpec(length=512)(bundled.load_example(name), minilm.tokens)
     assert long_windows[0].ids.tolist()[:127] == windows[0].ids.tolist()[:127]
     assert len(long_windows[0]) == 128
 
 
 def test_the_published_pairs_are_pairs_of_the_published_tokens():
-    published = bundled.paper_examples()["airport-policing"]
+    published = bundled.load_paper_examples()["airport-policing"]
     assert (published["layer"], published["theta"]) == (11, 0.3)
     assert published["pairs_by_head"]
     for pairs in published["pairs_by_head"].values():
@@ -90,8 +90,8 @@ def test_the_published_pairs_are_pairs_of_the_published_tokens():
 
 def test_examples():
     assert set(headscope.examples()) == set(EXAMPLES)
-    assert bundled.example_document("gerstenslager").name == "example:gerstenslager"
+    assert bundled.load_example("gerstenslager").name == "example:gerstenslager"
     with pytest.raises(
         CorpusError, match="example:nosuch: no such example; there are: airport-policing, gerstenslager"
     ):
-        bundled.example_document("nosuch")
+        bundled.load_example("nosuch")

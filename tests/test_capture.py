@@ -15,8 +15,8 @@ from transformers.modeling_utils import AttentionInterface
 
 import headscope
 from headscope.errors import ModelError
-from headscope.model.capture.observation import Sighting
-from headscope.model.capture.watching import watching
+from headscope.model.capture.observation import CapturedAttention
+from headscope.model.capture.watching import watch_attention
 from tests import tiny
 from tests.families import T5
 
@@ -28,9 +28,9 @@ def make_padded_batch(kind: str, *lengths: int) -> Any:
     return tiny.batch(*lengths, pad_id=tiny.FAMILIES[kind].pad_id)
 
 
-def capture(network: PreTrainedModel, batch: Any = BATCH) -> tiny.Seen:
-    recorder = tiny.Seen()
-    with watching(network, recorder.record, batch=len(batch)):
+def capture(network: PreTrainedModel, batch: Any = BATCH) -> tiny.LayerRecorder:
+    recorder = tiny.LayerRecorder()
+    with watch_attention(network, recorder.record, batch=len(batch)):
         tiny.run(network, batch)
     return recorder
 
@@ -121,17 +121,17 @@ class TestMeaning:
 class TestObserving:
     def test_registry_is_as_before_on_leaving(self) -> None:
         before = AttentionInterface.get_interface
-        with watching(tiny.network("bert"), tiny.Seen().record, batch=3):
+        with watch_attention(tiny.network("bert"), tiny.LayerRecorder().record, batch=3):
             assert AttentionInterface.get_interface is not before
         assert AttentionInterface.get_interface is before
 
     def test_registry_is_as_before_after_an_exception(self) -> None:
         before, network = AttentionInterface.get_interface, tiny.network("bert", attention="sdpa").train()
 
-        def report(captured: Sighting) -> None:
+        def report(captured: CapturedAttention) -> None:
             raise KeyError(captured.route)
 
-        with pytest.raises(KeyError), watching(network, report, batch=3):
+        with pytest.raises(KeyError), watch_attention(network, report, batch=3):
             tiny.run(network, BATCH)
         assert AttentionInterface.get_interface is before
         assert network.config._attn_implementation == "sdpa"
@@ -157,10 +157,10 @@ class TestObserving:
         before = AttentionInterface.get_interface
         networks = [tiny.network(kind), tiny.network(kind, seed=1, num_hidden_layers=3)]
         alone = [capture(network) for network in networks]
-        recorders = [tiny.Seen(), tiny.Seen()]
+        recorders = [tiny.LayerRecorder(), tiny.LayerRecorder()]
         contexts = [ExitStack(), ExitStack()]
         for context, network, recorder in zip(contexts, networks, recorders, strict=True):
-            context.enter_context(watching(network, recorder.record, batch=len(BATCH)))
+            context.enter_context(watch_attention(network, recorder.record, batch=len(BATCH)))
         for network in networks:
             tiny.run(network, BATCH)
         contexts[first_out].close()
@@ -177,10 +177,10 @@ class TestObserving:
 
     @pytest.mark.parametrize("kind", ["gpt2", "bloom"], ids=["registry", "products"])
     def test_one_model_watched_twice(self, kind: str) -> None:
-        network, outer, inner = tiny.network(kind), tiny.Seen(), tiny.Seen()
+        network, outer, inner = tiny.network(kind), tiny.LayerRecorder(), tiny.LayerRecorder()
         if kind == "gpt2":
             network.set_attn_implementation("sdpa")
-        with watching(network, outer.record, batch=3), watching(network, inner.record, batch=3):
+        with watch_attention(network, outer.record, batch=3), watch_attention(network, inner.record, batch=3):
             tiny.run(network, BATCH)
         assert outer.layers == inner.layers == [0, 1]
         assert network.config._attn_implementation == ("sdpa" if kind == "gpt2" else "eager")
@@ -189,8 +189,8 @@ class TestObserving:
     def test_a_fast_attention_gives_way_to_eager_and_comes_back(self, kind: str) -> None:
         network, same = tiny.network(kind, attention="sdpa"), tiny.network(kind)
         before = tiny.run(network, BATCH)
-        recorder = tiny.Seen()
-        with watching(network, recorder.record, batch=len(BATCH)):
+        recorder = tiny.LayerRecorder()
+        with watch_attention(network, recorder.record, batch=len(BATCH)):
             assert network.config._attn_implementation == "eager"
             tiny.run(network, BATCH)
         assert network.config._attn_implementation == "sdpa"
@@ -216,16 +216,16 @@ class TestObserving:
             networks[1] = networks[0]
         inputs = [tiny.batch(9, seed=1), tiny.batch(9, seed=2)]
         alone = [capture(*pair) for pair in zip(networks, inputs, strict=True)]
-        together = [tiny.Seen(), tiny.Seen()]
+        together = [tiny.LayerRecorder(), tiny.LayerRecorder()]
         # Both threads wait for each other at every layer, so that the runs overlap.
         barrier = threading.Barrier(2, timeout=300)
 
         def run(k: int) -> None:
-            def report(captured: Sighting) -> None:
+            def report(captured: CapturedAttention) -> None:
                 together[k].record(captured)
                 barrier.wait()
 
-            with watching(networks[k], report, batch=1):
+            with watch_attention(networks[k], report, batch=1):
                 barrier.wait()
                 tiny.run(networks[k], inputs[k])
 
@@ -271,12 +271,12 @@ class TestRefused:
         assert model.anatomy.layers == 3
         del model.network.encoder.layer[2]
         with pytest.raises(ModelError, match="captured 2 attention computations where there are 3"):
-            model.observe(BATCH, tiny.Seen())
+            model.observe(BATCH, tiny.LayerRecorder())
 
     def test_a_tokenizer_of_another_model(self) -> None:
         model = tiny.model("bert", vocab_size=20)
         with pytest.raises(ModelError, match=r"token id \d+, but the model knows 20 tokens"):
-            model.observe(tiny.batch(30), tiny.Seen())
+            model.observe(tiny.batch(30), tiny.LayerRecorder())
 
 
 class TestMaxLength:
@@ -294,7 +294,7 @@ class TestMaxLength:
         model = tiny.model(kind, **options)
         assert model.max_length == expected
         pad_id = model.network.config.pad_token_id
-        model.observe(tiny.batch(expected, pad_id=pad_id), tiny.Seen())
+        model.observe(tiny.batch(expected, pad_id=pad_id), tiny.LayerRecorder())
         with pytest.raises((IndexError, RuntimeError)):
             tiny.run(model.network, tiny.batch(expected + 1, pad_id=pad_id))
 
@@ -311,6 +311,6 @@ class TestMaxLength:
 def test_a_run_leaves_the_batch_as_it_was() -> None:
     batch = tiny.batch(5, 3)
     ids, real = batch.ids.copy(), batch.real.copy()
-    tiny.model("bert").observe(batch, tiny.Seen())
+    tiny.model("bert").observe(batch, tiny.LayerRecorder())
     np.testing.assert_array_equal(batch.ids, ids)
     np.testing.assert_array_equal(batch.real, real)

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import headscope
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.studies.characters import CHARACTERS, MIN_BLOCKS, NAMES, PREFERENCES, Z, characters, counts
-from headscope.studies.head_table import ordered
+from headscope.studies.characters import CHARACTERS, MIN_BLOCKS, NAMES, PREFERENCES, Z, characters, count_heads
+from headscope.studies.head_table import sort_heads
 from headscope.studies.result import Study
 from headscope.studies.study import study as run
-from tests.planted import ALL, EQUAL, NEAR, SAME, SHUFFLED, TEXTS, VARIED, Planted, at_odds, planted
-from tests.synthetic import random_study
+from tests.planted import ALL, EQUAL, NEAR, SAME, SHUFFLED, TEXTS, VARIED, Planted, get_share_at_odds, planted
+from tests.synthetic import make_random_study
 
 DOCS = Path(__file__).parent.parent / "docs" / "characters.md"
 PREFERRED = tuple(preference.name for preference in PREFERENCES)
@@ -61,7 +61,7 @@ def test_names_and_their_order() -> None:
 def test_each_character_is_hit(varied: Study) -> None:
     table = characters(varied)
     assert table["character"].tolist() == list(NAMES)
-    assert counts(table).tolist() == [1] * len(NAMES)
+    assert count_heads(table).tolist() == [1] * len(NAMES)
     assert table["also"].tolist() == [()] * len(NAMES)
     assert table["description"].tolist() == [
         "repeat-token: 30 % of its pairs join equal tokens (chance 1.0 %)",
@@ -91,7 +91,7 @@ def test_columns_and_numbers(varied: Study) -> None:
 
 
 def test_near_pairs_are_those_of_the_distances_and_their_error_is_the_jackknife() -> None:
-    study = random_study(3, texts=60)
+    study = make_random_study(3, texts=60)
     table = characters(study)
     tokens = np.repeat(study.data["tokens"].values, study.data["window_tokens"].values)
     apart = [j - i for n in tokens for i in range(n) for j in range(i + 1, n)]
@@ -109,10 +109,10 @@ def test_near_pairs_are_those_of_the_distances_and_their_error_is_the_jackknife(
 # -- how large an effect must be ---------------------------------------------------------------------------------------
 
 EDGES = {
-    "repeat-token": ("equal", at_odds(6, EQUAL)),
-    "local": ("near", at_odds(8, NEAR)),  # and not far apart on average
-    "within-sentence": ("same", at_odds(4, SAME)),
-    "one-token": ("dominant", at_odds(3, SHUFFLED)),
+    "repeat-token": ("equal", get_share_at_odds(6, EQUAL)),
+    "local": ("near", get_share_at_odds(8, NEAR)),  # and not far apart on average
+    "within-sentence": ("same", get_share_at_odds(4, SAME)),
+    "one-token": ("dominant", get_share_at_odds(3, SHUFFLED)),
     "long-range": ("distance", 1.2 * 34),
 }
 """what has to be how large, worked out from what chance gives"""
@@ -184,10 +184,10 @@ def test_many_pairs_or_not() -> None:
 
 def test_diffuse_heads_have_no_rate_far_below_chance_either() -> None:
     below = {
-        "equal": at_odds(1 / 6, EQUAL),
-        "near": at_odds(1 / 8, NEAR),
-        "same": at_odds(1 / 4, SAME),
-        "dominant": at_odds(1 / 3, SHUFFLED),
+        "equal": get_share_at_odds(1 / 6, EQUAL),
+        "near": get_share_at_odds(1 / 8, NEAR),
+        "same": get_share_at_odds(1 / 4, SAME),
+        "dominant": get_share_at_odds(1 / 3, SHUFFLED),
         "distance": 34 / 1.2,
     }
     inside, outside = (
@@ -222,12 +222,22 @@ def test_nothing_above_chance() -> None:
 def test_the_strongest_is_the_character_and_the_others_follow_in_order() -> None:
     """Strength is relative to each criterion, so a smaller odds ratio can be the stronger effect."""
     head = classify_head(
-        Planted(equal=at_odds(6**1.2, EQUAL), near=at_odds(8**1.1, NEAR), same=at_odds(4**1.3, SAME), distance=15)
+        Planted(
+            equal=get_share_at_odds(6**1.2, EQUAL),
+            near=get_share_at_odds(8**1.1, NEAR),
+            same=get_share_at_odds(4**1.3, SAME),
+            distance=15,
+        )
     )
     assert head["character"] == "within-sentence"
     assert head["also"] == ("repeat-token", "local")
     other = classify_head(
-        Planted(equal=at_odds(6**1.2, EQUAL), near=at_odds(8**1.4, NEAR), same=at_odds(4**1.3, SAME), distance=15)
+        Planted(
+            equal=get_share_at_odds(6**1.2, EQUAL),
+            near=get_share_at_odds(8**1.4, NEAR),
+            same=get_share_at_odds(4**1.3, SAME),
+            distance=15,
+        )
     )
     assert (other["character"], other["also"]) == ("local", ("within-sentence", "repeat-token"))
     assert other["strength"] == pytest.approx(1.4, abs=0.001)
@@ -332,8 +342,8 @@ def test_every_head_has_one_character_whatever_its_place(heads: list[Planted], b
     table = characters(planted(heads, blocks=blocks))
     assert len(table) == len(heads)
     assert set(table["character"]) <= set(NAMES)
-    assert counts(table).index.tolist() == list(NAMES)
-    assert counts(table).sum() == len(heads)
+    assert count_heads(table).index.tolist() == list(NAMES)
+    assert count_heads(table).sum() == len(heads)
     for head in table.itertuples():
         assert head.character not in head.also
         assert set(head.also) <= set(PREFERRED)
@@ -362,8 +372,8 @@ def test_the_bundled_model_and_the_examples_of_the_docs(minilm: Model) -> None:
 
 
 def test_heads_that_write_at_random_prefer_nothing() -> None:
-    table = characters(random_study(1, layers=3, heads=8, texts=200, length=48))
-    assert counts(table)["diffuse"] == 24
+    table = characters(make_random_study(1, layers=3, heads=8, texts=200, length=48))
+    assert count_heads(table)["diffuse"] == 24
 
 
 def test_the_docs_say_the_same() -> None:
@@ -379,11 +389,11 @@ def test_the_docs_say_the_same() -> None:
 
 def test_order_by_a_column() -> None:
     table = characters(planted(*VARIED[::-1]))
-    assert ordered(table, None) is table
-    assert ordered(table, "repeat_rate")["repeat_rate"].dropna().is_monotonic_decreasing
-    assert ordered(table, "repeat_rate")["character"].tolist()[-1] == "silent"
-    assert ordered(table, "character")["character"].tolist() == list(NAMES)
-    assert ordered(ordered(table, "pairs"), "layer")["layer"].tolist() == [0] * 4 + [1] * 4
+    assert sort_heads(table, None) is table
+    assert sort_heads(table, "repeat_rate")["repeat_rate"].dropna().is_monotonic_decreasing
+    assert sort_heads(table, "repeat_rate")["character"].tolist()[-1] == "silent"
+    assert sort_heads(table, "character")["character"].tolist() == list(NAMES)
+    assert sort_heads(sort_heads(table, "pairs"), "layer")["layer"].tolist() == [0] * 4 + [1] * 4
     for unknown in ("nothing", "also", "description"):
         with pytest.raises(StudyError, match=f"unknown column '{unknown}'; there are: layer, head, name"):
-            ordered(table, unknown)
+            sort_heads(table, unknown)

@@ -21,7 +21,7 @@ TEXTS = "the cat sat. the dog ran!\na b c d e f g\nwho, me? the one.\n"
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("llama")
-    predicting.network("llama").save_pretrained(folder)
+    predicting.make_network("llama").save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
     return folder
 
@@ -118,20 +118,22 @@ def test_errors_say_what_to_do(run_ablate: Any, arguments: list[str], message: s
 
 
 def test_what_was_finished_is_kept(run_ablate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = ablation._Sums.add
+    add = ablation._TextResults.add
 
     def add_or_stop(self: Any, *arguments: Any) -> None:
         if self.places:
             raise KeyboardInterrupt
         add(self, *arguments)
 
-    monkeypatch.setattr(ablation._Sums, "add", add_or_stop)
+    monkeypatch.setattr(ablation._TextResults, "add", add_or_stop)
     result = run_ablate("--out", "heads", "--batch-size", "1")
     assert (result.code, result.out) == (130, "")
     assert "The 1 texts finished until then are in heads, marked incomplete" in " ".join(result.err.split())
     assert open_ablation(tmp_path / "heads").manifest["complete"] == 0
     monkeypatch.setattr(
-        ablation._Sums, "add", lambda self, *arguments: add_or_stop(self, *arguments) if self.places else interrupt()
+        ablation._TextResults,
+        "add",
+        lambda self, *arguments: add_or_stop(self, *arguments) if self.places else interrupt(),
     )
     early = run_ablate("--out", "other", "--batch-size", "1")
     assert (early.code, "no text was finished" in early.err) == (130, True)

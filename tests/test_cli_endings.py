@@ -19,14 +19,14 @@ from headscope.run.checkpoint import Checkpoint
 from headscope.run.executor import BatchExecutor
 from headscope.run.lock import Lock
 from headscope.studies.result import open_study
-from tests.cutting import assert_equal, files, saved_model
+from tests.cutting import assert_equal, files, save_tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_figure", "small_chunks")
 
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved_model(tmp_path_factory.mktemp("tiny"))
+    return save_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from headscope import output
 from headscope.studies.characters import NAMES, characters
 from tests.planted import VARIED, Planted, planted
-from tests.synthetic import random_study
+from tests.synthetic import make_random_study
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_errors_say_what_to_do(headscope_command, study_folder: Path, arguments:
 
 def test_the_folder_of_a_study_holds_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(output, "write_figures", lambda study, folder: [])
-    study = random_study(0)
-    output.write(study, tmp_path)
+    study = make_random_study(0)
+    output.write_study(study, tmp_path)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "heads.csv").read_text(encoding="utf-8"))))
     assert [row["description"] for row in rows] == characters(study)["description"].tolist()

@@ -12,7 +12,7 @@ import pytest
 import headscope
 from headscope import output
 from tests.compared import make_model_study
-from tests.cutting import files, saved_model
+from tests.cutting import files, save_tiny_model
 
 FULL = Path("/dev/full")
 MAIN_WITHOUT_FIGURES = (
@@ -61,7 +61,7 @@ def test_a_closed_pipe_is_quiet(saved_study: Path, command: list[str]):
 
 @needs_full
 def test_a_study_is_kept_where_its_findings_cannot_be_shown(tmp_path: Path):
-    folder, (texts,) = saved_model(tmp_path / "model"), files(tmp_path / "in", [8])
+    folder, (texts,) = save_tiny_model(tmp_path / "model"), files(tmp_path / "in", [8])
     command = ["study", str(texts), "--model", str(folder), "--length", "24", "--quiet", "--out", "out"]
     with FULL.open("w") as full:
         result = subprocess.run(
@@ -77,7 +77,7 @@ def test_a_study_is_kept_where_its_findings_cannot_be_shown(tmp_path: Path):
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    folder, (texts,) = saved_model(tmp_path / "model"), files(tmp_path / "in", [8])
+    folder, (texts,) = save_tiny_model(tmp_path / "model"), files(tmp_path / "in", [8])
     return ["study", str(texts), "--model", str(folder), "--length", "24", "--quiet"]
 
 
@@ -131,12 +131,12 @@ def test_a_study_of_ours_is_replaced_on_request(headscope_command, command: list
 
 def test_a_folder_that_another_process_removes_is_no_error(tmp_path: Path):
     from headscope.errors import StudyError
-    from headscope.writing import created
+    from headscope.writing import create_folder
 
-    with created(tmp_path / "a" / "b", StudyError):
+    with create_folder(tmp_path / "a" / "b", StudyError):
         (tmp_path / "a" / "b").rmdir()
     assert not (tmp_path / "a" / "b").exists()
-    with created(tmp_path / "c" / "d", StudyError):
+    with create_folder(tmp_path / "c" / "d", StudyError):
         (tmp_path / "c" / "mine").write_text("mine")
     assert list((tmp_path / "c").iterdir()) == [tmp_path / "c" / "mine"]
 
@@ -163,7 +163,7 @@ def test_without_numba_compiling_the_vectorized_kernel_counts(
 def test_all_files_of_a_study_are_checked(tmp_path: Path):
     study = make_model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
     (tmp_path / "out").mkdir()
-    output.write(study, tmp_path / "out")
+    output.write_study(study, tmp_path / "out")
     for number, name in enumerate(list_files(tmp_path / "out").keys() - {"study.nc"}):
         path = tmp_path / str(number) / name
         path.parent.mkdir(parents=True)

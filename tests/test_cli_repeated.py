@@ -13,14 +13,14 @@ from headscope import output
 from headscope.model import loading
 from headscope.studies.result import open_study
 from tests import tiny
-from tests.cutting import files, saved_model
+from tests.cutting import files, save_tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_figure")
 
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved_model(tmp_path_factory.mktemp("tiny"))
+    return save_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_finished_study_is_shown_without_its_model(
 ):
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     monkeypatch.setattr(loading, "load", make_refusal("loaded"))
-    monkeypatch.setattr(output, "write", make_refusal("written"))
+    monkeypatch.setattr(output, "write_study", make_refusal("written"))
     result = headscope_command(*finished_command)
     assert result.code == 0, result.err
     assert "nothing is counted again" in result.err

@@ -127,7 +127,7 @@ def test_many_documents_are_lines_of_json(headscope_command, many_documents: str
 
 def test_many_documents_as_text(headscope_command, minilm: Model, many_documents: str):
     result = headscope_command("segment", many_documents, "--separator", "---")
-    first, second = PLAIN.replace("=" * 10, "---"), headscope.segment(minilm, COOK).plain("---")
+    first, second = PLAIN.replace("=" * 10, "---"), headscope.segment(minilm, COOK).to_text("---")
     assert result.out == f"--- {many_documents}:1 ---\n{first}--- {many_documents}:3 ---\n{second}"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cutting import files, saved_model
+from tests.cutting import files, save_tiny_model
 
 SIGNAL_ON_IMPORT = """
 import os, sys
@@ -28,7 +28,7 @@ main()
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved_model(tmp_path_factory.mktemp("tiny"))
+    return save_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.mark.parametrize(

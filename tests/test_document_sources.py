@@ -19,7 +19,7 @@ import headscope
 from headscope.corpus.chunks import ChunkSize
 from headscope.corpus.documents import Document, as_corpus, documents
 from headscope.errors import CorpusError
-from tests.writing import TABLES, TEXTS, as_jsonl, error_of, names_of, put, texts_of
+from tests.writing import TABLES, TEXTS, as_jsonl, get_error, names_of, put, texts_of
 
 
 def set_stdin(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
@@ -144,7 +144,7 @@ def test_pipes_are_not_counted(tmp_path: Path):
     os.mkfifo(pipe)
     corpus = documents(pipe, format="jsonl")
     assert not corpus.rereadable
-    assert not corpus.anywhere
+    assert not corpus.is_readable_elsewhere
     assert corpus.measure(10) == (None, 0.0)
     (source,) = corpus.sources
     assert (source.path, source.stamp, source.is_splittable) == ("", None, False)
@@ -261,14 +261,14 @@ def test_what_a_process_has_open_is_read_as_a_pipe(tmp_path: Path):
     try:
         corpus = documents(f"/dev/fd/{reading}", format="jsonl")
         assert not corpus.rereadable
-        assert not corpus.anywhere
+        assert not corpus.is_readable_elsewhere
         assert texts_of(corpus) == TEXTS
     finally:
         os.close(reading)
     with open(put(tmp_path / "a.jsonl", as_jsonl(TEXTS))) as opened:  # as `<<<` gives in some shells
         corpus = documents(f"/dev/fd/{opened.fileno()}", format="jsonl")
         assert not corpus.rereadable
-        assert not corpus.anywhere
+        assert not corpus.is_readable_elsewhere
         assert corpus.sources[0].stamp is None
         assert texts_of(corpus) == TEXTS
 
@@ -277,7 +277,7 @@ def test_standard_input_by_its_name():
     program = (
         "from headscope.corpus.documents import documents; "
         "corpus = documents('/dev/stdin', format='jsonl'); "
-        "print(corpus.rereadable, corpus.anywhere, [document.text for document in corpus])"
+        "print(corpus.rereadable, corpus.is_readable_elsewhere, [document.text for document in corpus])"
     )
     for standard_input, expected in ((b'{"text": "a"}', "False False ['a']"), (None, "False False []")):
         ran = subprocess.run(
@@ -333,18 +333,18 @@ def test_standard_input_as_lines_or_said_otherwise(monkeypatch: pytest.MonkeyPat
     set_stdin(monkeypatch, b"{braces} in a text")
     assert texts_of(documents("-", format="text")) == ["{braces} in a text"]
     set_stdin(monkeypatch, b'"no object"')
-    assert "standard input:1: expected a JSON object" in error_of(lambda: documents("-", format="jsonl"))
+    assert "standard input:1: expected a JSON object" in get_error(lambda: documents("-", format="jsonl"))
 
 
 def test_standard_input_gone_wrong(monkeypatch: pytest.MonkeyPatch):
     set_stdin(monkeypatch, b"PAR1")
-    assert "standard input is read as text, lines or jsonl" in error_of(lambda: documents("-", format="parquet"))
+    assert "standard input is read as text, lines or jsonl" in get_error(lambda: documents("-", format="parquet"))
     set_stdin(monkeypatch, as_jsonl(["good"]) + b"{\n")
-    assert "standard input:2: not a JSON object" in error_of(lambda: documents("-"), good=1)
+    assert "standard input:2: not a JSON object" in get_error(lambda: documents("-"), good=1)
     set_stdin(monkeypatch, b"caf\xe9")
-    assert "standard input: not utf-8 text (byte 0xe9 at position 3)" in error_of(lambda: documents("-"))
+    assert "standard input: not utf-8 text (byte 0xe9 at position 3)" in get_error(lambda: documents("-"))
     monkeypatch.setattr(sys, "stdin", None)
-    assert "standard input is closed" in error_of(lambda: documents("-"))
+    assert "standard input is closed" in get_error(lambda: documents("-"))
 
 
 # Hub datasets and examples
@@ -378,13 +378,13 @@ def test_hub_dataset(dataset: str):
     ],
 )
 def test_hub_dataset_gone_wrong(dataset: str, source: str, field: str, words: list[str]):
-    message = error_of(lambda: documents(source.format(dataset), field=field))
+    message = get_error(lambda: documents(source.format(dataset), field=field))
     assert all(word in message for word in words), message
 
 
 def test_hub_dataset_without_datasets(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    message = error_of(lambda: documents("hf:some/corpus"))
+    message = get_error(lambda: documents("hf:some/corpus"))
     assert message == "hf:some/corpus: reading hub datasets needs the extra: pip install 'headscope[datasets]'"
 
 
@@ -392,7 +392,7 @@ def test_examples():
     assert list(documents("example:airport-policing")) == [
         Document(headscope.examples()["airport-policing"], "example:airport-policing")
     ]
-    message = error_of(lambda: documents("example:nosuch"))
+    message = get_error(lambda: documents("example:nosuch"))
     assert message == "example:nosuch: no such example; there are: airport-policing, gerstenslager"
 
 
@@ -436,7 +436,7 @@ def test_sources_and_corpora_pass_through(tmp_path: Path):
     ],
 )
 def test_what_is_no_text(texts: list[Any], words: list[str]):
-    message = error_of(lambda: as_corpus(texts), good=1)
+    message = get_error(lambda: as_corpus(texts), good=1)
     assert all(word in message for word in words), message
 
 

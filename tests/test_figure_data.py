@@ -53,10 +53,10 @@ def test_rate_axis_ends_after_the_last_text_and_the_last_mark() -> None:
     counts = study.data["repeat_rate_texts"]
     counts[:] = 0
     counts[0, 0, 10] = 6  # a rate of 20 to 22 %
-    figure = figures.repeat_rates(study)
+    figure = figures.draw_repeat_rates(study)
     assert get_panels(figure)["L0H1"].get_xlim() == (0, 30)
     study.data["repeat_rate"][0, 1] = 0.61
-    assert get_panels(figures.repeat_rates(study))["L0H1"].get_xlim() == (0, 70)
+    assert get_panels(figures.draw_repeat_rates(study))["L0H1"].get_xlim() == (0, 70)
 
 
 def test_panels_share_axes_and_show_every_bar(default_figures: dict[str, Figure]) -> None:
@@ -106,7 +106,7 @@ def test_distances_by_layer_pool_heads(large_study: Study, default_figures: dict
     mean = counts @ np.arange(1, 12) / counts.sum()
     assert get_line_position(all_heads, "their mean") == pytest.approx(mean)
     assert all_heads.get_title(loc="right") == f"mean {mean:.1f} tokens"
-    two_heads = get_panels(figures.distances_by_layer(large_study, heads=[1, 2]))["L6"]
+    two_heads = get_panels(figures.draw_distances_by_layer(large_study, heads=[1, 2]))["L6"]
     counts = large_study.data["distance"].sel(layer=6, head=[1, 2]).sum("head").values
     np.testing.assert_allclose(get_bars(two_heads).values, counts / counts.sum() * 100)
 
@@ -119,7 +119,7 @@ def test_distinct_dominants(large_study: Study, default_figures: dict[str, Figur
     mean = counts @ np.arange(13) / counts.sum()
     assert get_line_position(axes, "mean") == pytest.approx(mean)
     assert axes.get_title(loc="right") == f"mean {mean:.1f} of 12"
-    assert list(get_panels(figures.distinct_dominants(large_study, layers=[2, 5]))) == ["L2", "L5"]
+    assert list(get_panels(figures.draw_distinct_dominants(large_study, layers=[2, 5]))) == ["L2", "L5"]
 
 
 def test_values_show_theta_gap_and_shares(large_study: Study, default_figures: dict[str, Figure]) -> None:
@@ -140,13 +140,13 @@ def test_values_show_theta_gap_and_shares(large_study: Study, default_figures: d
 def test_values_keep_bins_without_pairs_at_the_foot() -> None:
     study = make_study(1, 1)
     study.data["value_histogram"][0, 0, :50] = 0
-    steps = get_bars(get_panels(figures.values(study))["L0"])
+    steps = get_bars(get_panels(figures.draw_values(study))["L0"])
     assert (steps.values[:50] == steps.baseline).all()
     assert (steps.values[50:][study.data["value_histogram"].values[0, 0, 50:] > 0] > steps.baseline).all()
 
 
 def test_attention_maps_are_means_over_the_texts_that_reach(large_study: Study) -> None:
-    panels = get_panels(figures.attention_maps(large_study, heads=3))
+    panels = get_panels(figures.draw_attention_maps(large_study, heads=3))
     sums = large_study.data["attention"].sel(layer=10).values
     reach = np.full((12, 12), 6)
     reach[10:, :] = reach[:, 10:] = 5  # one text ends after 10 tokens
@@ -169,7 +169,7 @@ def test_maps_of_a_kind_share_a_labelled_colour_bar(default_figures: dict[str, F
 
 def test_positions_no_text_reaches_are_blank() -> None:
     study = make_study(1, 1, texts=np.array([1]))  # its only text ends after 10 of 12 tokens
-    for figure in (figures.attention_maps(study), figures.locations(study)):
+    for figure in (figures.draw_attention_maps(study), figures.draw_locations(study)):
         values = get_image(get_panels(figure)["L0H0"])
         assert values.mask[10:].all()
         assert values.mask[:, 10:].all()
@@ -179,7 +179,7 @@ def test_positions_no_text_reaches_are_blank() -> None:
 def test_zeros_of_a_causal_map_are_drawn_in_the_lowest_colour() -> None:
     study = make_study(1, 1)
     study.data["attention"][:] = np.tril(study.data["attention"].values)
-    image = get_panels(figures.attention_maps(study))["L0H0"].images[0]
+    image = get_panels(figures.draw_attention_maps(study))["L0H0"].images[0]
     lowest, upper = image.cmap(0.0), image.to_rgba(image.get_array())[0, -1]
     np.testing.assert_allclose(upper, lowest)
 
@@ -187,7 +187,7 @@ def test_zeros_of_a_causal_map_are_drawn_in_the_lowest_colour() -> None:
 def test_attention_without_lines(large_study: Study) -> None:
     study = make_study(2, 3)
     study.data["sample_texts"] = study.data["sample_texts"] * 0 + 4
-    figure = figures.attention_without_lines(study)
+    figure = figures.draw_attention_without_lines(study)
     panels = {
         axes.get_title(loc="right"): axes for axes in figure.axes if axes.images and axes.get_title(loc="left") == "L1"
     }
@@ -197,7 +197,7 @@ def test_attention_without_lines(large_study: Study) -> None:
     np.testing.assert_allclose(
         get_image(panels["diagonal too"]), layer_data["attention_without_lines_and_diagonal"] / 4
     )
-    both = figures.attention_without_lines(large_study, layers=[0, 11])
+    both = figures.draw_attention_without_lines(large_study, layers=[0, 11])
     assert [axes.get_title(loc="left") for axes in both.axes if axes.get_title(loc="left")] == ["L0"] * 3 + ["L11"] * 3
 
 

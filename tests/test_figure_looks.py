@@ -12,7 +12,7 @@ from headscope import figures
 from headscope.errors import StudyError
 from headscope.studies.result import Study
 from tests.drawn import KIND_EXAMPLES, NUMBERS, RATE_FIGURES, assert_legible, make_study
-from tests.synthetic import random_study
+from tests.synthetic import make_random_study
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_legible_for_all_layers(large_study: Study, number: str) -> None:
 
 @pytest.mark.parametrize("shape", [(30, 9), (4, 3), (1, 2)])
 def test_signal_and_noise_is_legible_where_it_was_measured(shape: tuple[int, int]) -> None:
-    figure = figures.draw(random_study(layers=shape[0], heads=shape[1], texts=40), "noise")
+    figure = figures.draw(make_random_study(layers=shape[0], heads=shape[1], texts=40), "noise")
     assert_legible(figure)
     assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["signal-to-noise", "heads"]
 
@@ -129,7 +129,7 @@ def test_the_same_study_gives_the_same_bytes(number: str, tmp_path: Path, monkey
 
 
 def test_text_stays_text_in_svg(default_figures: dict[str, Figure]) -> None:
-    text = figures.svg(default_figures["8"])
+    text = figures.render_svg(default_figures["8"])
     assert text.startswith("<svg")
     assert text.rstrip().endswith("</svg>")
     assert "<text" in text
@@ -140,6 +140,6 @@ def test_text_stays_text_in_svg(default_figures: dict[str, Figure]) -> None:
 
 def test_global_settings_are_left_alone(large_study: Study) -> None:
     before = dict(matplotlib.rcParams)
-    figures.svg(figures.draw(large_study, "11b"))
+    figures.render_svg(figures.draw(large_study, "11b"))
     figures.draw(large_study, "10")
     assert dict(matplotlib.rcParams) == before

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from headscope import figures
 from headscope.errors import StudyError
-from headscope.studies.labels import labelled
+from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
@@ -87,7 +87,7 @@ def test_default_layers(number: str, layers: int, shown: list[int]) -> None:
 
 @pytest.mark.parametrize(("layers", "shown"), FIRST_MIDDLE_LAST_TWO.items())
 def test_default_layers_of_attention_maps(layers: int, shown: list[int]) -> None:
-    names = list(get_panels(figures.attention_maps(make_study(layers, 2))))
+    names = list(get_panels(figures.draw_attention_maps(make_study(layers, 2))))
     assert names == [name for layer in shown for name in (f"L{layer}H0", f"L{layer}")]
 
 
@@ -107,18 +107,18 @@ def test_requested_layers_and_heads(large_study: Study, number: str) -> None:
 
 
 def test_each_layer_begins_on_a_new_row(large_study: Study) -> None:
-    panels = get_panels(figures.distances(large_study, layers=[0, 1], heads=range(7)))
+    panels = get_panels(figures.draw_distances(large_study, layers=[0, 1], heads=range(7)))
     rows = {name: axes.get_subplotspec().rowspan.start for name, axes in panels.items()}  # type: ignore[union-attr]
     assert [rows[name] for name in ("L0H0", "L0H5", "L0H6", "L1H0", "L1H6")] == [0, 0, 1, 2, 3]
 
 
 def test_heads_of_attention_maps_are_columns(large_study: Study) -> None:
-    assert list(get_panels(figures.attention_maps(large_study, layers=4, heads=[2, 7]))) == ["L4H2", "L4H7", "L4"]
+    assert list(get_panels(figures.draw_attention_maps(large_study, layers=4, heads=[2, 7]))) == ["L4H2", "L4H7", "L4"]
 
 
 @pytest.mark.parametrize(("heads", "shown"), [(12, [2, 8]), (9, [2, 8]), (8, [0, 7]), (1, [0])])
 def test_default_heads_of_locations(heads: int, shown: list[int]) -> None:
-    assert list(get_panels(figures.locations(make_study(2, heads)))) == [f"L1H{head}" for head in shown]
+    assert list(get_panels(figures.draw_locations(make_study(2, heads)))) == [f"L1H{head}" for head in shown]
 
 
 # -- studies that lack something
@@ -136,7 +136,7 @@ def study_without_pairs() -> Study:
             array[:, 1, 1] = 0
         elif study.data[variable].dims[:2] == ("layer", "head"):
             array[1, 1] = 0
-    return Study(labelled(tally, lambda ids: [str(token) for token in ids]).assign_attrs(study.data.attrs))
+    return Study(label_sums(tally, lambda ids: [str(token) for token in ids]).assign_attrs(study.data.attrs))
 
 
 def list_line_labels(axes: Axes) -> set[str]:
@@ -144,7 +144,7 @@ def list_line_labels(axes: Axes) -> set[str]:
 
 
 def make_empty_study() -> Study:
-    data = labelled(Tally.zeros(Shape(1, 2, 12)), lambda ids: [])
+    data = label_sums(Tally.zeros(Shape(1, 2, 12)), lambda ids: [])
     return Study(data.assign_attrs(theta=0.3, length=12, layers=1, heads=2))
 
 

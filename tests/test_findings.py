@@ -10,11 +10,11 @@ import pytest
 import headscope
 from headscope.studies import statistics as stats
 from headscope.studies.claims import CLAIMS
-from headscope.studies.findings import Finding, _finding, as_json, as_markdown, findings
-from headscope.studies.labels import derived
+from headscope.studies.findings import Finding, as_json, as_markdown, findings, measure_claim
+from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
 from headscope.tally.quantities import BY_NAME
-from tests.synthetic import random_study
+from tests.synthetic import make_random_study
 
 
 def replace_sums(study: Study, **get_blocks: np.ndarray) -> Study:
@@ -24,17 +24,17 @@ def replace_sums(study: Study, **get_blocks: np.ndarray) -> Study:
         data[f"{name}_blocks"][:] = values
         dims = BY_NAME[name].dims if name in BY_NAME else data[name].dims
         data[name] = (dims, data[f"{name}_blocks"].values.sum(axis=0))
-    return Study(derived(data))
+    return Study(add_derived_variables(data))
 
 
 def measure(study: Study, number: int) -> Finding:
     """Return one finding, without measuring the other eleven."""
-    return _finding(CLAIMS[number - 1], study)
+    return measure_claim(CLAIMS[number - 1], study)
 
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return random_study(0, layers=4, heads=3, texts=60)
+    return make_random_study(0, layers=4, heads=3, texts=60)
 
 
 def get_blocks(study: Study, name: str) -> np.ndarray:
@@ -122,7 +122,7 @@ def test_5_gap_of_values(study: Study):
 
 def test_5_bin_edges():
     # 0.095 belongs below 0.1, 0.105 and 0.595 between, 0.605 above.
-    data = random_study(0).data
+    data = make_random_study(0).data
     histogram = data["value_histogram"].sum(("layer", "head")) * 0
     for value, count in ((0.095, 1), (0.105, 2), (0.595, 4), (0.605, 8)):
         histogram.loc[{"value_bin": histogram["value_bin"].sel(value_bin=value, method="nearest")}] = count
@@ -249,7 +249,7 @@ def test_12_halves_that_agree_and_halves_that_do_not(study: Study):
 
 
 def test_too_few_layers_heads_and_texts():
-    small = random_study(1, layers=2, heads=1, texts=1)
+    small = make_random_study(1, layers=2, heads=1, texts=1)
     results = findings(small)
     verdicts = {finding.number: finding.verdict for finding in results}
     assert [number for number, verdict in verdicts.items() if verdict == "cannot be measured"] == [4, 6, 7, 10, 11, 12]
@@ -257,7 +257,7 @@ def test_too_few_layers_heads_and_texts():
 
 
 def test_heads_without_pairs_are_left_out():
-    study = random_study(2, layers=3, heads=4)
+    study = make_random_study(2, layers=3, heads=4)
     silent = {}
     for name in (
         "pairs",
@@ -296,7 +296,7 @@ def test_selected_layers_have_no_findings(study: Study):
     ],
 )
 def test_first_middle_and_last_layers(layers: int, groups: tuple):
-    study = random_study(0, layers=layers, heads=2, texts=2)
+    study = make_random_study(0, layers=layers, heads=2, texts=2)
     assert (stats.get_first_layers(study), stats.get_middle_layers(study), stats.get_last_layers(study)) == groups
 
 

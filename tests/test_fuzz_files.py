@@ -32,7 +32,7 @@ from headscope.pruning.ablation import ablate, open_ablation
 from headscope.readings.files import open_reading
 from headscope.studies.result import open_study
 from tests import tiny
-from tests.synthetic import random_study
+from tests.synthetic import make_random_study
 from tests.test_fuzz_documents import mutate
 
 FAST = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -45,12 +45,12 @@ TEXT = "the cat sat. the dog ran, the owl!"
 
 
 @cache
-def get_valid_bytes(kind: str) -> bytes:
+def valid(kind: str) -> bytes:
     """Return the bytes of a small file of this kind."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.nc"
         if kind == "study":
-            random_study(layers=1, heads=2, texts=3, length=8, maps=False).save(path)
+            make_random_study(layers=1, heads=2, texts=3, length=8, maps=False).save(path)
         elif kind == "reading":
             headscope.read(tiny.model("bert"), TEXT, length=16).save(path)
         else:
@@ -95,7 +95,7 @@ def use_file(kind: str, path: Path) -> None:
 
 @pytest.mark.parametrize("kind", OPENERS)
 def test_valid_files_open(tmp_path: Path, kind: str):
-    (tmp_path / "a.nc").write_bytes(get_valid_bytes(kind))
+    (tmp_path / "a.nc").write_bytes(valid(kind))
     use_file(kind, tmp_path / "a.nc")
 
 
@@ -103,7 +103,7 @@ def test_valid_files_open(tmp_path: Path, kind: str):
 @pytest.mark.parametrize("way", ["bytes", "mutated"])
 def test_any_file(tmp_path: Path, kind: str, way: str):
     @FAST
-    @given(st.binary(max_size=200) if way == "bytes" else mutate(get_valid_bytes(kind)))
+    @given(st.binary(max_size=200) if way == "bytes" else mutate(valid(kind)))
     def is_opened_or_refused(raw: bytes) -> None:
         (tmp_path / "a.nc").write_bytes(raw)
         try:
@@ -117,7 +117,7 @@ def test_any_file(tmp_path: Path, kind: str, way: str):
 @pytest.mark.parametrize("kind", OPENERS)
 @pytest.mark.parametrize("part", [0, 0.1, 0.5, 0.9, 0.98])
 def test_truncated_files(tmp_path: Path, kind: str, part: float):
-    (tmp_path / "a.nc").write_bytes(get_valid_bytes(kind)[: int(part * len(get_valid_bytes(kind)))])
+    (tmp_path / "a.nc").write_bytes(valid(kind)[: int(part * len(valid(kind)))])
     assert "not readable as netCDF" in get_refusal(kind, tmp_path / "a.nc")
 
 
@@ -125,7 +125,7 @@ def test_truncated_files(tmp_path: Path, kind: str, part: float):
 
 
 def change_file(kind: str, path: Path, change: Callable[[h5py.File], None]) -> Path:
-    path.write_bytes(get_valid_bytes(kind))
+    path.write_bytes(valid(kind))
     with h5py.File(path, "r+") as file:
         change(file)
     return path
@@ -141,7 +141,7 @@ def test_files_from_elsewhere(tmp_path: Path, kind: str):
 
 
 def write_valid_file(folder: Path, kind: str) -> Path:
-    (folder / "valid.nc").write_bytes(get_valid_bytes(kind))
+    (folder / "valid.nc").write_bytes(valid(kind))
     return folder / "valid.nc"
 
 

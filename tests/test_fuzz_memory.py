@@ -18,10 +18,10 @@ from PIL import Image
 from headscope.corpus import images, tables
 from headscope.corpus.documents import documents
 from headscope.corpus.formats import LARGEST, Document
-from headscope.corpus.windows import Cut
+from headscope.corpus.windows import WindowSpec
 from headscope.model import tokens
 from headscope.model.model import Model
-from tests.writing import as_parquet, error_of, put
+from tests.writing import as_parquet, get_error, put
 
 SIZE, BOUND = 600, 400
 """megabytes a bomb unpacks to, and megabytes that reading it may take"""
@@ -111,7 +111,7 @@ def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.lines", "a.jsonl", "a.csv", "a.parquet"])
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_limit")
 def test_the_largest_document_and_one_more(tmp_path: Path, name: str):
     def make_content(size: int) -> bytes:
         room = {"a.jsonl": size - len('{"text": ""}'), "a.csv": size - 1}.get(name, size)
@@ -121,13 +121,13 @@ def test_the_largest_document_and_one_more(tmp_path: Path, name: str):
 
     format = "lines" if name == "a.lines" else "auto"
     assert len(list(documents(put(tmp_path / name, make_content(100)), format=format))) == 1
-    message = error_of(lambda: documents(put(tmp_path / name, make_content(101)), format=format))
+    message = get_error(lambda: documents(put(tmp_path / name, make_content(101)), format=format))
     assert "more than 100 characters" in message
     (broken,) = documents(tmp_path / name, format=format, skip_broken=True)
     assert (broken.text, broken.broken, broken.is_image) == ("", "too large", False)
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_limit")
 def test_the_last_line_counts_without_its_end(tmp_path: Path):
     for end in ("", "\n", "\r\n"):
         path = put(tmp_path / "a.txt", "a" * (100 - len(end.removesuffix("\n"))) + end)
@@ -143,7 +143,7 @@ def test_values_and_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tables, "MOST_VALUES", 50)
     fits = '{"text": "a", "n": [1' + ",1" * 47 + "]}\n"
     path = put(tmp_path / "a.jsonl", fits + fits.replace("[1", "[1,1"))
-    assert "a.jsonl:2: this line has more than 50 commas and brackets" in error_of(lambda: documents(path), good=1)
+    assert "a.jsonl:2: this line has more than 50 commas and brackets" in get_error(lambda: documents(path), good=1)
     path = put(tmp_path / "a.csv", "text\na" + ",b" * 50 + "\na" + ",b" * 51 + "\nc\n")
     assert [d.broken for d in documents(path, skip_broken=True)] == ["", "too large", ""]
 
@@ -151,22 +151,22 @@ def test_values_and_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_packed_parquet_file_is_unpacked_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = put(tmp_path / "a.parquet.gz", as_parquet(["a"]))
     monkeypatch.setattr(tables, "UNPACKED", 10)
-    assert "unpacks to more than 10 bytes" in error_of(lambda: documents(path))
+    assert "unpacks to more than 10 bytes" in get_error(lambda: documents(path))
 
 
 def test_images_of_too_many_pixels_or_bytes(monkeypatch: pytest.MonkeyPatch):
     buffer = io.BytesIO()
     Image.new("RGB", (20, 10)).save(buffer, "PNG")
     monkeypatch.setattr(images, "MOST_PIXELS", 200)
-    assert isinstance(images.decoded(buffer.getvalue()), images.Picture)
+    assert isinstance(images.decode_image(buffer.getvalue()), images.Picture)
     monkeypatch.setattr(images, "MOST_PIXELS", 199)
-    assert images.decoded(buffer.getvalue()) == images.TOO_LARGE
+    assert images.decode_image(buffer.getvalue()) == images.TOO_LARGE
     monkeypatch.setattr(images, "LARGEST", len(buffer.getvalue()) - 1)
-    assert images.decoded(buffer.getvalue()) == images.TOO_MANY_BYTES
+    assert images.decode_image(buffer.getvalue()) == images.TOO_MANY_BYTES
 
 
 def test_no_program_is_started_for_an_image():
-    assert images.decoded(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n") == images.UNKNOWN
+    assert images.decode_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n") == images.UNKNOWN
 
 
 # Long texts
@@ -175,7 +175,7 @@ def test_no_program_is_started_for_an_image():
 def test_long_texts_have_the_windows_they_have_as_a_whole(minilm: Model, monkeypatch: pytest.MonkeyPatch):
     text = " ".join(f"Word{k % 91} isn't 漢字 unbelievably, é{k}." for k in range(3000))
     for windows in ("first", "all"):
-        cut = Cut(length=32, windows=windows, sentences="text")  # type: ignore[arg-type]
+        cut = WindowSpec(length=32, windows=windows, sentences="text")  # type: ignore[arg-type]
         monkeypatch.setattr(tokens, "LONG", 10**9)
         expected = cut(Document(text, "a"), minilm.tokens)
         monkeypatch.setattr(tokens, "LONG", 2000)
@@ -195,9 +195,9 @@ def test_first_windows_do_not_need_the_whole(minilm: Model, monkeypatch: pytest.
         lambda self, text, **options: seen.append(len(text)) or real(self, text, **options),
     )
     monkeypatch.setattr(tokens, "LONG", 16_000)
-    assert len(Cut()(Document("some words " * 20_000, "a"), minilm.tokens)) == 1
-    assert len(Cut()(Document("漢字" * 100_000, "a"), minilm.tokens)) == 1
+    assert len(WindowSpec()(Document("some words " * 20_000, "a"), minilm.tokens)) == 1
+    assert len(WindowSpec()(Document("漢字" * 100_000, "a"), minilm.tokens)) == 1
     assert max(seen) <= 4000
-    cut = Cut(skip_broken=True)
+    cut = WindowSpec(skip_broken=True)
     assert cut(Document("a" * 200_000, "a"), minilm.tokens) == "not tokenizable"
     assert max(seen) == 64_000

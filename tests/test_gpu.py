@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import headscope
-from headscope.corpus.bundled import openings
+from headscope.corpus.bundled import load_openings
 from headscope.corpus.windows import Batch
-from headscope.model.capture.plain import Question
-from headscope.segmentation.vectors import head_means
+from headscope.model.capture.plain import AttentionInputs
+from headscope.segmentation.vectors import compute_head_means
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
-from headscope.tally.tally import Counting
-from headscope.tally.vectorized import VectorizedTallier
+from headscope.tally.tally import TallySettings
+from headscope.tally.vectorized import TorchTallier
 from tests import tiny
 from tests.asking import question, windows_of
 from tests.comparing import assert_same_sums
@@ -26,7 +26,7 @@ from tests.cutting import files, run_interrupted
 from tests.test_tally import Case, assert_equal
 
 if torch.cuda.is_available():
-    from headscope.tally.gpu.tallier import GpuTallier
+    from headscope.tally.gpu.tallier import TritonTallier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -34,12 +34,12 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 @pytest.mark.parametrize("seed", range(6))
 def test_the_tally_on_a_gpu_equals_plain_loops(seed: int):
     case = Case(seed, [11, 3, 7, 2, 9], heads=3, layers=2, fraction=0.5, causal=bool(seed % 2))
-    tallier = VectorizedTallier(case.counting, "cuda")
+    tallier = TorchTallier(case.counting, "cuda")
     tallier.begin(Batch.of(case.windows))
     for layer, (output, attention) in enumerate(zip(case.outputs, case.maps, strict=True)):
-        tallier.see(layer, output.cuda(), attention.cuda())
+        tallier.observe_layer(layer, output.cuda(), attention.cuda())
     tallier.end()
-    assert_equal(tallier.total(), case.tally("reference"))
+    assert_equal(tallier.get_sums(), case.tally("reference"))
 
 
 @pytest.mark.parametrize("kind", ["mpnet", "bloom", "deberta-v2", "t5", "bart", "jamba", "qwen3_next", "convbert"])
@@ -64,7 +64,7 @@ def test_every_route_and_stack_sees_the_same_on_a_gpu(kind: str):
 @pytest.mark.parametrize("kernel", ["triton", "vectorized"])
 @pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_a_study_on_a_gpu_equals_one_on_the_cpu(kind: str, kernel: str):
-    texts = [document.text.lower()[: 60 + 9 * k] for k, document in zip(range(40), openings(), strict=False)]
+    texts = [document.text.lower()[: 60 + 9 * k] for k, document in zip(range(40), load_openings(), strict=False)]
     size = {"hidden_size": 384, "num_attention_heads": 12, "num_hidden_layers": 4, "max_position_embeddings": 128}
     grouped = {"num_key_value_heads": 4, "head_dim": 32} if kind == "llama" else {}
     network = tiny.network(kind, **size, **grouped)
@@ -88,8 +88,8 @@ def test_every_window_length_is_counted_as_in_plain_loops(first: int, dtype: tor
     for n in range(first, first + 32):
         random = np.random.default_rng(n)
         batch = Batch.of(windows_of(random, [n, max(2, n // 2), n]))
-        counting = Counting(Shape(1, 2, n), 0.3, 0.3, 0.0)
-        tallier, reference = GpuTallier(counting), ReferenceTallier(counting)
+        counting = TallySettings(Shape(1, 2, n), 0.3, 0.3, 0.0)
+        tallier, reference = TritonTallier(counting), ReferenceTallier(counting)
         layer_question = question(random, batch, 2, width=16, dtype=dtype, causal=bool(n % 2))
         moved = [
             None if tensor is None else tensor.cuda()
@@ -97,13 +97,13 @@ def test_every_window_length_is_counted_as_in_plain_loops(first: int, dtype: tor
         ]
         for either in (tallier, reference):
             either.begin(batch)
-        written = tallier.attend(0, Question(*moved, layer_question.scaling, layer_question.causal))
-        reference.see(0, written.cpu(), torch.zeros(3, 2, n, n))
+        written = tallier.attend(0, AttentionInputs(*moved, layer_question.scaling, layer_question.causal))
+        reference.observe_layer(0, written.cpu(), torch.zeros(3, 2, n, n))
         for either in (tallier, reference):
             either.end()
-        near = int(reference.total()["near_threshold"].sum())
+        near = int(reference.get_sums()["near_threshold"].sum())
         for name in ("pairs", "equal", "same", "equal_same", "distance", "location", "dominant_share_texts"):
-            differing = np.abs(tallier.total()[name] - reference.total()[name]).sum()
+            differing = np.abs(tallier.get_sums()[name] - reference.get_sums()[name]).sum()
             assert differing <= 2 * near, f"{name} at {n} tokens: {differing} differ, {near} are near the threshold"
 
 
@@ -122,15 +122,17 @@ def test_a_reading_is_the_same_on_the_gpu():
     assert gpu_reading.manifest["device"].startswith("cuda")
     np.testing.assert_allclose(gpu_reading.outputs, cpu_reading.outputs, atol=1e-5)
     np.testing.assert_allclose(gpu_reading.attention, cpu_reading.attention, atol=1e-5)
-    assert gpu_reading.page().count("layer-") == cpu_reading.page().count("layer-")
+    assert gpu_reading.to_html().count("layer-") == cpu_reading.to_html().count("layer-")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_heads_write_for_sentences_is_the_same_on_the_gpu(dtype: torch.dtype):
-    texts = [document.text.lower()[: 12 + 9 * k] for k, document in zip(range(40), openings(), strict=False)] + [""]
+    texts = [document.text.lower()[: 12 + 9 * k] for k, document in zip(range(40), load_openings(), strict=False)] + [
+        ""
+    ]
     network = tiny.network("bert")
-    cpu_means = head_means(headscope.load(network, tiny.tokenizer()), texts)
-    gpu_means = head_means(headscope.load(network.to("cuda", dtype), tiny.tokenizer()), texts)
+    cpu_means = compute_head_means(headscope.load(network, tiny.tokenizer()), texts)
+    gpu_means = compute_head_means(headscope.load(network.to("cuda", dtype), tiny.tokenizer()), texts)
     assert cpu_means.shape == gpu_means.shape
     assert not gpu_means[-1].any()
     tolerance = 2e-4 if dtype == torch.float32 else 5e-2

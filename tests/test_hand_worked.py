@@ -36,9 +36,9 @@ import torch
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.studies.result import Study
 from headscope.tally.quantities import QUANTITIES, RECEIVERS, Shape
-from headscope.tally.tally import Counting, Tally
+from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import rank_pairs
-from headscope.tally.vectorized import VectorizedTallier
+from headscope.tally.vectorized import TorchTallier
 from tests.synthetic import TALLIERS, study_of, tally, window
 
 WINDOW = window([1, 7, 4, 7, 2])
@@ -55,7 +55,7 @@ SHAPE = Shape(layers=1, heads=3, length=6)  # one longer than the window: the la
 
 @pytest.fixture(params=TALLIERS, scope="module")
 def study(request: pytest.FixtureRequest) -> Study:
-    sums = tally(request.param, Counting(SHAPE, 0.3, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
+    sums = tally(request.param, TallySettings(SHAPE, 0.3, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
     return study_of(sums)
 
 
@@ -261,7 +261,7 @@ def test_names_dims_and_types_of_the_method(study: Study):
 @pytest.mark.parametrize("kernel", TALLIERS)
 def test_high_is_strict(kernel: str):
     # θ = 0.5: head 0's values 2 of 4 are not above half of the largest; only (1,3) is.
-    sums = tally(kernel, Counting(SHAPE, 0.5, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
+    sums = tally(kernel, TallySettings(SHAPE, 0.5, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
     assert sums["pairs"].sum(0).tolist() == [[1, 0, 10]]
 
 
@@ -271,7 +271,7 @@ def test_near_threshold(kernel: str, value: float, near: int):
     # One number a token: 1, 1, v. C01 = 1 = max, C02 = C12 = v: two pairs this near to θ = 0.3, or none.
     output = torch.tensor([[[[1.0]], [[1.0]], [[value]]]], dtype=torch.float64)
     maps = torch.full((1, 1, 3, 3), 1 / 3, dtype=torch.float64)
-    sums = tally(kernel, Counting(Shape(1, 1, 3), 0.3, 0.3, 1.0), [window([1, 7, 2])], [output], [maps])
+    sums = tally(kernel, TallySettings(Shape(1, 1, 3), 0.3, 0.3, 1.0), [window([1, 7, 2])], [output], [maps])
     assert sums["near_threshold"].sum() == near
 
 
@@ -281,7 +281,7 @@ def test_ties_go_to_the_token_met_first(kernel: str):
     # pair is (2,3), of 3 and 8: 3 was met at position 1. So two different dominant tokens, 9 and 3.
     output = torch.tensor([[[[1.0], [0.0]], [[1.0], [0.0]], [[0.0], [1.0]], [[0.0], [1.0]]]], dtype=torch.float64)
     maps = torch.full((1, 2, 4, 4), 0.25, dtype=torch.float64)
-    counting = Counting(Shape(1, 2, 4), 0.3, 0.3, 1.0)
+    counting = TallySettings(Shape(1, 2, 4), 0.3, 0.3, 1.0)
     for ids, distinct in (([9, 3, 3, 8], 2), ([3, 9, 8, 3], 1), ([3, 9, 8, 7], 2)):
         sums = tally(kernel, counting, [window(ids)], [output], [maps])
         assert sums["distinct_dominants"].sum((0, 1)).tolist() == [float(k == distinct) for k in range(3)], ids
@@ -293,7 +293,7 @@ def test_receivers_count_in_order(kernel: str):
     # their tokens are also "itself" or "neighbour" to some; of column 2 one element is itself, two neighbours, two not.
     maps = torch.full((1, 1, 5, 5), 0.2, dtype=torch.float64)
     output = torch.zeros((1, 5, 1, 1), dtype=torch.float64)
-    sums = tally(kernel, Counting(Shape(1, 1, 5), 0.3, 0.3, 1.0), [window([1, 5, 7, 4, 2])], [output], [maps])
+    sums = tally(kernel, TallySettings(Shape(1, 1, 5), 0.3, 0.3, 1.0), [window([1, 5, 7, 4, 2])], [output], [maps])
     np.testing.assert_allclose(sums["attention_received"].sum(0)[0], [1, 1, 1, 1, 0.2, 0.4, 0.4])
     np.testing.assert_allclose(sums["attention_spread"].sum(0), [1, 1, 1, 1, 0.2, 0.4, 0.4])
 
@@ -302,7 +302,7 @@ def test_receivers_count_in_order(kernel: str):
 def test_causal_attention_spreads_over_what_came_before(kernel: str):
     # Three words; row 0 looks at 0 only, row 1 at 0 and 1, row 2 at all: 1 + 1/2 + 1/3 to the first, 1/2 + 1/3 to
     # themselves, 1/3 to the neighbour before (column 1 from row 2).
-    counting = Counting(Shape(1, 1, 3), 0.3, 0.3, 1.0, causal=True)
+    counting = TallySettings(Shape(1, 1, 3), 0.3, 0.3, 1.0, causal=True)
     maps, output = torch.eye(3).double()[None, None], torch.zeros((1, 3, 1, 1)).double()
     sums = tally(kernel, counting, [window([7, 8, 9])], [output], [maps])
     np.testing.assert_allclose(sums["attention_spread"].sum(0), [11 / 6, 0, 0, 0, 5 / 6, 1 / 3, 0])
@@ -310,7 +310,7 @@ def test_causal_attention_spreads_over_what_came_before(kernel: str):
 
 @pytest.mark.parametrize("kernel", TALLIERS)
 def test_outside_the_sample_only_the_costly_quantities_are_missing(kernel: str):
-    sums = tally(kernel, Counting(SHAPE, 0.3, 0.5, 0.0), [WINDOW], [OUTPUT], [ATTENTION])
+    sums = tally(kernel, TallySettings(SHAPE, 0.3, 0.5, 0.0), [WINDOW], [OUTPUT], [ATTENTION])
     for quantity in QUANTITIES:
         assert (sums[quantity.name].sum() == 0) == quantity.sample or quantity.name in (
             "equal_same",
@@ -320,7 +320,7 @@ def test_outside_the_sample_only_the_costly_quantities_are_missing(kernel: str):
 
 
 def test_a_tally_adds():
-    sums = tally("reference", Counting(SHAPE, 0.3, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
+    sums = tally("reference", TallySettings(SHAPE, 0.3, 0.5, 1.0), [WINDOW], [OUTPUT], [ATTENTION])
     before = {name: array.copy() for name, array in sums.arrays.items()}
     total = Tally.zeros(SHAPE) + sums + sums
     assert all((total[name] == 2 * sums[name]).all() for name in sums.arrays)
@@ -334,8 +334,8 @@ def test_a_tally_adds():
 
 def test_blocks_follow_the_digest_of_the_ids():
     other = window([1, 8, 4, 7, 2])
-    tallier = VectorizedTallier(Counting(SHAPE, 0.3, 0.5, 1.0))
+    tallier = TorchTallier(TallySettings(SHAPE, 0.3, 0.5, 1.0))
     tallier.begin(Batch.of([WINDOW, other]))
     tallier.end()
-    texts = tallier.total()["texts"]
+    texts = tallier.get_sums()["texts"]
     assert {int(k) for k in np.flatnonzero(texts)} == {WINDOW.digest % BLOCKS, other.digest % BLOCKS}

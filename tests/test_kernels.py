@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 import headscope
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError, StudyError
-from headscope.model.capture.plain import Question, attend
+from headscope.model.capture.plain import AttentionInputs, attend
 from headscope.tally import kernels
-from headscope.tally.compiled.tallier import CompiledTallier
-from headscope.tally.kernels import choose
+from headscope.tally.compiled.tallier import NumbaTallier
+from headscope.tally.kernels import choose_kernel
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
-from headscope.tally.tally import Counting, Tallier, Tally
+from headscope.tally.tally import Tallier, Tally, TallySettings
 from tests import tiny
 from tests.asking import differences, question, windows_of
 from tests.comparing import assert_same_sums
@@ -31,24 +31,24 @@ from tests.comparing import assert_same_sums
 LENGTHS = range(3, 131)
 
 
-def make_gpu_tallier(counting: Counting) -> Tallier:
+def make_gpu_tallier(counting: TallySettings) -> Tallier:
     pytest.importorskip("triton")
-    from headscope.tally.gpu.tallier import GpuTallier
+    from headscope.tally.gpu.tallier import TritonTallier
 
-    return GpuTallier(counting, "cuda" if torch.cuda.is_available() else "cpu")
+    return TritonTallier(counting, "cuda" if torch.cuda.is_available() else "cpu")
 
 
-BACKENDS = {"compiled": CompiledTallier, "triton": make_gpu_tallier}
+BACKENDS = {"compiled": NumbaTallier, "triton": make_gpu_tallier}
 # Sums over texts are in double precision; within one text a GPU's are in single.
 TOLERANCES = {"compiled": {"rtol": 2e-6, "atol": 2e-6}, "triton": {"rtol": 2e-5, "atol": 2e-5}}
 
 
-def move_question(question: Question, device: torch.device) -> Question:
+def move_question(question: AttentionInputs, device: torch.device) -> AttentionInputs:
     moved = [
         None if tensor is None else tensor.to(device)
         for tensor in (question.query, question.key, question.value, question.mask)
     ]
-    return Question(*moved, question.scaling, question.causal)  # type: ignore[arg-type]
+    return AttentionInputs(*moved, question.scaling, question.causal)  # type: ignore[arg-type]
 
 
 def tally_both(
@@ -57,7 +57,7 @@ def tally_both(
     """Return the tally of a backend that computes attention itself, and the plain tally of what it should compute."""
     random = np.random.default_rng(seed)
     batch = Batch.of(windows_of(random, lengths))
-    counting = Counting(Shape(layers, heads, max(lengths) + 1, maps), 0.3, 0.3, 0.5, options.get("causal", False))
+    counting = TallySettings(Shape(layers, heads, max(lengths) + 1, maps), 0.3, 0.3, 0.5, options.get("causal", False))
     tallier, reference = BACKENDS[backend](counting), ReferenceTallier(counting)
     device = getattr(tallier, "device", torch.device("cpu"))
     tallier.begin(batch)
@@ -71,10 +71,10 @@ def tally_both(
             written[real].float(), output[real].float(), atol=1e-5 if _is_single(written) else 2e-2
         )
         # Pairs are counted from the backend's own outputs.
-        reference.see(layer, written, maps)
+        reference.observe_layer(layer, written, maps)
     tallier.end()
     reference.end()
-    return tallier.total(), reference.total()
+    return tallier.get_sums(), reference.get_sums()
 
 
 def _is_single(tensor: torch.Tensor) -> bool:
@@ -165,15 +165,15 @@ def test_triton_of_wide_heads_on_a_small_gpu(dtype: torch.dtype, monkeypatch: py
 def test_triton_sees_what_is_no_number_anywhere_in_a_wide_vector(place: int):
     random = np.random.default_rng(5)
     batch = Batch.of(windows_of(random, [9, 5]))
-    tallier = make_gpu_tallier(Counting(Shape(1, 2, 9), 0.3, 0.3, 0.0))
+    tallier = make_gpu_tallier(TallySettings(Shape(1, 2, 9), 0.3, 0.3, 0.0))
     output = torch.from_numpy(random.normal(0, 1, (2, 9, 2, 256))).float()
     output[1, 2, 1, place] = torch.nan
     maps = torch.full((2, 2, 9, 9), 1 / 9)
     tallier.begin(batch)
-    tallier.see(0, output.to(tallier.device), maps.to(tallier.device))  # type: ignore[attr-defined]
+    tallier.observe_layer(0, output.to(tallier.device), maps.to(tallier.device))  # type: ignore[attr-defined]
     tallier.end()
     with pytest.raises(ModelError, match="L0H1"):
-        tallier.total()
+        tallier.get_sums()
 
 
 def test_many_texts_of_one_block_are_cut_into_like_parts():
@@ -259,24 +259,24 @@ def tally_given_maps(lengths: list[int], crosses: bool = False) -> tuple[Any, Ta
     sample."""
     random = np.random.default_rng(3)
     windows = windows_of(random, lengths)
-    batch = Batch.of([window.shifted(8, crosses=True) for window in windows] if crosses else windows)
-    counting = Counting(Shape(1, 2, max(lengths) + 1), 0.3, 0.3, 1.0)
+    batch = Batch.of([window.shift_right(8, crosses=True) for window in windows] if crosses else windows)
+    counting = TallySettings(Shape(1, 2, max(lengths) + 1), 0.3, 0.3, 1.0)
     tallier, reference = make_gpu_tallier(counting), ReferenceTallier(counting)
     output, maps = attend(question(random, batch, 2))
     for either in (tallier, reference):
         device = getattr(either, "device", torch.device("cpu"))
         either.begin(batch)
-        either.see(0, output.to(device), maps.to(device))
+        either.observe_layer(0, output.to(device), maps.to(device))
         either.end()
-    return tallier, reference.total()
+    return tallier, reference.get_sums()
 
 
 @pytest.mark.parametrize("crosses", [False, True])
 def test_triton_sees_maps_that_are_given(crosses: bool):
     tallier, expected = tally_given_maps([40, 33, 9], crosses)
-    assert tallier.shown == 1
-    assert_equal_but_near(tallier.total(), expected, "triton")
-    most_attended = {token: counts.tolist() for token, counts in tallier.total().most_attended.items()}
+    assert tallier.layers_shown == 1
+    assert_equal_but_near(tallier.get_sums(), expected, "triton")
+    most_attended = {token: counts.tolist() for token, counts in tallier.get_sums().most_attended.items()}
     assert most_attended == {token: counts.tolist() for token, counts in expected.most_attended.items()}
 
 
@@ -286,14 +286,14 @@ def test_random_pairs_are_drawn_some_texts_at_a_time(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(texts, "MAX_ELEMENTS", 1)
     tallier, expected = tally_given_maps([12, 9, 5])
-    np.testing.assert_allclose(tallier.total()["shuffled_share_sum"], expected["shuffled_share_sum"])
+    np.testing.assert_allclose(tallier.get_sums()["shuffled_share_sum"], expected["shuffled_share_sum"])
     assert expected["shuffled_share_sum"].sum() > 0
 
 
 def test_triton_counts_no_batch_in_which_a_head_writes_no_numbers():
     random = np.random.default_rng(3)
     batch = Batch.of(windows_of(random, [9, 5]))
-    tallier = make_gpu_tallier(Counting(Shape(2, 2, 9), 0.3, 0.3, 0.0))
+    tallier = make_gpu_tallier(TallySettings(Shape(2, 2, 9), 0.3, 0.3, 0.0))
 
     def run(broken: bool) -> None:
         tallier.begin(batch)
@@ -309,32 +309,32 @@ def test_triton_counts_no_batch_in_which_a_head_writes_no_numbers():
     assert tallier.pending_batches == 1  # its results have not been read yet
     with pytest.raises(ModelError, match="L1H1"):
         run(False)
-    assert tallier.total()["texts"].sum() == 2
+    assert tallier.get_sums()["texts"].sum() == 2
 
 
 class TestChoice:
-    counting = Counting(Shape(2, 2, 128), 0.3, 0.3, 0.0)
+    counting = TallySettings(Shape(2, 2, 128), 0.3, 0.3, 0.0)
     cpu = torch.device("cpu")
 
     def test_the_fastest_that_can_do_it(self):
-        assert choose("auto", self.counting, self.cpu).name == "compiled"
-        assert choose("auto", self.counting, torch.device("meta")).name == "vectorized"
+        assert choose_kernel("auto", self.counting, self.cpu).name == "compiled"
+        assert choose_kernel("auto", self.counting, torch.device("meta")).name == "vectorized"
 
     def test_without_numba_the_next_way_is_taken_and_said(self, monkeypatch: pytest.MonkeyPatch):
         find_spec = kernels.importlib.util.find_spec
         monkeypatch.setattr(
             kernels.importlib.util, "find_spec", lambda name: None if name == "numba" else find_spec(name)
         )
-        chosen = choose("auto", self.counting, self.cpu)
+        chosen = choose_kernel("auto", self.counting, self.cpu)
         assert (chosen.name, chosen.note) == ("vectorized", "not compiled: numba is not installed")
         with pytest.raises(StudyError, match="numba is not installed"):
-            choose("compiled", self.counting, self.cpu)
+            choose_kernel("compiled", self.counting, self.cpu)
 
     def test_one_that_cannot_do_it_says_why(self):
         with pytest.raises(StudyError, match="works on NVIDIA GPUs, and the model is on cpu"):
-            choose("triton", self.counting, self.cpu)
+            choose_kernel("triton", self.counting, self.cpu)
         with pytest.raises(StudyError, match="there are: auto, triton, compiled, vectorized, reference"):
-            choose("quick", self.counting, self.cpu)
+            choose_kernel("quick", self.counting, self.cpu)
 
 
 class TestPlain:
@@ -354,7 +354,7 @@ class TestPlain:
     def test_a_mask_of_another_kind_is_left_to_the_model(self):
         model = headscope.load(tiny.network("bert"), tiny.tokenizer())
         batch = tiny.batch(7, 4)
-        questions: list[Question] = []
+        questions: list[AttentionInputs] = []
 
         def count_questions(mask: Any) -> int:
             questions.clear()

@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from headscope.errors import ModelError
 from headscope.model import loading
-from headscope.model.available import Available, available
+from headscope.model.available import AvailableModel, list_available_models
 from headscope.model.default_model import WEIGHTS_SHA256
 from headscope.model.loading import load
 from tests import tiny
@@ -122,7 +122,7 @@ class TestFolder:
 
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
     def test_half_precision(self, saved: Path, dtype: str) -> None:
-        model, seen = load(saved, device="cpu", dtype=dtype), tiny.Seen()
+        model, seen = load(saved, device="cpu", dtype=dtype), tiny.LayerRecorder()
         assert model.dtype == dtype
         model.observe(tiny.batch(5, 3), seen)
         assert {str(output.dtype) for output in seen.outputs} == {f"torch.{dtype}"}
@@ -389,7 +389,7 @@ class TestDefaultModel:
 class TestAvailable:
     def test_no_cache(self, offline: Path) -> None:
         offline.rmdir()
-        assert [model.name for model in available()] == ["minilm"]
+        assert [model.name for model in list_available_models()] == ["minilm"]
 
     def test_models_in_the_cache(self, offline: Path, saved: Path) -> None:
         config, weights = saved / "config.json", saved / "model.safetensors"
@@ -401,7 +401,7 @@ class TestAvailable:
         cache_model(offline, "owner/mixed", {"config.json": config})
         cache_model(offline, "owner/mixed", {"model.safetensors": weights}, revision="b" * 40, ref="other")
         (offline / "datasets--owner--texts" / "snapshots").mkdir(parents=True)
-        models = {model.name: model for model in available()[1:]}
+        models = {model.name: model for model in list_available_models()[1:]}
         assert list(models) == sorted(models)
         assert {name: model.ready for name, model in models.items()} == {
             "owner/adapter": False,
@@ -411,7 +411,9 @@ class TestAvailable:
             "owner/split": True,
             "owner/whole": True,
         }
-        assert models["owner/old"] == Available("owner/old", "hub cache", False, "no safetensors weights in the cache")
+        assert models["owner/old"] == AvailableModel(
+            "owner/old", "hub cache", False, "no safetensors weights in the cache"
+        )
         assert models["owner/whole"].source == "hub cache"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from headscope.corpus.document import Document
-from headscope.corpus.windows import Cut, Encoding, Encodings, digest_of
+from headscope.corpus.windows import Encoding, Encodings, WindowSpec, hash_token_ids
 from headscope.model.many_texts import BatchTokenizer
 from headscope.model.tokens import ModelTokens
 from tests import tiny
@@ -36,9 +36,9 @@ TEXTS = st.lists(
 @given(texts=TEXTS, length=st.integers(6, 24), all_windows=st.booleans())
 def test_both_ways_make_the_same(name: str, texts: list[str], length: int, all_windows: bool):
     many = BatchTokenizer(FAST[name])
-    assert many.directly is None
+    assert many.uses_backend is None
     rows = many.tokenize(texts, length, all_windows=all_windows, offsets=False)
-    assert many.directly
+    assert many.uses_backend
     assert rows == many._call_transformers(texts, length, all_windows, offsets=False)
     assert rows == many.tokenize(texts, length, all_windows=all_windows, offsets=False)
 
@@ -65,7 +65,7 @@ class Own(PreTrainedTokenizerFast):
 def test_a_wrapper_with_ways_of_its_own_is_asked_itself():
     inside = tiny.tokenizer().backend_tokenizer
     own = Own(tokenizer_object=inside, unk_token="[UNK]")
-    assert BatchTokenizer(own).directly is False
+    assert BatchTokenizer(own).uses_backend is False
 
 
 def test_a_short_way_that_makes_something_else_is_not_gone(monkeypatch: pytest.MonkeyPatch):
@@ -78,9 +78,9 @@ def test_a_short_way_that_makes_something_else_is_not_gone(monkeypatch: pytest.M
     replace_texts.__module__ = original.__module__
     monkeypatch.setattr(PreTrainedTokenizerFast, "_encode_plus", replace_texts)
     many = BatchTokenizer(tokenizer)
-    assert many.directly is None
+    assert many.uses_backend is None
     rows = many.tokenize(["the owl", "the mat"], 8, all_windows=False, offsets=False)
-    assert many.directly is False
+    assert many.uses_backend is False
     assert rows[0] == rows[1]
 
 
@@ -90,7 +90,7 @@ def test_windows_in_one_row_are_those_of_each_text():
         Encoding(random.integers(0, 9, n), random.random(n) < 0.3, random.random(n) < 0.3, random.random(n) < 0.3, None)
         for n in (5, 0, 7, 1)
     ]
-    row = Encodings.of(encodings)
+    row = Encodings.from_encodings(encodings)
     assert len(row) == 1
     assert row.plain == [int((~encoding.special).sum()) for encoding in encodings]
     ends = [np.cumsum(encoding.end) - encoding.end for encoding in encodings]
@@ -105,7 +105,7 @@ def test_windows_in_one_row_are_those_of_each_text():
 def test_windows_of_many_documents_are_those_of_each(windows: Any):
     tokens = ModelTokens(tiny.tokenizer())
     texts = ["the owl sat. a cat left! " * k for k in range(9)] + ["", "the", "[SEP]", "x, y?"]
-    cut, documents = Cut(length=12, windows=windows), [Document(text, str(k)) for k, text in enumerate(texts)]
+    cut, documents = WindowSpec(length=12, windows=windows), [Document(text, str(k)) for k, text in enumerate(texts)]
     together, alone = list(cut.each(documents, tokens)), [cut(document, tokens) for document in documents]
     assert [type(windows_of_text) for windows_of_text in together] == [
         type(windows_of_text) for windows_of_text in alone
@@ -117,4 +117,6 @@ def test_windows_of_many_documents_are_those_of_each(windows: Any):
         for a, b in zip(from_many, from_one, strict=True):
             assert a.sentence.tolist() == b.sentence.tolist() == (np.cumsum(a.end) - a.end).tolist()
             plain = hashlib.blake2b(a.ids.astype("<i4").tobytes(), digest_size=8).digest()
-            assert a.digest == b.digest == int.from_bytes(plain, "little") == digest_of(a.ids.astype("<i4").tobytes())
+            assert (
+                a.digest == b.digest == int.from_bytes(plain, "little") == hash_token_ids(a.ids.astype("<i4").tobytes())
+            )

@@ -11,7 +11,7 @@ import headscope
 from headscope.model.model import Model
 from headscope.studies.result import open_study
 from tests import tiny
-from tests.cutting import OPTIONS, assert_equal, files, saved_model, stopping
+from tests.cutting import OPTIONS, assert_equal, files, save_tiny_model, stop_after
 
 SETTINGS = {**OPTIONS, "sample": 0.5}
 
@@ -61,7 +61,7 @@ def test_stacks_of_one_model_are_not_merged(tmp_path: Path):
 def test_an_incomplete_study_is_not_merged_with_one_of_the_same_file(model: Model, tmp_path: Path):
     first, second = files(tmp_path, [40, 20])
     with pytest.raises(headscope.Stopped) as caught:
-        headscope.study(model, headscope.documents(first), progress=stopping(4), **SETTINGS)
+        headscope.study(model, headscope.documents(first), progress=stop_after(4), **SETTINGS)
     part = caught.value.study
     assert part is not None
     with pytest.raises(headscope.StudyError, match=r"00\.jsonl is in both, one of them is incomplete"):
@@ -95,7 +95,7 @@ def test_the_command(headscope_command, one_figure, model: Model, tmp_path: Path
 
 
 def test_what_was_trusted_is_said(model: Model, tmp_path: Path, headscope_command, one_figure):
-    saved_model(tmp_path / "model")
+    save_tiny_model(tmp_path / "model")
     (texts,) = files(tmp_path / "in", [5])
     plain = ("study", str(texts), "--model", str(tmp_path / "model"), "--length", "24", "--quiet")
     assert headscope_command(*plain, "--out", "plain").code == 0
@@ -112,7 +112,7 @@ def test_what_was_trusted_is_said(model: Model, tmp_path: Path, headscope_comman
 def test_broken_documents_are_skipped_and_counted_on_request(
     tmp_path: Path, headscope_command, one_figure, model: Model
 ):
-    saved_model(tmp_path / "model")
+    save_tiny_model(tmp_path / "model")
     (texts,) = files(tmp_path / "in", [6])
     lines = texts.read_text("utf-8").splitlines(keepends=True)
     texts.write_text("".join([*lines[:3], "no JSON\n", '{"body": 1}\n', *lines[3:]]), "utf-8")

@@ -7,13 +7,13 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import headscope
-from headscope.corpus.bundled import openings
+from headscope.corpus.bundled import load_openings
 from headscope.model.default_model import find_default_model
 from headscope.model.model import Model
 
 
 def test_a_notebook_finds_the_same_pairs_and_maps(minilm: Model):
-    text = next(iter(openings())).text
+    text = next(iter(load_openings())).text
     study = headscope.study(minilm, [text])
 
     tokenizer = AutoTokenizer.from_pretrained(find_default_model())

@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 import headscope
 from headscope import cli
-from headscope.corpus.bundled import paper_examples
+from headscope.corpus.bundled import load_paper_examples
 from headscope.errors import ModelError, ReadingError
 from headscope.model.model import Model
 from headscope.readings import paper
@@ -62,7 +62,7 @@ def make_reading(outputs: np.ndarray[Any, Any]) -> Reading:
 
 
 def test_the_figure_is_the_printed_one():
-    example = paper_examples()["airport-policing"]
+    example = load_paper_examples()["airport-policing"]
     assert example["theta"] == 0.3 == Choice().theta  # the check assumes that it is METHOD's
     assert list(FIGURE.pairs) == [5, 7, 8]
     assert len(FIGURE) == 35
@@ -105,7 +105,7 @@ def test_a_small_case_counted_by_hand():
     assert result.outcome == Outcome(2, 2, 2)
     assert result.outcome.jaccard == pytest.approx(2 / 6)
     # There is no layer −1, so layers are not numbered from 1: 4 × 2 × 2 × 2 combinations, 99 θ, less METHOD's own.
-    assert result.tried == 4 * 2 * 2 * 2 * 99 - 1
+    assert result.choices_tried == 4 * 2 * 2 * 2 * 99 - 1
     # θ from 0.34 to 0.39 drops 12, and nothing else.
     theta_alone = next(alternative for alternative in result.better if alternative.choice.changed == ("theta",))
     assert theta_alone.outcome == Outcome(2, 2, 1)
@@ -262,8 +262,8 @@ def test_a_model_that_is_not_the_papers():
     scores = [alternative.outcome.jaccard for alternative in result.better]
     assert scores == sorted(scores, reverse=True)
     assert all(score > result.outcome.jaccard for score in scores)
-    assert len(result.nearest()) <= 5
-    assert any(len(alternative.choice.changed) == 1 for alternative in result.nearest())
+    assert len(result.select_nearest()) <= 5
+    assert any(len(alternative.choice.changed) == 1 for alternative in result.select_nearest())
 
 
 def test_heads_that_write_nothing(capsys: pytest.CaptureFixture[str]):
@@ -364,7 +364,7 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def shifted(tmp_path_factory: pytest.TempPathFactory) -> str:
+def shift_right(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of a model that reproduces it in heads with numbers lower by one."""
     return save_model(tmp_path_factory.mktemp("shifted"), plant_pairs(shift=-1))
 

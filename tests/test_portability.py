@@ -27,9 +27,9 @@ from headscope.cli import options
 from headscope.corpus import storage
 from headscope.corpus.documents import documents
 from headscope.errors import CorpusError, ModelError, StudyError
-from headscope.model.loading import _device, load
+from headscope.model.loading import load, select_device
 from headscope.model.model import Model
-from headscope.pruning.rankings import MEASURED, scores
+from headscope.pruning.rankings import TEXT_RULES, score_heads
 from headscope.pruning.removal import remove
 from headscope.run import checkpoint
 from headscope.run.batch_size import choose_batch_size
@@ -39,7 +39,7 @@ from headscope.settings import Settings
 from headscope.studies.characters import characters
 from headscope.studies.head_table import as_csv
 from headscope.tally import kernels
-from headscope.writing import write_whole
+from headscope.writing import write_atomically
 from tests import tiny
 
 TEXTS = ["a b c. the d e f a b!", "the c d a. b c d e f the a", "a the b c d. e f g"]
@@ -94,7 +94,7 @@ def windows_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_result_files_are_written_on_windows(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     for content in (b"first", b"second"):
-        write_whole(path, content, StudyError)
+        write_atomically(path, content, StudyError)
         assert path.read_bytes() == content
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
 
@@ -442,13 +442,13 @@ def test_nothing_compiled_is_kept_without_a_home(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # root may write to any folder, but not into a file
-    monkeypatch.setattr(backgrounds, "measured", lambda model, done: measured)
+    monkeypatch.setattr(backgrounds, "measure_background", lambda model, done: measured)
     contrast = SimpleNamespace(gain=np.ones(2), noise=np.ones((2, 2)))
     measured: Any = SimpleNamespace(maps=np.ones((2, 1, 1)), mean=np.ones((2, 1)), contrast=contrast)
     model: Any = SimpleNamespace(weight_hash="0", anatomy=SimpleNamespace(stack="encoder"), dtype="float32")
     backgrounds._warn.cache_clear()
     for _ in range(2):
-        assert backgrounds.background(model) is measured
+        assert backgrounds.load_background(model) is measured
     assert len(caplog.messages) == 1
     assert "not kept" in caplog.messages[0]
 
@@ -486,7 +486,7 @@ def test_cache_folders(
 def test_the_device_that_is_chosen(monkeypatch: pytest.MonkeyPatch, cuda: bool, mps: bool, expected: str) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
-    assert _device("auto").type == expected
+    assert select_device("auto").type == expected
 
 
 @pytest.mark.parametrize("wanted", ["mps", "mps:0", "cuda:99", "hpu", "vulkan", "abacus", "meta", "", "cpu:x"])
@@ -494,7 +494,7 @@ def test_a_device_that_is_not_there(wanted: str) -> None:
     if wanted.startswith("mps") and torch.backends.mps.is_available():
         pytest.skip("there is one")
     with pytest.raises(ModelError, match=f"device '{wanted}' cannot be used here: ") as raised:
-        _device(wanted)
+        select_device(wanted)
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 400
 
@@ -643,17 +643,17 @@ def test_kernels_of_other_devices_are_refused(mps: Model) -> None:
 def test_readings_and_segments_without_double_precision(mps: Model) -> None:
     for compute_values in (
         lambda model: headscope.read(model, TEXTS[0], length=LENGTH).outputs.values,
-        lambda model: backgrounds.measured(model).contrast.gain,
+        lambda model: backgrounds.measure_background(model).contrast.gain,
     ):
         np.testing.assert_allclose(compute_values(mps), compute_values(make_model()), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("rule", MEASURED)
+@pytest.mark.parametrize("rule", TEXT_RULES)
 def test_rankings_without_double_precision(mps: Model, rule: str) -> None:
     def rank_heads(model: Model) -> Any:
         cut = Settings(length=LENGTH).cut
         windows = [window for text in TEXTS for window in model.windows(headscope.Document(text, "text"), cut)]
-        return scores(model, rule, windows)  # type: ignore[arg-type]
+        return score_heads(model, rule, windows)  # type: ignore[arg-type]
 
     np.testing.assert_allclose(rank_heads(mps), rank_heads(make_model()), rtol=1e-4, atol=1e-6)
 

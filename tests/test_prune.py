@@ -13,7 +13,7 @@ import torch
 import headscope
 from headscope.errors import ModelError, StudyError
 from headscope.pruning.choice import parse_keep, select_lowest, select_lowest_per_layer
-from headscope.pruning.rankings import scores
+from headscope.pruning.rankings import score_heads
 from tests import tiny
 from tests.pruned import compute_error, run_silenced
 from tests.test_removal import NEAR
@@ -56,7 +56,7 @@ TEXTS = ["the cat sat. the dog ran! who, me?", "a b c d e f g h. a b c d", "one,
 def test_those_ranked_least_go() -> None:
     model = tiny.model("bert")
     smaller = headscope.prune(model, keep="50%", by="random", seed=3)
-    head_scores = scores(model, "random", [], seed=3)
+    head_scores = score_heads(model, "random", [], seed=3)
     order = np.argsort(head_scores, axis=None)[:4]
     assert smaller.manifest["heads_removed"] == sorted(f"L{k // 4}H{k % 4}" for k in order)
     assert repr(smaller) == "Pruned(BertModel: 4 of 8 heads)"

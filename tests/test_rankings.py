@@ -13,14 +13,14 @@ from headscope.errors import ModelError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.pruning.ablation import compute_standard_error
-from headscope.pruning.curves import curve, measure_random_curve, select_share, take_share
+from headscope.pruning.curves import measure_curve, measure_random_curve, select_share, take_share
 from headscope.pruning.gradient import PROBES, compute_gate_gradients
-from headscope.pruning.measuring import Bench
-from headscope.pruning.naming import all_heads
+from headscope.pruning.measuring import AblationRunner
+from headscope.pruning.naming import list_heads
 from headscope.pruning.objective import choose_objective
-from headscope.pruning.rankings import MEASURED, RULES, STUDIED, greedy, order_of, scores
-from headscope.pruning.silencing import head_means, silenced
-from headscope.pruning.texts import batches_of
+from headscope.pruning.rankings import RULES, STUDY_RULES, TEXT_RULES, order_heads, rank_greedily, score_heads
+from headscope.pruning.silencing import compute_head_means, silenced
+from headscope.pruning.texts import batch_windows
 from headscope.studies.result import Study
 from tests import predicting, tiny
 from tests.architectures import watched
@@ -64,13 +64,13 @@ VARIED = [
 )
 def test_the_measures_of_the_paper(bert: Model, by: str, name: str) -> None:
     study = make_study(bert, *VARIED)
-    head_scores, expected = scores(bert, by, [], study=study), study.data[name].values.astype(float)
+    head_scores, expected = score_heads(bert, by, [], study=study), study.data[name].values.astype(float)
     np.testing.assert_array_equal(head_scores, np.where(np.isnan(expected), -np.inf, expected))
     assert not np.isnan(head_scores).any()
     assert head_scores.argmin() == (2 if by == "distance" and np.isfinite(head_scores[1, 0]) else 4)
 
 
-@pytest.mark.parametrize("by", [name for name in STUDIED if name.startswith("snr")])
+@pytest.mark.parametrize("by", [name for name in STUDY_RULES if name.startswith("snr")])
 def test_signal_to_noise_is_that_of_the_study(bert: Model, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     study, calls = make_study(bert, *VARIED), []
     values = np.arange(8.0).reshape(2, 4)
@@ -81,7 +81,7 @@ def test_signal_to_noise_is_that_of_the_study(bert: Model, by: str, monkeypatch:
         return self.data["pairs"].copy(data=values)
 
     monkeypatch.setattr(Study, "signal_to_noise", return_values)
-    head_scores = scores(bert, by, [], study=study)
+    head_scores = score_heads(bert, by, [], study=study)
     assert calls == [() if by == "snr" else (by.removeprefix("snr-"),)]
     assert head_scores.ravel().tolist() == [-np.inf, 1, 2, 3, 4, 5, 6, 7]
 
@@ -89,37 +89,37 @@ def test_signal_to_noise_is_that_of_the_study(bert: Model, by: str, monkeypatch:
 def test_the_real_signal_to_noise_has_these_names(bert: Model) -> None:
     from headscope.studies.noise import DEFINITIONS
 
-    assert {name.removeprefix("snr-") for name in STUDIED if name.startswith("snr-")} <= set(DEFINITIONS)
+    assert {name.removeprefix("snr-") for name in STUDY_RULES if name.startswith("snr-")} <= set(DEFINITIONS)
 
 
-@pytest.mark.parametrize("by", STUDIED)
+@pytest.mark.parametrize("by", STUDY_RULES)
 def test_a_rule_that_needs_a_study_says_so(bert: Model, windows: list[Any], by: str) -> None:
     with pytest.raises(StudyError, match=f"the ranking '{by}' needs a study"):
-        scores(bert, by, windows)
+        score_heads(bert, by, windows)
 
 
 def test_a_study_of_something_else_is_refused(bert: Model) -> None:
     with pytest.raises(StudyError, match=r"the study is of other \(encoder\)"):
-        scores(bert, "repeat", [], study=planted(*VARIED, model="other", stack="encoder"))
+        score_heads(bert, "repeat", [], study=planted(*VARIED, model="other", stack="encoder"))
     with pytest.raises(StudyError, match="or its weights differ"):
-        scores(bert, "repeat", [], study=planted(*VARIED, weight_hash="1" * 64))
+        score_heads(bert, "repeat", [], study=planted(*VARIED, weight_hash="1" * 64))
     with pytest.raises(StudyError, match=r"\(cross\)"):
-        scores(bert, "repeat", [], study=planted(*VARIED, weight_hash=bert.weight_hash, stack="cross"))
+        score_heads(bert, "repeat", [], study=planted(*VARIED, weight_hash=bert.weight_hash, stack="cross"))
     with pytest.raises(StudyError, match="not all heads of"):
-        scores(bert, "repeat", [], study=make_study(bert, *VARIED).select(layers=1))
+        score_heads(bert, "repeat", [], study=make_study(bert, *VARIED).select(layers=1))
 
 
 def test_an_unknown_rule_lists_the_known(bert: Model) -> None:
     with pytest.raises(StudyError) as refused:
-        scores(bert, "size", [])
+        score_heads(bert, "size", [])
     assert "unknown ranking 'size'; there are: snr, " in str(refused.value)
     assert all(name in str(refused.value) for name in RULES)
 
 
-@pytest.mark.parametrize("by", MEASURED)
+@pytest.mark.parametrize("by", TEXT_RULES)
 def test_a_rule_that_needs_texts_says_so(bert: Model, by: str) -> None:
     with pytest.raises(StudyError, match="there are no texts"):
-        scores(bert, by, [])
+        score_heads(bert, by, [])
 
 
 # From the model
@@ -128,8 +128,8 @@ def test_a_rule_that_needs_texts_says_so(bert: Model, by: str) -> None:
 @pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert", "afmoe", "deepseek_v3", "gpt2", "t5"])
 def test_norms_by_hand(name: str) -> None:
     model = watched(name)
-    windows = [model.reads(window) for window in tiny.batch(9, 4, seed=2).windows]
-    observers = [tiny.Seen() for _ in windows]
+    windows = [model.adapt_window(window) for window in tiny.batch(9, 4, seed=2).windows]
+    observers = [tiny.LayerRecorder() for _ in windows]
     for window, observer in zip(windows, observers, strict=True):
         model.observe(Batch.of([window], FAMILIES[name].pad_id), observer)
     norms, projected = np.zeros((2, model.anatomy.heads)), np.zeros((2, model.anatomy.heads))
@@ -143,12 +143,12 @@ def test_norms_by_hand(name: str) -> None:
             if part.dim() == 2:
                 output = written[:, head] @ (part if name == "gpt2" else part.T)
                 projected[layer, head] = np.sqrt(np.mean([float(row @ row) for row in output]))
-    np.testing.assert_allclose(scores(model, "norm", windows), norms, rtol=1e-4)
+    np.testing.assert_allclose(score_heads(model, "norm", windows), norms, rtol=1e-4)
     if name == "squeezebert":
         with pytest.raises(ModelError, match="layer 0 is no plain linear map"):
-            scores(model, "projected-norm", windows)
+            score_heads(model, "projected-norm", windows)
     else:
-        np.testing.assert_allclose(scores(model, "projected-norm", windows), projected, rtol=1e-4)
+        np.testing.assert_allclose(score_heads(model, "projected-norm", windows), projected, rtol=1e-4)
 
 
 def measure_loss(model: Model, window: Any, layer: int, head: int, gate: float) -> float:
@@ -168,7 +168,7 @@ def measure_loss(model: Model, window: Any, layer: int, head: int, gate: float) 
 def test_the_gradient_is_the_slope_of_the_loss(name: str, stack: str) -> None:
     model = predicting.load_model(name).on(stack)
     windows = predicting.make_windows(model, 9, 5)
-    head_scores = scores(model, "gradient", windows)
+    head_scores = score_heads(model, "gradient", windows)
     for layer, head in ((0, 1), (1, 2)):
         step = 1e-3  # a ReLU turns within larger ones
         slopes = [
@@ -188,7 +188,7 @@ def test_the_gradient_of_an_embedding_is_how_fast_it_moves() -> None:
     expected = np.zeros((2, 4))
     objective = choose_objective(model)
     objective.record_baseline(Batch.of([window]))
-    for layer, head in all_heads(model.anatomy):
+    for layer, head in list_heads(model.anatomy):
         module = model._plan.calls[layer].projection.module
         before = module.weight.detach().clone()
         with torch.no_grad():
@@ -200,32 +200,32 @@ def test_the_gradient_of_an_embedding_is_how_fast_it_moves() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gradient_module, "PROBES", 600)
-        many = compute_gate_gradients(model, batches_of(model, [window]))
+        many = compute_gate_gradients(model, batch_windows(model, [window]))
     np.testing.assert_allclose(many, expected, rtol=0.2)
-    few = compute_gate_gradients(model, batches_of(model, [window]))
+    few = compute_gate_gradients(model, batch_windows(model, [window]))
     assert PROBES == 8
-    assert np.array_equal(few, compute_gate_gradients(model, batches_of(model, [window])))
+    assert np.array_equal(few, compute_gate_gradients(model, batch_windows(model, [window])))
     assert np.corrcoef(few.ravel(), expected.ravel())[0, 1] > 0.5
 
 
 def test_gradients_leave_no_trace(bert: Model, windows: list[Any]) -> None:
-    scores(bert, "gradient", windows)
+    score_heads(bert, "gradient", windows)
     assert all(parameter.grad is None for parameter in bert.network.parameters())
 
 
 def test_ablation_is_the_mean_change(bert: Model, windows: list[Any]) -> None:
-    head_scores, objective, batch = scores(bert, "ablation", windows), choose_objective(bert), Batch.of(windows)
+    head_scores, objective, batch = score_heads(bert, "ablation", windows), choose_objective(bert), Batch.of(windows)
     base = objective.measure_texts(batch)
-    for layer, head in all_heads(bert.anatomy):
+    for layer, head in list_heads(bert.anatomy):
         with silenced(bert, [(layer, head)]):
             assert head_scores[layer, head] == pytest.approx((objective.measure_texts(batch) - base).mean(), abs=1e-6)
 
 
 def test_chance_depends_on_its_seed(bert: Model) -> None:
-    first, second = scores(bert, "random", []), scores(bert, "random", [], seed=1)
-    assert np.array_equal(first, scores(bert, "random", []))
+    first, second = score_heads(bert, "random", []), score_heads(bert, "random", [], seed=1)
+    assert np.array_equal(first, score_heads(bert, "random", []))
     assert not np.array_equal(first, second)
-    assert sorted(order_of(first)) == all_heads(bert.anatomy)
+    assert sorted(order_heads(first)) == list_heads(bert.anatomy)
 
 
 @pytest.mark.parametrize("by", ["norm", "gradient", "ablation", "projected-norm"])
@@ -239,11 +239,11 @@ def test_every_rule_on_other_architectures(name: str, by: str) -> None:
     else:
         model = predicting.load_model(name)
         windows = predicting.make_windows(model, 6, 4)
-    head_scores = scores(model, by, windows)
+    head_scores = score_heads(model, by, windows)
     assert head_scores.shape == (model.anatomy.layers, model.anatomy.heads)
     assert np.isfinite(head_scores).all()
     assert len(np.unique(head_scores)) == head_scores.size
-    np.testing.assert_allclose(scores(model, by, windows, batch_size=1), head_scores, rtol=2e-3, atol=1e-5)
+    np.testing.assert_allclose(score_heads(model, by, windows, batch_size=1), head_scores, rtol=2e-3, atol=1e-5)
 
 
 # Orders
@@ -251,8 +251,8 @@ def test_every_rule_on_other_architectures(name: str, by: str) -> None:
 
 def test_the_least_goes_first_and_one_is_left() -> None:
     head_scores = np.array([[3.0, 1.0, np.nan], [1.0, 2.0, -np.inf]])
-    assert order_of(head_scores) == [(0, 2), (1, 2), (0, 1), (1, 0), (1, 1), (0, 0)]
-    assert order_of(head_scores, (4, 7))[:3] == [(4, 2), (7, 2), (4, 1)]
+    assert order_heads(head_scores) == [(0, 2), (1, 2), (0, 1), (1, 0), (1, 1), (0, 0)]
+    assert order_heads(head_scores, (4, 7))[:3] == [(4, 2), (7, 2), (4, 1)]
     assert select_share(head_scores, 0) == []
     assert select_share(head_scores, 0.5) == [(0, 2), (1, 2), (0, 1)]
     assert select_share(head_scores, 0.4) == [(0, 2), (1, 2)]
@@ -264,24 +264,24 @@ def test_the_least_goes_first_and_one_is_left() -> None:
 
 
 def test_greedy_takes_the_best_of_those_left_each_time(bert: Model, windows: list[Any]) -> None:
-    order = greedy(bert, windows, step=1)
-    assert sorted(order) == all_heads(bert.anatomy)
-    bench = Bench.of(bert, windows)
+    order = rank_greedily(bert, windows, step=1)
+    assert sorted(order) == list_heads(bert.anatomy)
+    bench = AblationRunner.create(bert, windows)
     for k in range(len(order) - 1):
-        totals = {head: bench.losses([*order[:k], head]).mean() for head in order[k:]}
+        totals = {head: bench.measure_losses([*order[:k], head]).mean() for head in order[k:]}
         assert totals[order[k]] <= min(totals.values()) + 1e-6
 
 
 def test_greedy_takes_several_at_a_time(bert: Model, windows: list[Any]) -> None:
     reported: list[tuple[str, int, int]] = []
-    order = greedy(bert, windows, step=3, progress=lambda *step: reported.append(step))
-    assert sorted(order) == all_heads(bert.anatomy)
-    changes = scores(bert, "ablation", windows)
-    assert order[:3] == order_of(changes)[:3]
+    order = rank_greedily(bert, windows, step=3, progress=lambda *step: reported.append(step))
+    assert sorted(order) == list_heads(bert.anatomy)
+    changes = score_heads(bert, "ablation", windows)
+    assert order[:3] == order_heads(changes)[:3]
     assert [done for _, done, _ in reported] == [3, 6, 8]
-    assert greedy(bert, windows) == greedy(bert, windows, step=1)
+    assert rank_greedily(bert, windows) == rank_greedily(bert, windows, step=1)
     with pytest.raises(StudyError, match="step is 0"):
-        greedy(bert, windows, step=0)
+        rank_greedily(bert, windows, step=0)
 
 
 # Curves
@@ -289,12 +289,12 @@ def test_greedy_takes_several_at_a_time(bert: Model, windows: list[Any]) -> None
 
 @pytest.mark.parametrize("by", ["zero", "mean"])
 def test_a_curve_is_the_loss_with_those_heads_silent(bert: Model, windows: list[Any], by: Any) -> None:
-    order = order_of(scores(bert, "random", []))
-    table = curve(bert, order, windows, (0, 0.3, 0.5, 1), by=by)
+    order = order_heads(score_heads(bert, "random", []))
+    table = measure_curve(bert, order, windows, (0, 0.3, 0.5, 1), by=by)
     assert list(table.columns) == ["share", "removed", "loss", "error"]
     assert table["removed"].tolist() == [0, 2, 4, 7]
     objective, batch = choose_objective(bert), Batch.of(windows)
-    means = head_means(bert, [batch])
+    means = compute_head_means(bert, [batch])
     losses = [objective.measure_texts(batch)]
     for count in (2, 4, 7):
         with silenced(bert, order[:count], by=by, means=means):
@@ -306,7 +306,7 @@ def test_a_curve_is_the_loss_with_those_heads_silent(bert: Model, windows: list[
 def test_a_curve_of_an_embedding_begins_at_nothing() -> None:
     model = tiny.model("bert")
     windows = predicting.make_windows(model, 7, 5)
-    table = curve(model, order_of(scores(model, "norm", windows)), windows)
+    table = measure_curve(model, order_heads(score_heads(model, "norm", windows)), windows)
     assert table["share"].tolist() == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     assert table["loss"][0] == pytest.approx(0, abs=1e-9)
     assert (table["loss"][2:] > 1e-4).all()
@@ -315,7 +315,9 @@ def test_a_curve_of_an_embedding_begins_at_nothing() -> None:
 def test_the_band_of_random_orders(bert: Model, windows: list[Any]) -> None:
     table = measure_random_curve(bert, windows, (0, 0.5), draws=3, seed=4)
     losses = [
-        curve(bert, order_of(scores(bert, "random", [], seed=seed)), windows, (0, 0.5))["loss"].to_numpy()
+        measure_curve(bert, order_heads(score_heads(bert, "random", [], seed=seed)), windows, (0, 0.5))[
+            "loss"
+        ].to_numpy()
         for seed in (4, 5, 6)
     ]
     np.testing.assert_allclose(table["loss"], np.mean(losses, axis=0), rtol=1e-6)
@@ -329,7 +331,7 @@ def test_the_band_of_random_orders(bert: Model, windows: list[Any]) -> None:
 @pytest.mark.parametrize("order", [[], [(0, 0)], [(0, 0)] * 8, [(0, k) for k in range(8)]])
 def test_an_order_holds_every_head_once(bert: Model, windows: list[Any], order: Any) -> None:
     with pytest.raises(StudyError, match="each of the model's 8 heads once"):
-        curve(bert, order, windows)
+        measure_curve(bert, order, windows)
 
 
 def test_standard_errors_by_hand() -> None:

@@ -263,15 +263,15 @@ def test_blocks_by_a_loop(drawn: tuple[np.ndarray, list[bool]]):
         expected[-1].append(k)
         if line and k + 1 < len(marked):
             expected.append([])
-    assert [list(block) for block in similarity.blocks(np.array(marked))] == expected
+    assert [list(block) for block in similarity.cut_blocks(np.array(marked))] == expected
 
 
 @given(MATRICES)
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_regions_by_a_loop(drawn: tuple[np.ndarray, list[bool]]):
     numbers, marked = drawn
-    matrix, blocks = make_symmetric(numbers), similarity.blocks(np.array(marked))
-    regions = similarity.regions(matrix, blocks)
+    matrix, blocks = make_symmetric(numbers), similarity.cut_blocks(np.array(marked))
+    regions = similarity.average_regions(matrix, blocks)
     for a, rows in enumerate(blocks):
         for b, columns in enumerate(blocks):
             values = [matrix[i, j] for i in rows for j in columns if i != j]
@@ -288,18 +288,18 @@ def test_joined_by_a_loop(drawn: tuple[np.ndarray, list[bool]]):
     for a in range(count):
         for b in set(range(count)) - {a}:
             expected[a, b] = max(matrix[i, j] for i in np.flatnonzero(words == a) for j in np.flatnonzero(words == b))
-    assert similarity.joined(matrix, words).tolist() == expected.tolist()
+    assert similarity.join_words(matrix, words).tolist() == expected.tolist()
 
 
 @given(MATRICES)
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_dominant_by_counting(drawn: tuple[np.ndarray, list[bool]]):
     numbers, _ = drawn
-    ids, pairs = np.diag(numbers) % 3, similarity.pairs_of(numbers > 3)
+    ids, pairs = np.diag(numbers) % 3, similarity.list_pairs(numbers > 3)
     counts = Counter(value for i, j in pairs for value in {ids[i], ids[j]})
     most = max(counts.values(), default=0)
     expected = next(((int(k), most) for k in ids if counts[k] == most), None) if pairs else None
-    assert similarity.dominant(pairs, ids) == expected
+    assert similarity.find_dominant(pairs, ids) == expected
 
 
 @given(

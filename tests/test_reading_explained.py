@@ -55,7 +55,7 @@ def test_relations_of_several_heads_and_without_special_tokens(example: Reading)
     assert table["relation"].tolist() == ["sentence + neighbours", "", "equal", "sentence", "", ""]
     assert list(table.columns)[:2] == ["layer", "head"]
     assert map_relations(example.pairs(0, "sum", special=False, explain=True)) == {(1, 3): "equal"}
-    assert example.at(theta=0.5).explained(0, 1) == 0.5  # (0, 2) and (2, 4)
+    assert example.with_thresholds(theta=0.5).explained(0, 1) == 0.5  # (0, 2) and (2, 4)
 
 
 def test_words_are_related_where_any_of_their_tokens_are():

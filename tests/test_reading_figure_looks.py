@@ -202,4 +202,4 @@ def test_the_same_reading_gives_the_same_bytes(number: str, tmp_path: Path, monk
 
 def test_words_stay_text_in_svg(default_figures: dict[str, Figure]) -> None:
     for number, words in {"4": ">policing<", "5": ">query position<", "9": ">Token_i<", "12": ">C / max(C)<"}.items():
-        assert words in figures.svg(default_figures[number])
+        assert words in figures.render_svg(default_figures[number])

@@ -18,7 +18,7 @@ from headscope import Reading, open_reading, open_study
 from headscope.errors import ReadingError, StudyError
 from headscope.readings.files import _escape, _unescape, write_table
 from tests import tiny
-from tests.synthetic import random_study
+from tests.synthetic import make_random_study
 
 STRANGE = [
     "a\0b",
@@ -198,7 +198,7 @@ def test_the_working_folder_is_a_folder(reading: Reading, tmp_path: Path, monkey
 
 
 def test_files_that_are_no_readings(reading: Reading, tmp_path: Path):
-    study = random_study().save(tmp_path / "study.nc")
+    study = make_random_study().save(tmp_path / "study.nc")
     garbage = tmp_path / "garbage.nc"
     garbage.write_bytes(np.random.default_rng(0).bytes(2000))
     empty = tmp_path / "empty.nc"

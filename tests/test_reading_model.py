@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizer
 
 import headscope
 from headscope import Reading
-from headscope.corpus.bundled import openings
+from headscope.corpus.bundled import load_openings
 from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
@@ -41,7 +41,7 @@ def reading(bert: Model) -> Reading:
 @pytest.mark.parametrize("kind", ["minilm", "bert", "llama"])
 def test_a_study_of_the_same_text_counts_the_same(minilm: Model, kind: str):
     model = minilm if kind == "minilm" else tiny.model(kind)
-    text = next(iter(openings())).text.lower() if kind == "minilm" else TEXT
+    text = next(iter(load_openings())).text.lower() if kind == "minilm" else TEXT
     study, reading = headscope.study(model, [text], length=40), headscope.read(model, text, length=40)
     sums, ids, sentence = study.data, reading.tokens["token_id"].values, reading.tokens["sentence"].values
     dominant = reading.dominant().set_index(["layer", "head"])

@@ -8,17 +8,17 @@ from html.parser import HTMLParser
 
 import pytest
 
-from headscope.page.card import study_card
-from headscope.page.colours import contrast, ink, pick_color
+from headscope.page.card import render_study_card
+from headscope.page.colours import compute_contrast, pick_color, pick_text_color
 from headscope.page.html import embed_json
 from headscope.page.layers import build_receiver_bars, list_most_attended
-from headscope.page.report import Plate, report
+from headscope.page.report import ReportFigure, render_report
 from headscope.page.words import group_manifest
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
 from tests.hostile import ALL, EMPTY_HEAD, ENTRIES, HEADS, LAYERS, PLATES, SVG, make_findings, make_study
-from tests.synthetic import random_study, study_of
+from tests.synthetic import make_random_study, study_of
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def study() -> Study:
 
 @pytest.fixture(scope="module")
 def html(study: Study) -> str:
-    return report(study, make_findings(), PLATES)
+    return render_report(study, make_findings(), PLATES)
 
 
 class Elements(HTMLParser):
@@ -92,16 +92,16 @@ def test_any_text_survives_in_json_without_markup() -> None:
 
 
 def test_surrogates_are_replaced() -> None:
-    page = report(make_study(model="half \ud83d of a pair"), [], [])
+    page = render_report(make_study(model="half \ud83d of a pair"), [], [])
     assert "half \ufffd of a pair" in page
     page.encode("utf-8")
 
 
 def test_incomplete_studies_say_so() -> None:
-    stopped = report(make_study(stopped_by="the disk is full"), [], [])
+    stopped = render_report(make_study(stopped_by="the disk is full"), [], [])
     assert "This study is incomplete" in stopped
     assert "Stopped by: <bdi>the disk is full</bdi>" in stopped
-    assert "incomplete" not in Elements(report(make_study(complete=1, stopped_by=""), [], [])).text
+    assert "incomplete" not in Elements(render_report(make_study(complete=1, stopped_by=""), [], [])).text
 
 
 def test_findings_stand_with_value_error_and_verdict(html: str) -> None:
@@ -138,7 +138,7 @@ def test_tokens_and_receivers(html: str, study: Study) -> None:
 
 def test_selected_layers_and_absent_sections() -> None:
     selected = make_study().select(layers=[1, 3])
-    page = report(Study(selected.data.drop_vars(["most_attended", "most_attended_blocks"])), [], [])
+    page = render_report(Study(selected.data.drop_vars(["most_attended", "most_attended_blocks"])), [], [])
     text = Elements(page).text
     assert "L3H2" in text
     assert "L0H0" not in text
@@ -151,7 +151,7 @@ def test_parts_missing_for_selected_heads_are_left_out() -> None:
     selected = make_study().select(heads=[2])
     assert list_most_attended(selected) == []
     assert build_receiver_bars(selected) == []
-    page = report(selected, [], [])
+    page = render_report(selected, [], [])
     assert 'id="tokens"' not in page
     assert "L10H2" in Elements(page).text
     assert "L10H1" not in Elements(page).text
@@ -160,21 +160,23 @@ def test_parts_missing_for_selected_heads_are_left_out() -> None:
 def test_nothing_counted_at_all() -> None:
     empty = Tally.zeros(Shape(2, 2, 16, maps=False))
     study = study_of(empty, **ENTRIES)
-    assert report(study, [], []).count('class="nothing"') == 5 * 4
-    assert study_card(study).count("nothing counted") >= 5 * 4
+    assert render_report(study, [], []).count('class="nothing"') == 5 * 4
+    assert render_study_card(study).count("nothing counted") >= 5 * 4
 
 
 def test_ink_is_legible_on_every_colour() -> None:
-    assert min(contrast(pick_color(k / 500), ink(pick_color(k / 500))) for k in range(501)) >= 4.5
+    assert min(compute_contrast(pick_color(k / 500), pick_text_color(pick_color(k / 500))) for k in range(501)) >= 4.5
 
 
 def test_page_stays_small() -> None:
-    figures = [Plate(str(k), "Title", "Caption", SVG.format(300) + "<!--" + "x" * 400_000 + "-->") for k in range(11)]
-    assert len(report(make_study(), make_findings(), figures)) < 8_000_000
+    figures = [
+        ReportFigure(str(k), "Title", "Caption", SVG.format(300) + "<!--" + "x" * 400_000 + "-->") for k in range(11)
+    ]
+    assert len(render_report(make_study(), make_findings(), figures)) < 8_000_000
 
 
 def test_card_escapes_and_shows_values(study: Study) -> None:
-    card = study_card(study)
+    card = render_study_card(study)
     elements = Elements(card)
     assert {tag for tag, _ in elements.tags} <= {"div", "span", "strong", "bdi", "svg", "rect", "path", "title", "br"}
     assert not [tag for tag, attributes in elements.tags if "id" in attributes or "class" in attributes]
@@ -190,11 +192,11 @@ def test_card_escapes_and_shows_values(study: Study) -> None:
     assert float(shown[1]) == pytest.approx(value, abs=0.05)
     assert float(shown[2]) == pytest.approx(error, abs=0.05)
     assert "Incomplete" in card
-    assert "Incomplete" not in study_card(make_study(complete=1))
+    assert "Incomplete" not in render_study_card(make_study(complete=1))
 
 
 def test_study_shows_its_card(study: Study) -> None:
-    assert study._repr_html_() == study_card(study)
+    assert study._repr_html_() == render_study_card(study)
 
 
 def test_empty_notes_are_not_shown():
@@ -207,11 +209,11 @@ def test_empty_notes_are_not_shown():
 
 
 def test_signal_to_noise_has_a_map_where_it_was_measured() -> None:
-    study = random_study(texts=60)
-    page = report(study, [], [])
+    study = make_random_study(texts=60)
+    page = render_report(study, [], [])
     assert "signal-to-noise" in page
     value = float(study.signal_to_noise()[2, 1])
-    shown = re.search(r"L2H1[^<]*?: (\S+) ± (\S+) dB", study_card(study))
+    shown = re.search(r"L2H1[^<]*?: (\S+) ± (\S+) dB", render_study_card(study))
     assert shown is not None
     assert float(shown[1].replace("−", "-")) == pytest.approx(value, abs=0.06)
-    assert "signal-to-noise" not in report(random_study(modality="image"), [], [])
+    assert "signal-to-noise" not in render_report(make_random_study(modality="image"), [], [])

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from headscope.page.card import study_card
-from headscope.page.report import report
+from headscope.page.card import render_study_card
+from headscope.page.report import render_report
 from headscope.studies.characters import characters
 from headscope.studies.labels import RATES
 from headscope.studies.result import Study
@@ -32,7 +32,7 @@ def study() -> Study:
 
 @pytest.fixture(scope="module")
 def html(study: Study) -> str:
-    return report(study, make_findings(), PLATES)
+    return render_report(study, make_findings(), PLATES)
 
 
 def parse_numbers(text: str) -> list[float]:
@@ -323,7 +323,7 @@ def test_headings_in_order_and_skip_link(html: str, page_opener: PageOpener) -> 
 
 @pytest.mark.browser
 def test_several_cards_in_one_page(study: Study, page_opener: PageOpener) -> None:
-    card = study_card(study)
+    card = render_study_card(study)
     opened = page_opener(
         f"<!doctype html><meta charset=utf-8><body>{card}{card}", viewport={"width": 360, "height": 800}
     )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headscope.page.card import study_card
+from headscope.page.card import render_study_card
 from headscope.page.characters import LOOKS, build_character_map
-from headscope.page.colours import contrast, ink
-from headscope.page.report import report
+from headscope.page.colours import compute_contrast, pick_text_color
+from headscope.page.report import render_report
 from headscope.studies.characters import CHARACTERS, NAMES, characters
 from headscope.studies.result import Study
 from tests.planted import VARIED, Planted, planted
@@ -29,7 +29,7 @@ def study() -> Study:
 
 @pytest.fixture(scope="module")
 def html(study: Study) -> str:
-    return report(study, [], [])
+    return render_report(study, [], [])
 
 
 def test_every_character_has_a_letter_and_colours_that_can_be_read() -> None:
@@ -38,7 +38,7 @@ def test_every_character_has_a_letter_and_colours_that_can_be_read() -> None:
     for theme in (1, 2):
         colours = [look[theme] for look in LOOKS.values()]
         assert len(set(colours)) == len(NAMES)
-        assert min(contrast(colour, ink(colour)) for colour in colours) >= 4.5
+        assert min(compute_contrast(colour, pick_text_color(colour)) for colour in colours) >= 4.5
 
 
 def test_the_map_is_that_of_the_table(study: Study) -> None:
@@ -59,11 +59,11 @@ def test_cells_stand_where_the_study_has_them(study: Study) -> None:
     assert [(cell.name, cell.kind.character.name) for cell in head_map.cells[:4]] == [
         ("L3H3", "one-token"), ("L3H0", "repeat-token"), ("L7H3", "undecided"), ("L7H0", "long-range"),
     ]  # fmt: skip
-    assert "L7H0" in report(selected, [], [])
+    assert "L7H0" in render_report(selected, [], [])
 
 
 def test_the_card_counts(study: Study) -> None:
-    assert build_character_map(study).summary in study_card(study)
+    assert build_character_map(study).summary in render_study_card(study)
 
 
 @pytest.mark.browser
@@ -119,7 +119,7 @@ def test_colours_differ_and_letters_can_be_read(html: str, scheme: str, page_ope
     assert len(backgrounds) == len(NAMES)
     for colors in cell_colors:
         background, letter = ("#" + "".join(f"{int(k):02x}" for k in re.findall(r"\d+", color)[:3]) for color in colors)
-        assert contrast(background, letter) >= 4.5
+        assert compute_contrast(background, letter) >= 4.5
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.locator("#panel-0 td[data-i='11']").focus()  # pointing would scroll the page, which hides the tip
     box = page.locator("#tip").bounding_box()

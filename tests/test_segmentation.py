@@ -20,7 +20,7 @@ from headscope.segmentation import topic
 from headscope.segmentation.fine import cut_reading, select_last_layers
 from headscope.segmentation.result import Segment, list_votes
 from headscope.segmentation.segment import segment
-from headscope.segmentation.vectors import head_means
+from headscope.segmentation.vectors import compute_head_means
 from tests import tiny
 from tests.tokenizing import KINDS
 
@@ -98,7 +98,7 @@ def test_a_count_is_honoured(minilm: Model, example: Segmentation, count: int):
     assert_covers(segmentation, TEXT)
     if count == 3:
         assert segmentation.boundaries.tolist() == example.boundaries.tolist()
-    assert json.loads(segmentation.json())["manifest"]["count"] == count
+    assert json.loads(segmentation.to_json())["manifest"]["count"] == count
 
 
 def test_granularity(minilm: Model):
@@ -108,7 +108,7 @@ def test_granularity(minilm: Model):
     assert counts[2] == 3
     half, full = (segment(minilm, TEXT, count=3, granularity=g).strengths for g in (0.5, 1))
     np.testing.assert_allclose(half, full / 2)
-    assert json.loads(segment(minilm, TEXT, granularity=np.float32(2)).json())["manifest"]["granularity"] == 2
+    assert json.loads(segment(minilm, TEXT, granularity=np.float32(2)).to_json())["manifest"]["granularity"] == 2
 
 
 def test_a_list_of_sentences_is_cut_where_its_text_is(minilm: Model, example: Segmentation):
@@ -165,7 +165,7 @@ def test_segments_cover_the_text(minilm: Model, text: str, level: Any):
     segmentation = segment(minilm, text, level=level)
     assert_covers(segmentation, text)
     assert (np.diff(segmentation.edges) > 0).all()
-    content = json.loads(segmentation.json())
+    content = json.loads(segmentation.to_json())
     assert "".join(part["text"] for part in content["segments"]) == text
     assert all(part["text"] == text[part["start"] : part["end"]] for part in content["segments"])
     assert content["characters"] == len(text)
@@ -183,12 +183,12 @@ def test_a_text_longer_than_a_sentence_may_be(minilm: Model):
 
 
 def test_plain_text_json_and_names(minilm: Model, example: Segmentation):
-    assert example.plain() == f"{RAIN.strip()}\n==========\n{BANK.strip()}\n==========\n{COOK}\n"
-    assert example.plain("--").count("\n--\n") == 2
+    assert example.to_text() == f"{RAIN.strip()}\n==========\n{BANK.strip()}\n==========\n{COOK}\n"
+    assert example.to_text("--").count("\n--\n") == 2
     assert repr(example) == "<Segmentation, topic: 3 segments of 17 sentences>"
     assert repr(segment(minilm, "Rain fell.", level="topic")) == "<Segmentation, topic: 1 segment of 1 sentence>"
     content = example.as_dict()
-    assert (content["level"], content["pieces"], example.piece, len(example)) == ("topic", 17, "sentence", 3)
+    assert (content["level"], content["pieces"], example.piece_name, len(example)) == ("topic", 17, "sentence", 3)
     assert content["segments"][1]["first_piece"] == 6
     assert content["heads"][0]["name"] == example.heads[0].name
     manifest = example.manifest
@@ -254,10 +254,10 @@ def list_texts() -> list[str]:
 @pytest.mark.parametrize("kind", ["minilm", "bert", "llama", "t5", "openai-gpt"])
 def test_a_piece_is_read_by_itself(minilm: Model, kind: str):
     model = minilm if kind == "minilm" else tiny.model(kind)
-    together = head_means(model, list_texts())
+    together = compute_head_means(model, list_texts())
     for k, text in enumerate(list_texts()):
-        np.testing.assert_allclose(together[k], head_means(model, [text])[0], atol=1e-5, rtol=1e-4)
-    turned = head_means(model, list_texts()[::-1])
+        np.testing.assert_allclose(together[k], compute_head_means(model, [text])[0], atol=1e-5, rtol=1e-4)
+    turned = compute_head_means(model, list_texts()[::-1])
     np.testing.assert_allclose(turned[::-1], together, atol=1e-5, rtol=1e-4)
     assert together.shape[:2] == (4, model.anatomy.heads * len(model.anatomy.numbers))
 
@@ -267,19 +267,19 @@ def test_vectors_are_means_of_outputs_without_special_tokens():
     reading = headscope.read(model, "the owl sat.", length=40)
     words = ~reading.data["special"].values.astype(bool)
     expected = reading.outputs.values[:, words].mean(axis=1).reshape(-1, 8)
-    np.testing.assert_allclose(head_means(model, ["the owl sat."])[0], expected, atol=1e-5)
+    np.testing.assert_allclose(compute_head_means(model, ["the owl sat."])[0], expected, atol=1e-5)
 
 
 def test_pieces_without_tokens(minilm: Model):
-    means = head_means(minilm, ["", "Rain fell.", "\x00"])
+    means = compute_head_means(minilm, ["", "Rain fell.", "\x00"])
     assert means[0].tolist() == means[2].tolist() == np.zeros_like(means[0]).tolist()
     assert np.abs(means[1]).max() > 0
-    assert head_means(minilm, ["", "\x00"]).size == 0
+    assert compute_head_means(minilm, ["", "\x00"]).size == 0
 
 
 def test_read_pieces_are_reported(minilm: Model):
     counts: list[int] = []
-    head_means(minilm, list_texts(), counts.append)
+    compute_head_means(minilm, list_texts(), counts.append)
     assert sum(counts) == 4
 
 
@@ -314,7 +314,7 @@ def test_a_vision_model_is_refused_by_name():
     with pytest.raises(StudyError, match="ViTModel reads images: choose a model of texts"):
         segment(model, TEXT)
     with pytest.raises(ModelError, match="ViTModel reads images"):
-        head_means(model, [TEXT])
+        compute_head_means(model, [TEXT])
 
 
 def test_a_model_given_by_name(minilm: Model, example: Segmentation, monkeypatch: pytest.MonkeyPatch):
@@ -445,7 +445,7 @@ def test_fine_over_several_windows(minilm: Model):
     first = int(np.flatnonzero(np.isnan(segmentation.strengths))[0]) + 1
     assert np.isnan(segmentation.similarity[:first, first:]).all()
     assert np.isfinite(segmentation.similarity[:first, :first]).all()
-    json.loads(segmentation.json())
+    json.loads(segmentation.to_json())
     with pytest.raises(StudyError, match=rf"takes {windows} windows of 40 tokens.*a count is for"):
         segment(minilm, TEXT, level="fine", length=40, count=4)
 

@@ -14,9 +14,9 @@ import pytest
 
 from headscope import output
 from headscope.page import frame
-from headscope.page.colours import contrast
+from headscope.page.colours import compute_contrast
 from headscope.page.segments import HEIGHT, MAX_BARS, WIDTH, _build_chart, _list_bars, get_first_words
-from headscope.segmentation.result import HeadVote, Segmentation
+from headscope.segmentation.result import HeadWeight, Segmentation
 from tests.hostile import ALL, HOSTILE
 from tests.segmented import long, segmentation
 from tests.test_report import Elements
@@ -48,7 +48,7 @@ def result() -> Segmentation:
 
 @pytest.fixture(scope="module")
 def html(result: Segmentation) -> str:
-    return result.page()
+    return result.to_html()
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def parse_data(page: str) -> dict[str, Any]:
 
 
 def test_no_text_becomes_an_element(hostile: Segmentation) -> None:
-    page = hostile.page()
+    page = hostile.to_html()
     elements = Elements(page)
     assert elements.count("script") == 2
     assert elements.count("img") == 0
@@ -87,9 +87,9 @@ def test_no_text_becomes_an_element(hostile: Segmentation) -> None:
 
 def test_page_is_recognized_as_ours(result: Segmentation, tmp_path: Path) -> None:
     path = tmp_path / "segments.html"
-    result.page(path)
+    result.to_html(path)
     output.check_page(path)
-    assert output.GENERATOR in path.read_bytes()[: output.PEEK]
+    assert output.GENERATOR_TAG in path.read_bytes()[: output.TAG_SEARCH_BYTES]
     assert "default-src &#39;none&#39;" in path.read_text("utf-8")
 
 
@@ -115,7 +115,7 @@ def test_every_piece_has_its_number(html: str) -> None:
 
 
 def test_a_book_has_no_element_for_each_piece(book: Segmentation) -> None:
-    page = book.page()
+    page = book.to_html()
     assert Elements(page).count("span") < 1000
     assert 'title="Sentence' not in page
 
@@ -178,10 +178,10 @@ def test_a_page_of_numbers_that_are_not_there(result: Segmentation) -> None:
         np.full(11, np.nan),
         np.full((12, 12), np.nan),
         result.cells,
-        (HeadVote(0, 0, 1.0, float("nan")),),
+        (HeadWeight(0, 0, 1.0, float("nan")),),
         {},
     )
-    page = blank.page()
+    page = blank.to_html()
     assert "12 blocks" in page
     assert "strength –" in page
     assert "unknown model" in page
@@ -197,12 +197,12 @@ def test_frame_holds_the_page(result: Segmentation, html: str, monkeypatch: pyte
     monkeypatch.setattr(frame, "MAX_PAGE_SIZE", 1000)
     note = Elements(result._repr_html_())
     assert not note.count("iframe")
-    assert 'segmentation.page("segments.html")' in note.text
+    assert 'segmentation.to_html("segments.html")' in note.text
 
 
 def test_a_hundred_sentences_make_a_small_page() -> None:
     parts = [[f"{'A sentence of some words that goes on for a while ' * 3}{k}. " for k in range(10)] for _ in range(10)]
-    assert len(segmentation(parts).page()) < 300_000
+    assert len(segmentation(parts).to_html()) < 300_000
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def download(page: Any, button: str) -> bytes:
 
 @pytest.mark.browser
 def test_hostile_text_stays_text(hostile: Segmentation, page_opener: PageOpener) -> None:
-    opened = page_opener(hostile.page())
+    opened = page_opener(hostile.to_html())
     page = opened.page
     assert page.evaluate(SHOWN) == [segment.text.replace("\ud800", "\ufffd") for segment in hostile]
     page.locator("#chart").hover()
@@ -259,8 +259,8 @@ def test_text_and_files_are_what_was_given(result: Segmentation, html: str, page
     assert page.evaluate(SHOWN) == [segment.text for segment in result]
     assert "".join(page.evaluate(SHOWN)) == result.text
     assert page.locator(".said").nth(1).evaluate("e => e.innerText").endswith("it.")  # white space at the end is hidden
-    assert download(page, "#plain").decode() == result.plain()
-    assert json.loads(download(page, "#json")) == json.loads(result.json())
+    assert download(page, "#plain").decode() == result.to_text()
+    assert json.loads(download(page, "#json")) == json.loads(result.to_json())
     assert opened.is_quiet()
 
 
@@ -270,7 +270,7 @@ def test_the_text_is_copied(result: Segmentation, html: str, page_opener: PageOp
     pause_flashes(allowed)
     allowed.locator("#copy").click()
     allowed.locator("#saved", has_text="Copied").wait_for()
-    assert allowed.evaluate("navigator.clipboard.readText()").replace("\r\n", "\n") == result.plain().replace(
+    assert allowed.evaluate("navigator.clipboard.readText()").replace("\r\n", "\n") == result.to_text().replace(
         "\r\n", "\n"
     )
     end_flashes(allowed)
@@ -279,7 +279,7 @@ def test_the_text_is_copied(result: Segmentation, html: str, page_opener: PageOp
 
 @pytest.mark.browser
 def test_a_book_is_whole_and_its_places_are_found(book: Segmentation, page_opener: PageOpener) -> None:
-    opened = page_opener(book.page(), accept_downloads=True)
+    opened = page_opener(book.to_html(), accept_downloads=True)
     page = opened.page
     pause_flashes(page)
     assert "".join(page.evaluate(SHOWN)) == book.text
@@ -293,7 +293,7 @@ def test_a_book_is_whole_and_its_places_are_found(book: Segmentation, page_opene
     assert "".join(page.evaluate(SHOWN)) == book.text
     page.locator("#similarity").click(position={"x": 100, "y": 400})  # two sentences far from each other
     assert page.locator(".said mark.flash").evaluate_all(IN_VIEW) == [False, True]
-    assert download(page, "#plain").decode() == book.plain()
+    assert download(page, "#plain").decode() == book.to_text()
     end_flashes(page)
     assert page.locator(".said mark").count() == 0
     assert "".join(page.evaluate(SHOWN)) == book.text
@@ -380,7 +380,7 @@ def test_keys_and_outline_go_from_segment_to_segment(html: str, page_opener: Pag
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_is_legible_and_neighbours_differ(result: Segmentation, page_opener: PageOpener, scheme: Any) -> None:
     parts = [[f"Segment {k}. "] for k in range(7)]
-    page = page_opener(segmentation(parts).page(), color_scheme=scheme).page
+    page = page_opener(segmentation(parts).to_html(), color_scheme=scheme).page
 
     def read_colors(selector: str, name: str) -> list[str]:
         values = page.locator(selector).evaluate_all(f"all => all.map((e) => getComputedStyle(e).{name})")
@@ -388,17 +388,17 @@ def test_text_is_legible_and_neighbours_differ(result: Segmentation, page_opener
 
     backgrounds = read_colors(".segment", "backgroundColor")
     for foregrounds in (read_colors(".said", "color"), read_colors(".margin", "color")):
-        assert min(contrast(a, b) for a, b in zip(backgrounds, foregrounds, strict=True)) >= 7
+        assert min(compute_contrast(a, b) for a, b in zip(backgrounds, foregrounds, strict=True)) >= 7
     assert all(a != b for a, b in pairwise(backgrounds))
-    assert (contrast(backgrounds[0], "#ffffff") < 2) == (scheme == "light")
+    assert (compute_contrast(backgrounds[0], "#ffffff") < 2) == (scheme == "light")
     page.locator("#theme").click()
-    assert (contrast(read_colors(".segment", "backgroundColor")[0], "#ffffff") < 2) == (scheme == "dark")
+    assert (compute_contrast(read_colors(".segment", "backgroundColor")[0], "#ffffff") < 2) == (scheme == "dark")
 
 
 @pytest.mark.browser
 def test_nothing_is_wider_than_the_page(html: str, hostile: Segmentation, page_opener: PageOpener) -> None:
     wide = segmentation([["w" * 900 + ". ", "x. "], ["y" * 500]], heads=72, layers=48, model="m" * 300)
-    for content in (html, hostile.page(), wide.page()):
+    for content in (html, hostile.to_html(), wide.to_html()):
         page = page_opener(content, viewport={"width": 390, "height": 800}).page
         for width in (390, 800, 1280):
             page.set_viewport_size({"width": width, "height": 800})
@@ -408,14 +408,14 @@ def test_nothing_is_wider_than_the_page(html: str, hostile: Segmentation, page_o
 @pytest.mark.browser
 def test_one_piece_is_a_page(page_opener: PageOpener) -> None:
     result = segmentation([["Only one."]], heads=0, level="fine")
-    opened = page_opener(result.page(), accept_downloads=True)
+    opened = page_opener(result.to_html(), accept_downloads=True)
     page = opened.page
     assert page.locator("h1").inner_text() == "1 segment of 1 block"
     assert page.locator("#chart").count() == 0
     page.locator("#similarity").hover()
     assert page.locator("#tip > *").all_inner_texts() == ["similarity 1.000", "block 1: Only one."]
     page.keyboard.press("n")
-    assert json.loads(download(page, "#json")) == json.loads(result.json())
+    assert json.loads(download(page, "#json")) == json.loads(result.to_json())
     assert download(page, "#plain").decode() == "Only one.\n"
     assert opened.is_quiet()
 
@@ -426,7 +426,7 @@ def test_paper_and_no_script(html: str, page_opener: PageOpener) -> None:
     assert page.locator(".said").first.is_visible()
     assert page.locator("noscript").inner_text()
     assert page.locator("#copy").is_hidden()
-    printed = page_opener(segmentation([["One. "]] * 60).page(), color_scheme="dark").page
+    printed = page_opener(segmentation([["One. "]] * 60).to_html(), color_scheme="dark").page
     printed.emulate_media(media="print")
     assert printed.locator("#copy").is_hidden()
     assert printed.locator(".bar").is_hidden()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import CorpusError
-from headscope.segmentation.pieces import LONGEST, edges_of, join_sentences, units
+from headscope.segmentation.pieces import LONGEST, find_sentence_edges, find_units, join_sentences
 
 PARTS = [
     "Rain fell.", " Dr. Ito left", "3.5", "\n", "\r\n", "\n\n", "\t", "  ", "?", "!", "…", ". ", "a", "É", "日本。",
@@ -20,13 +20,13 @@ PARTS = [
 
 
 def split(text: str) -> list[str]:
-    return [text[a:b] for a, b in pairwise(edges_of(text))]
+    return [text[a:b] for a, b in pairwise(find_sentence_edges(text))]
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.text(max_size=80), st.lists(st.sampled_from(PARTS), max_size=25).map("".join)))
 def test_sentences_cover_the_text(text: str):
-    edges = edges_of(text)
+    edges = find_sentence_edges(text)
     assert edges.dtype == np.int64
     assert edges[-1] == len(text)
     if text:
@@ -103,20 +103,20 @@ def test_a_text_without_punctuation_is_bounded():
     ],
 )
 def test_what_is_joined(sentences: list[str], starts: list[int]):
-    assert units(sentences).tolist() == starts
+    assert find_units(sentences).tolist() == starts
 
 
 def test_sentences_without_spaces_are_no_fragments():
     chinese = ["今天下了一整天的雨而且很冷。", "银行昨天再次提高了贷款利率。", "第一章", "股市本周下跌了百分之五点三。"]
-    assert units(chinese).tolist() == [0, 1, 2]
-    assert units(["วันนี้ฝนตกหนักมากทั้งวัน", "ธนาคารขึ้นดอกเบี้ยอีกครั้ง"]).tolist() == [0, 1]
-    assert units(["Rain fell all day.", "12345678901234567.", "Snow fell all night."]).tolist() == [0, 1]
+    assert find_units(chinese).tolist() == [0, 1, 2]
+    assert find_units(["วันนี้ฝนตกหนักมากทั้งวัน", "ธนาคารขึ้นดอกเบี้ยอีกครั้ง"]).tolist() == [0, 1]
+    assert find_units(["Rain fell all day.", "12345678901234567.", "Snow fell all night."]).tolist() == [0, 1]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(["Rain fell all day.", "1.", "hp.", "", "Title", ")", "雨" * 20]), max_size=12))
 def test_units_start_with_the_first_sentence_and_in_order(sentences: list[str]):
-    starts = units(sentences).tolist()
+    starts = find_units(sentences).tolist()
     assert starts[:1] == [0] * bool(sentences)
     assert starts == sorted(set(starts))
     assert all(k < len(sentences) for k in starts)
@@ -157,4 +157,4 @@ def test_what_is_no_sentence_is_named(wrong: object):
     ],
 )
 def test_titles_announce_and_what_announces_nothing_looks_back(sentences: list[str], starts: list[int]):
-    assert units(sentences).tolist() == starts
+    assert find_units(sentences).tolist() == starts

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headscope.segmentation import background as backgrounds
 from headscope.segmentation import topic, weights
-from headscope.segmentation.background import Background, background
+from headscope.segmentation.background import Background, load_background
 from headscope.segmentation.weights import Contrast
 from headscope.types import Floats
 
@@ -169,7 +169,7 @@ def test_measured_vectors_have_length_1_and_weights_lean_on_the_background_in_sh
     )
     shares = []
     for n in (1, 2, 5, 6, 60, 600):
-        units = topic.measure(plant_subjects(n=n), known)
+        units = topic.weight_units(plant_subjects(n=n), known)
         np.testing.assert_allclose(np.linalg.norm(units.vectors, axis=1), 1, rtol=1e-5)
         assert units.weights.sum() == pytest.approx(1)
         shares.append(units.weights[7])
@@ -237,7 +237,7 @@ def measured_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any
     """Models whose background was measured, in an empty cache."""
     calls: list[Any] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(backgrounds, "measured", lambda model, done=None: calls.append(model) or STATISTICS)
+    monkeypatch.setattr(backgrounds, "measure_background", lambda model, done=None: calls.append(model) or STATISTICS)
     return calls
 
 
@@ -248,13 +248,13 @@ def is_expected(known: Background) -> bool:
 
 
 def test_a_background_is_measured_once(measured_models: list[Any], tmp_path: Path):
-    assert is_expected(background(MODEL))
-    assert is_expected(background(MODEL))
+    assert is_expected(load_background(MODEL))
+    assert is_expected(load_background(MODEL))
     assert len(measured_models) == 1
     (path,) = (tmp_path / "cache" / "headscope").iterdir()  # and nothing half-written beside it
     assert "0123" in path.name
     for other in ({"weight_hash": "sha256:4567"}, {"dtype": "bfloat16"}, {"anatomy": SimpleNamespace(stack="decoder")}):
-        background(SimpleNamespace(**{**vars(MODEL), **other}))
+        load_background(SimpleNamespace(**{**vars(MODEL), **other}))
     assert len(measured_models) == 4
 
 
@@ -305,19 +305,19 @@ BAD: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("damage", BAD.values(), ids=BAD.keys())
 def test_a_damaged_file_is_measured_anew(measured_models: list[Any], damage: Callable[[Path], Any]):
-    background(MODEL)
+    load_background(MODEL)
     path = backgrounds._get_path(MODEL)
     damage(path)
     assert backgrounds._read_cache(path) is None
-    assert is_expected(background(MODEL))
+    assert is_expected(load_background(MODEL))
     assert len(measured_models) == 2
     if path.is_file():
-        background(MODEL)
+        load_background(MODEL)
         assert len(measured_models) == 2  # and the file is valid again
 
 
 def test_no_single_damaged_byte_is_a_crash(measured_models: list[Any]):
-    background(MODEL)
+    load_background(MODEL)
     path = backgrounds._get_path(MODEL)
     content = path.read_bytes()
     refused = 0
@@ -357,8 +357,8 @@ def test_no_pickle_is_ever_opened(measured_models: list[Any]):
 
 def test_a_cache_that_cannot_be_written_is_no_failure(measured_models: list[Any], tmp_path: Path):
     (tmp_path / "cache").write_text("a file where the folder should be")
-    assert is_expected(background(MODEL))
-    assert is_expected(background(MODEL))
+    assert is_expected(load_background(MODEL))
+    assert is_expected(load_background(MODEL))
     assert len(measured_models) == 2
 
 
@@ -366,7 +366,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(measured_models: list[Any]
 def test_a_folder_without_permission_is_no_failure(measured_models: list[Any], tmp_path: Path):
     (tmp_path / "cache" / "headscope").mkdir(parents=True)
     (tmp_path / "cache" / "headscope").chmod(0o500)
-    assert is_expected(background(MODEL))
+    assert is_expected(load_background(MODEL))
     assert len(measured_models) == 1
 
 
@@ -375,5 +375,5 @@ def test_a_full_disk_is_no_failure(measured_models: list[Any], monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(backgrounds.np, "savez", fail_to_save)
-    assert is_expected(background(MODEL))
+    assert is_expected(load_background(MODEL))
     assert list((tmp_path / "cache" / "headscope").iterdir()) == []

@@ -11,17 +11,17 @@ import pytest
 import torch
 
 import headscope
-from headscope.corpus.windows import Batch, Cut, Window
+from headscope.corpus.windows import Batch, Window, WindowSpec
 from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.studies import noise
 from headscope.studies.result import Study
-from headscope.tally.quantities import KINDS, Shape
-from headscope.tally.relations import compute_kinds, relations
+from headscope.tally.quantities import PAIR_KINDS, Shape
+from headscope.tally.relations import compute_kinds, compute_relations
 from headscope.tally.signal import Structure
-from headscope.tally.tally import Counting, Tally
+from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import draw_position_order
-from tests.synthetic import STOP, TALLIERS, random_study, study_of, tally, window
+from tests.synthetic import STOP, TALLIERS, make_random_study, study_of, tally, window
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
@@ -30,7 +30,7 @@ from measuring.planting import lines_at_ends, planted, stacked
 
 @pytest.fixture(scope="module")
 def windows(minilm: Model) -> list[Window]:
-    cut = Cut(windows="all", min_tokens=40)
+    cut = WindowSpec(windows="all", min_tokens=40)
     documents = [minilm.windows(document, cut) for document in headscope.documents()]
     return [text for texts in documents if not isinstance(texts, str) for text in texts][:120]
 
@@ -43,7 +43,7 @@ def make_planted_study(windows: list[Window], heads: list[dict[str, object]], se
 def make_written_study(windows: list[Window], outputs: list[list[np.ndarray]]) -> Study:
     """Return a study of one layer with these outputs of heads, text by text."""
     stacked_outputs, heads = stacked(outputs), len(outputs[0])
-    counting = Counting(Shape(1, heads, stacked_outputs.shape[1], maps=False), 0.3, 0.3, 1.0)
+    counting = TallySettings(Shape(1, heads, stacked_outputs.shape[1], maps=False), 0.3, 0.3, 1.0)
     return study_of(tally("compiled", counting, windows, [stacked_outputs], [lines_at_ends(windows, heads)]))
 
 
@@ -57,7 +57,7 @@ def tally_one_head(kernel: str, text: Window, output: list[float], strong: list[
     maps = torch.full((1, 1, n, n), 0.01)
     maps[..., strong] = 1
     outputs = torch.tensor(output, dtype=torch.float64).view(1, n, 1, 1)
-    return tally(kernel, Counting(Shape(1, 1, n), 0.3, 0.3, 1.0), [text], [outputs], [maps.double()])
+    return tally(kernel, TallySettings(Shape(1, 1, n), 0.3, 0.3, 1.0), [text], [outputs], [maps.double()])
 
 
 class TestByHand:
@@ -82,7 +82,7 @@ class TestByHand:
         sums = tally_one_head(kernel, self.text, [1, 1, 3, 5], [1])
         # C: 1, 3, 5 / 3, 5 / 15; above 0.3 · 15 are (0,3), (1,3), (2,3), and only the last is explained.
         assert (sums["sample_pairs"].sum(), sums["explained"].sum()) == (3, 1)
-        order, kinds = draw_position_order(self.text), relations(self.text)
+        order, kinds = draw_position_order(self.text), compute_relations(self.text)
         shuffled = sum(bool(kinds[:, order[i], order[3]].any()) for i in range(3))
         assert sums["shuffled_explained"].sum() == shuffled
 
@@ -118,7 +118,7 @@ class TestByHand:
         study = study_of(sums)
         # Means: 1 unrelated, 0.8 in a sentence, 0.2 equal there, 0.4 neighbours: noise is 0.2 · 0.4/0.8 of it all.
         assert float(study.signal_to_noise()[0, 0]) == pytest.approx(10)
-        assert noise.shares(study.data).values[0, 0].tolist() == pytest.approx([0, 0.2, 0.5])
+        assert noise.compute_reductions(study.data).values[0, 0].tolist() == pytest.approx([0, 0.2, 0.5])
 
 
 class TestPlanted:
@@ -137,7 +137,7 @@ class TestPlanted:
     def test_of_neighbours_it_finds_the_half_that_both_share(self, windows: list[Window]):
         study = make_planted_study(windows, [{"signal": "neighbour", "ratio": 1.0}])
         assert float(study.signal_to_noise()[0, 0]) == pytest.approx(-10 * np.log10(1 - 0.25), abs=0.3)
-        assert noise.shares(study.data).values[0, 0, 2] == pytest.approx(0.25, abs=0.03)
+        assert noise.compute_reductions(study.data).values[0, 0, 2] == pytest.approx(0.25, abs=0.03)
 
     def test_contrast_recovers_sentences_and_is_blind_to_tokens(self, windows: list[Window]):
         heads = [{"signal": "sentence", "ratio": 1.0, "offset": 2.0}, {"signal": "token", "ratio": 10.0}]
@@ -176,34 +176,37 @@ class TestPlanted:
 
 class TestStudies:
     def test_every_study_has_them_with_errors(self):
-        study = random_study(texts=60)
+        study = make_random_study(texts=60)
         for name in noise.DEFINITIONS:
             ratios = study.signal_to_noise(name)
             assert ratios.dims == ("layer", "head")
             assert ratios.attrs["units"] == "dB"
             assert np.isfinite(ratios).all()
-        assert noise.output_norm(study.data).shape == (4, 3)
+        assert noise.compute_output_norm(study.data).shape == (4, 3)
 
     def test_studies_made_apart_add_up(self):
-        first, second = random_study(seed=1, texts=50), random_study(seed=2, texts=50, corpus_hash=f"{2:032x}")
+        first, second = (
+            make_random_study(seed=1, texts=50),
+            make_random_study(seed=2, texts=50, corpus_hash=f"{2:032x}"),
+        )
         merged = first.merge(second)
         mean = (first.data["apart_sum"] + second.data["apart_sum"]) / (
             first.data["kind_share"] + second.data["kind_share"]
         )
-        np.testing.assert_allclose(noise.apart(merged.data), mean)
+        np.testing.assert_allclose(noise.compute_distances(merged.data), mean)
 
     def test_an_unknown_name_says_which_there_are(self):
         with pytest.raises(StudyError, match=r"unknown signal-to-noise ratio 'loud'; there are: structure, contrast"):
-            random_study().signal_to_noise("loud")
+            make_random_study().signal_to_noise("loud")
 
     def test_a_study_of_an_earlier_version_says_so(self):
-        study = random_study()
+        study = make_random_study()
         old = Study(study.data.drop_vars(["within_sum", "within_sum_blocks"]))
         with pytest.raises(StudyError, match="did not measure signal-to-noise: run it again"):
             old.signal_to_noise()
 
     def test_images_have_no_sentences(self):
-        study = random_study(modality="image")
+        study = make_random_study(modality="image")
         assert np.isnan(study.signal_to_noise()).all()
         assert np.isfinite(study.signal_to_noise("energy")).all()
 
@@ -227,6 +230,6 @@ def test_pairs_by_group_are_those_counted_one_by_one():
     structure = Structure.from_batch(Batch.of(texts), 1.0, "cpu")
     assert structure is not None
     for row, text in zip(structure.kind_counts.tolist(), texts, strict=True):
-        kinds = np.triu(compute_kinds(relations(text)), k=1).sum((1, 2)).tolist()
-        assert row == [*kinds, int(np.triu(relations(text)[1], k=1).sum())]
-    assert len(KINDS) == structure.kind_counts.shape[1] - 1
+        kinds = np.triu(compute_kinds(compute_relations(text)), k=1).sum((1, 2)).tolist()
+        assert row == [*kinds, int(np.triu(compute_relations(text)[1], k=1).sum())]
+    assert len(PAIR_KINDS) == structure.kind_counts.shape[1] - 1

@@ -20,10 +20,10 @@ from headscope.corpus.windows import Batch
 from headscope.errors import ModelError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning.silencing import gated, head_means, parse_heads, silenced
+from headscope.pruning.silencing import compute_head_means, gated, parse_heads, silenced
 from headscope.pruning.sites import find_sites
 from tests import tiny
-from tests.architectures import batch, result, returning, watched
+from tests.architectures import batch, record_projections, result, watched
 from tests.families import FAMILIES
 
 SHARED = {"albert"}
@@ -44,7 +44,7 @@ def list_stacks(name: str) -> list[Model]:
 
 
 def get_width(model: Model, inputs: Batch) -> int:
-    observer = tiny.Seen()
+    observer = tiny.LayerRecorder()
     model.observe(inputs, observer)
     return observer.outputs[0].shape[-1]
 
@@ -75,7 +75,7 @@ def zero_weights(model: Model, heads: list[tuple[int, int]], width: int) -> Iter
 
 def capture_inputs(model: Model, inputs: Batch) -> list[torch.Tensor]:
     """Return what enters each projection of the observed stack, layer by layer, channels last."""
-    with returning(model) as calls:
+    with record_projections(model) as calls:
         result(model, inputs)
     tokens = inputs.ids.shape[1]
     entered = [call.given[0] for call in calls]
@@ -175,7 +175,7 @@ def test_layers_that_share_a_projection_are_told_apart() -> None:
     for layer in range(3):
         with silenced(model, [(layer, 1)]):
             assert find_zeroed_layers(model, inputs) == [layer == k for k in range(3)]
-            model.observe(inputs, tiny.Seen())
+            model.observe(inputs, tiny.LayerRecorder())
             assert find_zeroed_layers(model, inputs) == [layer == k for k in range(3)]
 
 
@@ -276,7 +276,7 @@ def test_half_precision_stays_half() -> None:
     inputs = batch(model, FAMILIES["llama"], "right")
     with gated(model, torch.full((2, 4), 0.5)):
         assert result(model, inputs).dtype == torch.bfloat16
-    means = head_means(model, [inputs])
+    means = compute_head_means(model, [inputs])
     with silenced(model, "L0H0", by="mean", means=means):
         assert result(model, inputs).dtype == torch.bfloat16
 
@@ -288,12 +288,12 @@ def test_half_precision_stays_half() -> None:
 def test_a_silent_head_writes_its_mean(name: str) -> None:
     model = watched(name)
     inputs = batch(model, FAMILIES[name], "right")
-    observer = tiny.Seen()
+    observer = tiny.LayerRecorder()
     model.observe(inputs, observer)
     real = torch.from_numpy(inputs.real)
     expected = np.stack([torch.stack([row[mask].sum(0) for row, mask in zip(output, real, strict=True)]).sum(0).numpy()
                          for output in observer.outputs]) / inputs.real.sum()  # fmt: skip
-    means = head_means(
+    means = compute_head_means(
         model, [Batch.of([window], inputs.pad_id) for window in inputs.windows] if name != "vit" else [inputs]
     )
     if name != "convbert":  # it sees its padding
@@ -310,8 +310,8 @@ def test_a_silent_head_writes_its_mean(name: str) -> None:
 def test_means_over_padding_count_nothing() -> None:
     model = watched("bert")
     windows = tiny.batch(9, 4, 2, seed=5).windows
-    alone = head_means(model, [Batch.of([window]) for window in windows])
-    np.testing.assert_allclose(head_means(model, [Batch.of(windows)]), alone, atol=1e-6)
+    alone = compute_head_means(model, [Batch.of([window]) for window in windows])
+    np.testing.assert_allclose(compute_head_means(model, [Batch.of(windows)]), alone, atol=1e-6)
 
 
 # Gates are differentiable
@@ -399,7 +399,7 @@ def test_means_and_gates_of_another_shape_are_refused() -> None:
     with pytest.raises(StudyError, match=r"gates are \(4, 2\)"), gated(model, torch.ones(4, 2)):
         pass
     with pytest.raises(StudyError, match="at least one text"):
-        head_means(model, [])
+        compute_head_means(model, [])
 
 
 def test_the_bundled_model_by_its_public_name(minilm: Model) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import headscope
 from headscope.studies.result import open_study
-from tests.cutting import files, saved_model
+from tests.cutting import files, save_tiny_model
 
 PAGE = (Path(__file__).parent.parent / "docs" / "slurm.md").read_text(encoding="utf-8")
 SHARES = 3
@@ -97,7 +97,7 @@ def get_block(name: str) -> str:
 @pytest.mark.skipif(sys.platform == "win32" or shutil.which("bash") is None, reason="the recipe is for bash")
 @pytest.mark.usefixtures("small_chunks")
 def test_the_recipe_makes_the_study_of_the_whole_corpus(tmp_path: Path):
-    saved_model(tmp_path / "model")
+    save_tiny_model(tmp_path / "model")
     files(tmp_path / "corpus", [60, 40])
     for name in ("study.sbatch", "merge.sbatch"):
         (tmp_path / name).write_text(get_block(name), "utf-8")

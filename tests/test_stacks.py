@@ -12,15 +12,15 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 import headscope
-from headscope.corpus.windows import Batch, Window, grouped
+from headscope.corpus.windows import Batch, Window, group_by_length
 from headscope.errors import ModelError
 from headscope.model.capture import watching
-from headscope.model.capture.observation import Sighting
+from headscope.model.capture.observation import CapturedAttention
 from headscope.tally.quantities import RECEIVERS, Shape
 from headscope.tally.reference import ReferenceTallier
-from headscope.tally.tally import Counting, Tally
-from headscope.tally.text_structure import receivers
-from headscope.tally.vectorized import VectorizedTallier
+from headscope.tally.tally import Tally, TallySettings
+from headscope.tally.text_structure import find_receivers
+from headscope.tally.vectorized import TorchTallier
 from tests import tiny
 from tests.families import BART
 
@@ -47,7 +47,7 @@ def window() -> Window:
 
 class TestWindow:
     def test_a_decoder_reads_a_start_token_and_all_but_the_last(self) -> None:
-        read = window().shifted(7, crosses=False)
+        read = window().shift_right(7, crosses=False)
         assert read.ids.tolist() == [7, 2, 9, 5, 9]
         assert read.special.tolist() == [True, True, False, False, False]
         assert read.sentence.tolist() == [0, 0, 0, 0, 1]
@@ -58,20 +58,20 @@ class TestWindow:
     def test_every_stack_puts_a_text_into_the_same_block(self) -> None:
         text = window()
         for crosses in (False, True):
-            read = text.shifted(7, crosses=crosses)
-            assert (read.digest, read.block, read.sampled(0.3)) == (text.digest, text.block, text.sampled(0.3))
+            read = text.shift_right(7, crosses=crosses)
+            assert (read.digest, read.block, read.is_sampled(0.3)) == (text.digest, text.block, text.is_sampled(0.3))
 
     def test_in_cross_attention_the_receivers_are_the_encoders_tokens(self) -> None:
         text = window()
-        read = text.shifted(7, crosses=True)
+        read = text.shift_right(7, crosses=True)
         assert read.keys is text
-        kinds = [[RECEIVERS[k] for k in row] for row in receivers(read)]
+        kinds = [[RECEIVERS[k] for k in row] for row in find_receivers(read)]
         assert kinds[0] == ["first token", "neighbour", "sentence end", "rest", "comma"]
         assert kinds[3] == ["first token", "rest", "sentence end", "itself", "comma"]
 
     def test_a_batch_knows_what_the_encoder_reads(self) -> None:
         short = Window.plain(np.array([9, 9]))
-        batch = Batch.of([text.shifted(7, crosses=True) for text in (window(), short)], pad_id=1)
+        batch = Batch.of([text.shift_right(7, crosses=True) for text in (window(), short)], pad_id=1)
         assert batch.source is not None
         ids, real = batch.source
         assert ids.tolist() == [[2, 9, 5, 9, 6], [9, 9, 1, 1, 1]]
@@ -80,26 +80,26 @@ class TestWindow:
 
     def test_batches_of_one_length_each(self) -> None:
         windows = [Window.plain(np.arange(length)) for length in (3, 3, 3, 2, 2, 3)]
-        assert [len(batch) for batch in grouped(windows, 2, alike=True)] == [2, 2, 2]
-        assert all(Batch.of(group).real.all() for group in grouped(windows, 2, alike=True))
-        assert [len(batch) for batch in grouped(windows, 2)] == [2, 2, 2]
+        assert [len(batch) for batch in group_by_length(windows, 2, alike=True)] == [2, 2, 2]
+        assert all(Batch.of(group).real.all() for group in group_by_length(windows, 2, alike=True))
+        assert [len(batch) for batch in group_by_length(windows, 2)] == [2, 2, 2]
 
 
 class TestTally:
     @pytest.mark.parametrize("crosses", [False, True], ids=["decoder", "cross"])
     def test_both_ways_of_counting_agree(self, crosses: bool) -> None:
         random = np.random.default_rng(0)
-        windows = [Window.plain(random.integers(5, 12, length)).shifted(2, crosses=crosses) for length in (9, 6, 3)]
+        windows = [Window.plain(random.integers(5, 12, length)).shift_right(2, crosses=crosses) for length in (9, 6, 3)]
         batch = Batch.of(windows)
-        counting = Counting(Shape(1, 3, 9), 0.3, 0.3, 1.0, causal=not crosses)
+        counting = TallySettings(Shape(1, 3, 9), 0.3, 0.3, 1.0, causal=not crosses)
         outputs = torch.from_numpy(random.normal(size=(3, 9, 3, 4)))
         maps = torch.from_numpy(random.random((3, 3, 9, 9)))
         sums: list[Tally] = []
-        for tallier in (ReferenceTallier(counting), VectorizedTallier(counting)):
+        for tallier in (ReferenceTallier(counting), TorchTallier(counting)):
             tallier.begin(batch)
-            tallier.see(0, outputs, maps)
+            tallier.observe_layer(0, outputs, maps)
             tallier.end()
-            sums.append(tallier.total())
+            sums.append(tallier.get_sums())
         expected, actual = sums
         for name, array in expected.arrays.items():
             np.testing.assert_allclose(actual[name], array, rtol=1e-9, atol=1e-9, err_msg=name)
@@ -107,16 +107,16 @@ class TestTally:
             k: v.tolist() for k, v in actual.most_attended.items()
         }
 
-    @pytest.mark.parametrize("way", [ReferenceTallier, VectorizedTallier])
+    @pytest.mark.parametrize("way", [ReferenceTallier, TorchTallier])
     def test_the_most_attended_token_of_cross_attention_is_one_of_the_encoders(self, way: Any) -> None:
-        read = window().shifted(7, crosses=True)
-        tallier = way(Counting(Shape(1, 1, 5), 0.3, 0.3, 1.0))
+        read = window().shift_right(7, crosses=True)
+        tallier = way(TallySettings(Shape(1, 1, 5), 0.3, 0.3, 1.0))
         tallier.begin(Batch.of([read]))
         maps = torch.zeros(1, 1, 5, 5)
         maps[..., 4] = 1  # all attend to the comma, which the decoder has not read
-        tallier.see(0, torch.ones(1, 5, 1, 2), maps)
+        tallier.observe_layer(0, torch.ones(1, 5, 1, 2), maps)
         tallier.end()
-        tally = tallier.total()
+        tally = tallier.get_sums()
         assert list(tally.most_attended) == [6]
         received = tally["attention_received"].sum(axis=(0, 1))
         assert received[RECEIVERS.index("comma")] == 5
@@ -164,7 +164,7 @@ class TestStudies:
 
         model = tiny.model("bart").on("decoder")
         text = window()
-        batch = Batch.of([model.reads(text)])
+        batch = Batch.of([model.adapt_window(text)])
         expected = shift_tokens_right(torch.from_numpy(text.ids)[None], 0, BART["decoder_start_token_id"])
         assert batch.ids.tolist() == expected.tolist()
 
@@ -212,7 +212,7 @@ class TestStudies:
 
         study = headscope.study(tiny.model("lfm2"), TEXTS, length=16)
         (tmp_path / "made").mkdir()
-        output.write(study, tmp_path / "made")
+        output.write_study(study, tmp_path / "made")
         page = (tmp_path / "made" / "report.html").read_text(encoding="utf-8")
         assert "L3H0" in page
         assert "L0H0" not in page
@@ -240,14 +240,14 @@ class TestReadings:
         assert decoder.data["start"].values.tolist() == [-1, *encoder.data["start"].values.tolist()[:-1]]
         assert decoder.data["word"].values.tolist() == [0, *(encoder.data["word"].values[:-1] + 1).tolist()]
         assert not np.triu(decoder.attention.values, 1).any()
-        assert "the" in decoder.page()
+        assert "the" in decoder.to_html()
 
     def test_cross_attention_has_outputs_and_pairs_but_no_maps(self) -> None:
         reading = headscope.read(tiny.model("t5").on("cross"), "the cat sat. the owl met the cat.", length=30)
         assert len(reading.pairs()) > 0
         assert "cross, 2 layers" in repr(reading)
         assert "attention" not in reading.data
-        assert "L1" in reading.page()
+        assert "L1" in reading.to_html()
 
 
 class TestRefused:
@@ -268,16 +268,16 @@ class TestRefused:
 
     def test_attention_that_changes_with_the_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Some models attend fully in short windows, and to fewer positions in long ones."""
-        model, original = tiny.model("bert"), watching.Sighting
+        model, original = tiny.model("bert"), watching.CapturedAttention
         assert model.anatomy.layers == 2
 
-        def drop_keys(module: Any, output: torch.Tensor, attention: torch.Tensor, route: Any) -> Sighting:
+        def drop_keys(module: Any, output: torch.Tensor, attention: torch.Tensor, route: Any) -> CapturedAttention:
             return original(module, output, attention[..., :8], route)
 
-        monkeypatch.setattr(watching, "Sighting", drop_keys)
-        model.observe(tiny.batch(8), tiny.Seen())
+        monkeypatch.setattr(watching, "CapturedAttention", drop_keys)
+        model.observe(tiny.batch(8), tiny.LayerRecorder())
         with pytest.raises(ModelError, match="attention in windows of 20 tokens differs from that in short ones"):
-            model.observe(tiny.batch(20), tiny.Seen())
+            model.observe(tiny.batch(20), tiny.LayerRecorder())
 
     def test_a_model_that_cannot_run_on_a_few_tokens_says_what_it_said(self) -> None:
         model = tiny.model("nystromformer", num_landmarks=5, segment_means_seq_len=20)

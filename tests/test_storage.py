@@ -20,7 +20,7 @@ from headscope.corpus.documents import documents
 from headscope.corpus.formats import detect_format
 from headscope.corpus.storage import Stamp, can_read_parts, get_stamp, is_url, list_files, open_file
 from headscope.errors import CorpusError
-from tests.writing import TABLES, TEXTS, as_jsonl, as_parquet, error_of, names_of, put, texts_of
+from tests.writing import TABLES, TEXTS, as_jsonl, as_parquet, get_error, names_of, put, texts_of
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_what_is_not_there(memory: fsspec.AbstractFileSystem):
     memory.pipe("/d/a.txt", b"a")
     corpus = documents("memory://d/a.txt")
     memory.rm("/d/a.txt")
-    assert error_of(lambda: corpus) == "memory://d/a.txt: cannot be read: No such file or directory"
+    assert get_error(lambda: corpus) == "memory://d/a.txt: cannot be read: No such file or directory"
 
 
 def test_a_driver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch):
@@ -151,7 +151,7 @@ def test_a_driver_that_breaks_midway(memory: fsspec.AbstractFileSystem, monkeypa
             raise OSError("nor can it be closed")
 
     monkeypatch.setattr(type(memory), "open", lambda *_, **__: Breaking())
-    message = error_of(lambda: corpus, good=2)
+    message = get_error(lambda: corpus, good=2)
     assert message == "memory://a.jsonl: cannot be read: RuntimeError: the line is dead"
 
 

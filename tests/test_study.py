@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import headscope
-from headscope.corpus.bundled import openings
+from headscope.corpus.bundled import load_openings
 from headscope.corpus.chunks import ChunkSize
 from headscope.model.model import Model
 from headscope.run import local_engine, plan
@@ -19,7 +19,7 @@ from headscope.studies.labels import RATES
 from headscope.studies.result import Study
 from headscope.tally.quantities import BY_NAME
 from tests.comparing import assert_same_sums
-from tests.synthetic import random_study
+from tests.synthetic import make_random_study
 
 TEXTS = 12
 
@@ -34,7 +34,7 @@ def small_sections(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
     """Bundled openings, every third cut short, so that batches have padding; and some that are skipped."""
-    complete = [document.text for document, _ in zip(openings(), range(TEXTS), strict=False)]
+    complete = [document.text for document, _ in zip(load_openings(), range(TEXTS), strict=False)]
     shortened = [" ".join(text.split()[: 10 + 7 * k]) if k % 3 == 1 else text for k, text in enumerate(complete)]
     return [*shortened, "", "   \n", "[CLS]", "word"]
 
@@ -154,7 +154,7 @@ def test_merging_halves_gives_the_whole(minilm: Model, texts: list[str], study: 
 
 
 def test_merging_joins_tokens_that_only_one_side_has():
-    first, second = random_study(1), random_study(2, corpus_hash=f"{2:032x}")
+    first, second = make_random_study(1), make_random_study(2, corpus_hash=f"{2:032x}")
     reduced = first.data.isel(token=slice(2))
     merged = Study(reduced).merge(second)
     assert set(merged.data["token"].values) == set(reduced["token"].values) | set(second.data["token"].values)
@@ -171,14 +171,14 @@ def test_merging_joins_tokens_that_only_one_side_has():
     [("theta", 0.25), ("length", 64), ("weight_hash", "f" * 64), ("sentences", "text"), ("windows", "all")],
 )
 def test_studies_that_differ_do_not_merge(name: str, value: object):
-    first, second = random_study(1), random_study(2, corpus_hash=f"{2:032x}", **{name: value})
+    first, second = make_random_study(1), make_random_study(2, corpus_hash=f"{2:032x}", **{name: value})
     with pytest.raises(headscope.StudyError, match=rf"{name}: .* here, {value} there"):
         first.merge(second)
 
 
 def test_a_study_does_not_merge_with_itself():
     with pytest.raises(headscope.StudyError, match="same texts"):
-        random_study(1).merge(random_study(1))
+        make_random_study(1).merge(make_random_study(1))
 
 
 def test_selects_layers_and_heads(study: Study):
@@ -193,13 +193,13 @@ def test_selects_layers_and_heads(study: Study):
     with pytest.raises(headscope.StudyError, match="no layer 6: this study has layers 0 to 5"):
         study.select(layers=[0, 6])
     with pytest.raises(headscope.StudyError, match="only whole studies"):
-        random_study(5).select(layers=[0]).merge(random_study(6, corpus_hash=f"{2:032x}"))
+        make_random_study(5).select(layers=[0]).merge(make_random_study(6, corpus_hash=f"{2:032x}"))
 
 
 def test_jackknife_by_hand():
     # Three blocks with equal/pairs of 1/2, 2/2 and 0/4; left out in turn: 2/6, 1/6, 3/4. Their mean is 5/12, squared
     # deviations (−1/12)² + (−3/12)² + (4/12)² = 26/144; times 2/3: 52/432.
-    data = random_study(0, layers=1, heads=1).data.copy(deep=True)
+    data = make_random_study(0, layers=1, heads=1).data.copy(deep=True)
     for name in ("texts", "pairs", "equal"):
         data[f"{name}_blocks"][:] = 0
     data["texts_blocks"][:3] = 1
@@ -218,7 +218,7 @@ def test_one_text_has_no_standard_error(minilm: Model, texts: list[str]):
 
 
 def test_standard_errors_shrink_with_more_texts():
-    few, many = random_study(0, texts=40), random_study(0, texts=640)
+    few, many = make_random_study(0, texts=40), make_random_study(0, texts=640)
     assert (
         float(many.standard_error("same_sentence_rate").mean())
         < float(few.standard_error("same_sentence_rate").mean()) / 2
@@ -234,7 +234,7 @@ def test_a_table_has_one_row_a_head(study: Study):
 
 
 def test_all_windows_and_sentences_of_the_text(minilm: Model):
-    documents = [document.text for document, _ in zip(openings(), range(3), strict=False)]
+    documents = [document.text for document, _ in zip(load_openings(), range(3), strict=False)]
     every = headscope.study(minilm, [" ".join(documents)], windows="all", sentences="text")
     assert every.texts > 3
     assert every.manifest["windows"] == "all"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
 from headscope.tally.quantities import QUANTITIES, Shape
-from headscope.tally.tally import Counting, Tally
+from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.vectorized import _choose_count_dtype, sum_diagonals
-from tests.synthetic import TALLIERS, masked_maps, tally, window
+from tests.synthetic import TALLIERS, make_masked_maps, tally, window
 
 
 class Case:
@@ -23,9 +23,9 @@ class Case:
         random = np.random.default_rng(seed)
         longest = max(lengths)
         self.windows = [window(random.integers(1, 9, n).tolist()) for n in lengths]
-        self.counting = Counting(Shape(layers, heads, longest + 2), 0.3, 0.3, fraction, causal)
+        self.counting = TallySettings(Shape(layers, heads, longest + 2), 0.3, 0.3, fraction, causal)
         self.outputs = [self._make_output(random, lengths, heads) for _ in range(layers)]
-        self.maps = [masked_maps(random, self.windows, heads, longest) for _ in range(layers)]
+        self.maps = [make_masked_maps(random, self.windows, heads, longest) for _ in range(layers)]
 
     def _make_output(self, random: np.random.Generator, lengths: list[int], heads: int) -> torch.Tensor:
         values = random.normal(random.choice([-1.0, 0.0, 1.0]), 1, (len(lengths), max(lengths), heads, 3))
@@ -119,7 +119,7 @@ def test_sums_agree_with_each_other(case: Case):
 def test_without_maps_everything_else_is_the_same():
     case = Case(5, [9, 4, 7], 3, 2, 1.0, causal=False)
     with_maps = case.tally("vectorized")
-    case.counting = Counting(Shape(2, 3, 11, maps=False), 0.3, 0.3, 1.0)
+    case.counting = TallySettings(Shape(2, 3, 11, maps=False), 0.3, 0.3, 1.0)
     for kernel in TALLIERS:
         without_maps = case.tally(kernel)
         assert set(with_maps.arrays) - set(without_maps.arrays) == {q.name for q in QUANTITIES if q.is_map}
@@ -134,11 +134,11 @@ def test_batches_add_up_and_one_that_does_not_end_counts_for_nothing(kernel: str
     for ends in (True, False, True):
         tallier.begin(Batch.of(case.windows))
         for layer in range(2 if ends else 1):
-            tallier.see(layer, case.outputs[layer], case.maps[layer])
+            tallier.observe_layer(layer, case.outputs[layer], case.maps[layer])
         if ends:
             tallier.end()
     once = case.tally("reference")
-    assert_equal(tallier.total(), once + once)
+    assert_equal(tallier.get_sums(), once + once)
 
 
 @pytest.mark.parametrize("kernel", TALLIERS)
@@ -155,7 +155,7 @@ def test_long_windows_count_exactly():
     n = 420
     sums = tally(
         "vectorized",
-        Counting(Shape(1, 1, n, maps=False), 0.3, 0.3, 0.0),
+        TallySettings(Shape(1, 1, n, maps=False), 0.3, 0.3, 0.0),
         [window([7] * n, [0] * n), window([8] * n, [0] * n)],
         [torch.ones(2, n, 1, 1)],
         [torch.full((2, 1, n, n), 1 / n)],

@@ -13,16 +13,16 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import headscope
 from headscope.corpus.formats import Document
-from headscope.corpus.windows import Cut, Window
+from headscope.corpus.windows import Window, WindowSpec
 from headscope.errors import CorpusError, ModelError
 from headscope.model import words
 from headscope.model.loading import load
 from headscope.model.tokens import ModelTokens
 from headscope.studies.claims import CLAIMS
-from headscope.studies.findings import Finding, _finding
+from headscope.studies.findings import Finding, measure_claim
 from headscope.studies.result import Study
 from tests import tiny
-from tests.synthetic import random_study
+from tests.synthetic import make_random_study
 from tests.tokenizing import KINDS, SLOW
 
 FAST = [name for name in KINDS if name not in SLOW]
@@ -37,7 +37,7 @@ def tokenizers() -> dict[str, ModelTokens]:
 
 
 def cut(text: str, tokens: ModelTokens, **options: Any) -> list[Window]:
-    windows = Cut(**options)(Document(text, "a text"), tokens)
+    windows = WindowSpec(**options)(Document(text, "a text"), tokens)
     assert isinstance(windows, list), windows
     return windows
 
@@ -163,7 +163,7 @@ def test_words_of_slow_tokenizers(tokenizers: dict[str, ModelTokens], name: str)
     assert encoding.words is None
     assert encoding.starts is None
     assert tokens.labels(encoding.ids) == [*("the", "air", "port", "s", ",", "d", "o", "n", "'", "t", "3", ".", "5")]
-    numbers = tokens.word_numbers(encoding.ids, encoding.special)
+    numbers = tokens.number_words(encoding.ids, encoding.special)
     assert numbers.tolist() == [0, 1, 1, 1, 2, 3, 3, 3, 4, 5, 6, 7, 8]
 
 
@@ -179,7 +179,7 @@ def test_words_of_slow_tokenizers(tokenizers: dict[str, ModelTokens], name: str)
     ],
 )
 def test_words_by_marks(names: list[str], alphabet: Any, expected: list[int]):
-    assert words.by_marks(names, np.zeros(len(names), dtype=bool), alphabet).tolist() == expected
+    assert words.number_words_by_marks(names, np.zeros(len(names), dtype=bool), alphabet).tolist() == expected
 
 
 @pytest.mark.parametrize("name", ["gpt2", "roberta", "qwen2", "llama3", "clip"])
@@ -187,7 +187,7 @@ def test_marks_and_places_agree_on_bytes_without_spaces(tokenizers: dict[str, Mo
     (encoding,) = tokenizers[name].encode("東京", 64, all_windows=False, offsets=True)
     assert encoding.words is not None
     assert sum(~encoding.special) == 6
-    assert tokenizers[name].word_numbers(encoding.ids, encoding.special).tolist() == encoding.words.tolist()
+    assert tokenizers[name].number_words(encoding.ids, encoding.special).tolist() == encoding.words.tolist()
     assert len(set(encoding.words[~encoding.special])) == 1
 
 
@@ -373,7 +373,7 @@ def test_all_windows(tokenizers: dict[str, ModelTokens], name: str, mode: str):
     dropped = len(all_ids) % step if len(all_ids) % step < length / 2 else 0
     assert window_ids == all_ids[: len(all_ids) - dropped]
     assert len(windows) > 3
-    assert tokens.added == len(first) + len(last)
+    assert tokens.special_count == len(first) + len(last)
 
 
 @pytest.mark.parametrize("name", SLOW)
@@ -407,8 +407,8 @@ def test_a_tokenizer_from_a_folder_is_the_same(tokenizers: dict[str, ModelTokens
     assert actual.words is not None
     assert expected.words.tolist() == actual.words.tolist()
     assert here.labels(expected.ids) == there.labels(actual.ids)
-    assert (here.first_special(), here.describe_first_special()) == (
-        there.first_special(),
+    assert (here.find_first_special(), here.describe_first_special()) == (
+        there.find_first_special(),
         there.describe_first_special(),
     )
 
@@ -433,7 +433,7 @@ ROLES = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_what_stands_first(tokenizers: dict[str, ModelTokens], name: str):
-    assert (tokenizers[name].first_special() or "", tokenizers[name].describe_first_special()) == ROLES.get(
+    assert (tokenizers[name].find_first_special() or "", tokenizers[name].describe_first_special()) == ROLES.get(
         name, ("", "")
     )
 
@@ -452,12 +452,12 @@ def test_roles_of_other_special_tokens(tokenizers: dict[str, ModelTokens]):
 
 
 def get_finding(study: Study, number: int) -> Finding:
-    return _finding(CLAIMS[number - 1], study)
+    return measure_claim(CLAIMS[number - 1], study)
 
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return random_study(0, layers=4, heads=3, texts=60)
+    return make_random_study(0, layers=4, heads=3, texts=60)
 
 
 def test_finding_2_names_the_first_token(study: Study):

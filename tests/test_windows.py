@@ -17,15 +17,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headscope.corpus import sentences
-from headscope.corpus.bundled import openings
+from headscope.corpus.bundled import load_openings
 from headscope.corpus.formats import Document
-from headscope.corpus.windows import BLOCKS, Batch, Cut, Window, grouped
+from headscope.corpus.windows import BLOCKS, Batch, Window, WindowSpec, group_by_length
 from headscope.errors import CorpusError, ModelError
 from headscope.model.model import Model
 from headscope.model.tokens import ModelTokens
 
 CLS, SEP, UNK = 101, 102, 100
-LONG = " ".join(opening.text for opening, _ in zip(openings(), range(5), strict=False))
+LONG = " ".join(opening.text for opening, _ in zip(load_openings(), range(5), strict=False))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def tokens(minilm: Model) -> ModelTokens:
 
 
 def cut(text: str, tokens: ModelTokens, **options: Any) -> list[Window]:
-    windows = Cut(**options)(Document(text, "a text"), tokens)
+    windows = WindowSpec(**options)(Document(text, "a text"), tokens)
     assert isinstance(windows, list), windows
     return windows
 
@@ -106,14 +106,14 @@ def test_the_last_piece(tokens: ModelTokens, count: int, lengths: list[int]):
 
 @pytest.mark.parametrize(("count", "lengths"), [(17, [19]), (16, [])])
 def test_half_of_an_odd_length(tokens: ModelTokens, count: int, lengths: list[int]):
-    cut_up = Cut(length=33, windows="all")(Document(make_words(count), "a"), tokens)
+    cut_up = WindowSpec(length=33, windows="all")(Document(make_words(count), "a"), tokens)
     assert (cut_up if isinstance(cut_up, str) else [len(window) for window in cut_up]) == (lengths or "too short")
 
 
 @given(st.integers(1, 80), st.integers(6, 24))
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_any_number_of_tokens_and_any_length(minilm: Model, count: int, length: int):
-    cut_up = Cut(length=length, windows="all", min_tokens=1)(Document(make_words(count), "a"), minilm.tokens)
+    cut_up = WindowSpec(length=length, windows="all", min_tokens=1)(Document(make_words(count), "a"), minilm.tokens)
     full, rest = divmod(count, length - 2)
     expected = [length] * full + [rest + 2] * (rest > 0 and rest >= length / 2)
     lengths = cut_up if isinstance(cut_up, str) else [len(window) for window in cut_up]
@@ -135,13 +135,13 @@ def test_any_number_of_tokens_and_any_length(minilm: Model, count: int, length: 
     ],
 )
 def test_documents_without_windows(tokens: ModelTokens, mode: Any, sentence_mode: Any, text: str, reason: str):
-    assert Cut(windows=mode, sentences=sentence_mode)(Document(text, "a"), tokens) == reason
+    assert WindowSpec(windows=mode, sentences=sentence_mode)(Document(text, "a"), tokens) == reason
 
 
 def test_how_short_is_too_short(tokens: ModelTokens):
     assert len(cut("two words", tokens)[0]) == 4
     assert len(cut("word", tokens, min_tokens=1)[0]) == 3
-    assert Cut(min_tokens=4)(Document("just three words", "a"), tokens) == "too short"
+    assert WindowSpec(min_tokens=4)(Document("just three words", "a"), tokens) == "too short"
     assert len(cut("now four words here", tokens, min_tokens=4)[0]) == 6
 
 
@@ -161,7 +161,7 @@ def test_a_text_the_tokenizer_cannot_read_is_named(tokens: ModelTokens, monkeypa
     monkeypatch.setattr(tokens, "tokenizer", Broken())
     message = r"^corpus\.jsonl:7: the tokenizer Broken cannot read this text: OverflowError: too much$"
     with pytest.raises(CorpusError, match=message):
-        Cut()(Document("a text", "corpus.jsonl:7"), tokens)
+        WindowSpec()(Document("a text", "corpus.jsonl:7"), tokens)
 
 
 # Sentences by tokens
@@ -183,7 +183,7 @@ def test_a_full_stop_at_the_very_end_gives_the_closing_token_its_own_sentence(to
 @given(st.lists(st.booleans(), max_size=40))
 def test_by_tokens_counts_the_ends_before(ends: list[bool]):
     expected = [sum(ends[:k]) for k in range(len(ends))]
-    assert sentences.by_tokens(np.array(ends, dtype=bool)).tolist() == expected
+    assert sentences.number_by_tokens(np.array(ends, dtype=bool)).tolist() == expected
 
 
 # Sentences by the text
@@ -215,10 +215,13 @@ def test_special_tokens_belong_to_the_sentence_beside_them():
     #          [CLS] two words here   next [SEP] one more   [SEP] [SEP]
     special = np.array([1, 0, 0, 0, 0, 1, 0, 0, 1, 1], dtype=bool)
     starts = np.array([0, 0, 4, 10, 16, 0, 21, 25, 0, 0])
-    numbers = sentences.by_text(np.array([0, 16, 25]), starts, special)
+    numbers = sentences.number_by_text(np.array([0, 16, 25]), starts, special)
     assert numbers.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert sentences.by_text(np.array([0]), np.zeros(2, int), np.ones(2, bool)).tolist() == [0, 0]
-    assert sentences.by_text(np.array([], int), np.array([0, 0, 3]), np.array([True, False, False])).tolist() == [0] * 3
+    assert sentences.number_by_text(np.array([0]), np.zeros(2, int), np.ones(2, bool)).tolist() == [0, 0]
+    assert (
+        sentences.number_by_text(np.array([], int), np.array([0, 0, 3]), np.array([True, False, False])).tolist()
+        == [0] * 3
+    )
 
 
 def test_sentences_by_text_need_offsets(tokens: ModelTokens, monkeypatch: pytest.MonkeyPatch):
@@ -229,7 +232,7 @@ def test_sentences_by_text_need_offsets(tokens: ModelTokens, monkeypatch: pytest
         lambda text, length, *, all_windows, offsets: encode(text, length, all_windows=all_windows, offsets=False),
     )
     with pytest.raises(CorpusError, match="--sentences tokens"):
-        Cut(sentences="text")(Document("Two words.", "a"), tokens)
+        WindowSpec(sentences="text")(Document("Two words.", "a"), tokens)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +249,7 @@ def test_sentences_by_text_need_offsets(tokens: ModelTokens, monkeypatch: pytest
     ],
 )
 def test_sentence_starts(text: str, expected: list[str]):
-    starts = sentences.starts(text).tolist()
+    starts = sentences.find_sentence_starts(text).tolist()
     assert [text[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] == expected
 
 
@@ -258,12 +261,12 @@ def is_space(character: str) -> bool:
 @given(st.one_of(st.text(), st.text("aB3.?!…。;:-_ \n\r\t\"'()[]\u200b\u00ad"), st.text("\n\rA. ")))
 @settings(max_examples=400, deadline=None, derandomize=True)
 def test_sentence_starts_of_any_text(text: str):
-    starts = sentences.starts(text).tolist()
+    starts = sentences.find_sentence_starts(text).tolist()
     assert all(a < b for a, b in pairwise(starts))
     assert not any(is_space(text[start]) for start in starts)
     assert starts[:1] == [k for k, character in enumerate(text) if not is_space(character)][:1]
     for until in {0, len(text) // 2, len(text)}:
-        assert sentences.starts(text, until).tolist() == [start for start in starts if start <= until]
+        assert sentences.find_sentence_starts(text, until).tolist() == [start for start in starts if start <= until]
 
 
 def test_every_paragraph_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
@@ -278,7 +281,7 @@ def test_every_paragraph_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(syntok.tokenizer.Tokenizer, "tokenize", count_characters)
     text = "One two three. Four.\n\n" * 500
-    assert len(sentences.starts(text)) == 1000
+    assert len(sentences.find_sentence_starts(text)) == 1000
     assert 500 * len("One two three. Four.") <= looked_at <= len(text)
 
 
@@ -286,7 +289,7 @@ def test_every_paragraph_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_any_text_is_cut(minilm: Model, text: str):
     for sentence_mode in ("tokens", "text"):
-        windows = Cut(length=16, windows="all", sentences=sentence_mode, min_tokens=1)(
+        windows = WindowSpec(length=16, windows="all", sentences=sentence_mode, min_tokens=1)(
             Document(text, "a"), minilm.tokens
         )
         for window in windows if isinstance(windows, list) else []:
@@ -324,8 +327,8 @@ def test_a_token_of_every_role_is_special():
     tokens = make_byte_level_tokens()
     (window,) = cut("word", tokens)
     assert window.special.tolist() == [True, False, False, False, False]
-    assert tokens.first_special() == "<|end|>"
-    assert Cut()(Document("<|end|>", "a"), tokens) == "only special tokens"
+    assert tokens.find_first_special() == "<|end|>"
+    assert WindowSpec()(Document("<|end|>", "a"), tokens) == "only special tokens"
 
 
 def test_a_tokenizer_that_cuts_on_the_left_gives_the_first_tokens_too():
@@ -347,7 +350,7 @@ def test_the_tokenizer_given_is_left_as_it_was():
 def test_a_slow_tokenizer_cannot_cut_all_windows(tokens: ModelTokens, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tokens, "tokenizer", SimpleNamespace(is_fast=False))
     with pytest.raises(ModelError, match=r"slow tokenizer.*--windows first"):
-        Cut(windows="all")(Document("a text", "a"), tokens)
+        WindowSpec(windows="all")(Document("a text", "a"), tokens)
 
 
 # Digest, block, sample
@@ -369,10 +372,10 @@ def test_digest_block_and_sample_by_the_definition(ids: list[int], one: float, o
     window = make_window(ids)
     assert window.digest == u
     assert window.block == u % 20 == u % BLOCKS
-    assert window.sampled(one) == ((u >> 8) / 2**56 < one)
-    assert window.sampled(max(one, other)) or not window.sampled(min(one, other))
-    assert window.sampled(1.0)
-    assert not window.sampled(0.0)
+    assert window.is_sampled(one) == ((u >> 8) / 2**56 < one)
+    assert window.is_sampled(max(one, other)) or not window.is_sampled(min(one, other))
+    assert window.is_sampled(1.0)
+    assert not window.is_sampled(0.0)
 
 
 def test_a_digest_written_out():
@@ -391,8 +394,8 @@ def test_the_digest_depends_on_the_ids_alone(tokens: ModelTokens):
 def test_the_largest_digest_is_in_the_whole_sample():
     window = make_window([1])
     window.__dict__["digest"] = 2**64 - 1
-    assert window.sampled(1.0)
-    assert not window.sampled(0.999)
+    assert window.is_sampled(1.0)
+    assert not window.is_sampled(0.999)
 
 
 # Batches
@@ -410,7 +413,7 @@ def test_batches_are_padded_on_the_right():
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [3]), (4, [3, 1]), (6, [3, 3])])
 def test_batches_of_a_size(count: int, sizes: list[int]):
     windows = [make_window([k]) for k in range(count)]
-    batches = list(grouped(iter(windows), 3))
+    batches = list(group_by_length(iter(windows), 3))
     assert [len(batch) for batch in batches] == sizes
     assert [window for batch in batches for window in batch] == windows
 
@@ -419,11 +422,11 @@ def test_batches_of_a_size(count: int, sizes: list[int]):
 @settings(deadline=None, derandomize=True)
 def test_windows_of_like_length_stand_together(lengths: list[int], size: int, alike: bool):
     windows = [make_window([k] * length) for k, length in enumerate(lengths)]
-    batches = list(grouped(iter(windows), size, alike=alike))
+    batches = list(group_by_length(iter(windows), size, alike=alike))
     places = [[int(window.ids[0]) for window in batch] for batch in batches]
     assert sorted(k for batch in places for k in batch) == list(range(len(lengths)))
     assert all(batch == sorted(batch) and len(batch) <= size for batch in places)
-    assert places == [[int(w.ids[0]) for w in batch] for batch in grouped(list(windows), size, alike=alike)]
+    assert places == [[int(w.ids[0]) for w in batch] for batch in group_by_length(list(windows), size, alike=alike)]
     if alike:
         assert all(len({len(window) for window in batch}) == 1 for batch in batches)
     else:
@@ -434,13 +437,17 @@ def test_windows_of_like_length_stand_together(lengths: list[int], size: int, al
 
 
 def test_batches_come_in_the_order_of_their_first_windows():
-    assert list(grouped(["aa", "aa", "bbbb", "b", "bb", "bbb"], 2)) == [["aa", "aa"], ["bbbb", "bbb"], ["b", "bb"]]
+    assert list(group_by_length(["aa", "aa", "bbbb", "b", "bb", "bbb"], 2)) == [
+        ["aa", "aa"],
+        ["bbbb", "bbb"],
+        ["b", "bb"],
+    ]
 
 
 def test_batches_come_by_length_where_they_are_to_be_computed_side_by_side():
     items = ["aa", "aa", "bbbb", "b", "bb", "bbb"]
-    assert list(grouped(items, 2, by_length=True)) == [["aa", "aa"], ["b", "bb"], ["bbbb", "bbb"]]
-    assert list(grouped(items, 2, by_length=True, at_once=True)) == [["aa", "b"], ["aa", "bb"], ["bbbb", "bbb"]]
+    assert list(group_by_length(items, 2, by_length=True)) == [["aa", "aa"], ["b", "bb"], ["bbbb", "bbb"]]
+    assert list(group_by_length(items, 2, by_length=True, at_once=True)) == [["aa", "b"], ["aa", "bb"], ["bbbb", "bbb"]]
 
 
 def test_little_is_padded_and_the_first_batch_comes_at_once():
@@ -452,7 +459,7 @@ def test_little_is_padded_and_the_first_batch_comes_at_once():
             count += 1
             yield make_window([1] * (1 + 37 * k % 100))
 
-    batches = grouped(yield_windows(), 10)
+    batches = group_by_length(yield_windows(), 10)
     next(batches)
     assert count == 10
     sorted_out = [Batch.of(group) for group in batches]

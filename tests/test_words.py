@@ -266,13 +266,13 @@ def mark_none_special(count: int) -> Bools:
     ],
 )
 def test_words_by_marks(names: list[str], expected: list[int]):
-    assert words.by_marks(names, mark_none_special(len(names))).tolist() == expected
+    assert words.number_words_by_marks(names, mark_none_special(len(names))).tolist() == expected
 
 
 def test_special_tokens_are_words_of_their_own_by_marks_too():
     for names in (["<s>", "Ġair", "port", "<s>", "port"], ["<s>", "air", "##port", "<s>", "##port"]):
-        assert words.by_marks(names, np.array([1, 0, 0, 1, 0], dtype=bool)).tolist() == [0, 1, 1, 2, 3]
-    assert words.by_marks(["a", "<s>", "port</w>"], np.array([0, 1, 0], dtype=bool)).tolist() == [0, 1, 2]
+        assert words.number_words_by_marks(names, np.array([1, 0, 0, 1, 0], dtype=bool)).tolist() == [0, 1, 1, 2, 3]
+    assert words.number_words_by_marks(["a", "<s>", "port</w>"], np.array([0, 1, 0], dtype=bool)).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["bytes", "pieces"])
@@ -290,7 +290,7 @@ def test_special_tokens_are_words_of_their_own_by_marks_too():
 def test_marks_and_places_give_the_same_words(tokenizers: dict[str, ModelTokens], name: str, text: str):
     (encoding,) = tokenizers[name].encode(text, 256, all_windows=False, offsets=True)
     assert encoding.words is not None
-    assert tokenizers[name].word_numbers(encoding.ids, encoding.special).tolist() == encoding.words.tolist()
+    assert tokenizers[name].number_words(encoding.ids, encoding.special).tolist() == encoding.words.tolist()
 
 
 def test_bytes_are_written_as_tokenizers_writes_them():

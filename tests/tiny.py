@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerFast, ViTImageProcessorPil
 
 from headscope.corpus.windows import Batch, Window
-from headscope.model.capture.observation import Sighting
+from headscope.model.capture.observation import CapturedAttention
 from headscope.model.loading import load
 from headscope.model.model import Model
 from tests.families import COMMON, FAMILIES, GROUPED, HEADS, IMAGE, POSITIONS, UNSEEN, UNSEEN_VISION, WIDTH
@@ -100,7 +100,7 @@ def run(network: PreTrainedModel, batch: Batch) -> torch.Tensor:
     return result.last_hidden_state
 
 
-class Seen:
+class LayerRecorder:
     """Record outputs and maps of each layer, in order."""
 
     def __init__(self) -> None:
@@ -113,6 +113,6 @@ class Seen:
         self.outputs.append(output)
         self.maps.append(attention)
 
-    def record(self, captured: Sighting) -> None:
+    def record(self, captured: CapturedAttention) -> None:
         """Record what `watching` reports; layers are numbered in order."""
         self(len(self.layers), captured.output, captured.attention)

@@ -61,7 +61,7 @@ def put(path: Path, content: bytes | str) -> Path:
     return path
 
 
-def error_of(corpus: Callable[[], Corpus], good: int = 0) -> str:
+def get_error(corpus: Callable[[], Corpus], good: int = 0) -> str:
     """Return the message of the CorpusError that is raised after `good` documents."""
     read = 0
     with pytest.raises(CorpusError) as caught:  # noqa: PT012

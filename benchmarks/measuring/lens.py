@@ -66,7 +66,7 @@ def runner(model: Model, batches: list[Batch], tallier: Tallier, *, everything: 
                 _, cache = bridge.run_with_cache(ids, attention_mask=mask, names_filter=None if everything else wanted)
                 tallier.begin(batch)
                 for layer in range(layers):
-                    tallier.see(layer, *(cache[f"blocks.{layer}.{hook}"] for hook in HOOKS))
+                    tallier.observe_layer(layer, *(cache[f"blocks.{layer}.{hook}"] for hook in HOOKS))
                 tallier.end()
 
     return run

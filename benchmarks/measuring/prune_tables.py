@@ -112,15 +112,15 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     """The curves of all models, heads removed by zero: rankings as lines, random orders as a band."""
     from matplotlib.figure import Figure
 
-    from headscope.figures.style import DOUBLE, heading, plain_ticks, styled
+    from headscope.figures.style import DOUBLE_COLUMN, style_ticks, styled, write_heading
 
     models = _models(results)
     with styled():
-        figure = Figure(figsize=(DOUBLE, 2.6), layout="constrained")
+        figure = Figure(figsize=(DOUBLE_COLUMN, 2.6), layout="constrained")
         panels = figure.subplots(1, len(models), squeeze=False)[0]
         for axes, (name, (held, result)) in zip(panels, models.items(), strict=True):
-            plain_ticks(axes)
-            heading(axes, name, held["objective"])
+            style_ticks(axes)
+            write_heading(axes, name, held["objective"])
             share = 100 * np.array(result["shares"])
             chance = _random(held, "zero")
             axes.fill_between(share, chance.min(0), chance.max(0), color="#D9D9D9", linewidth=0, label="random, range")

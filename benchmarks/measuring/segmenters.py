@@ -13,8 +13,8 @@ import numpy as np
 from classics import c99, even, texttiling, utiyama_isahara
 from headscope import Model
 from headscope.segmentation import cutting, pieces, topic
-from headscope.segmentation.background import Background, background
-from headscope.segmentation.vectors import head_means
+from headscope.segmentation.background import Background, load_background
+from headscope.segmentation.vectors import compute_head_means
 from headscope.types import Floats
 from measuring.embeddings import embeddings, unit
 
@@ -30,7 +30,7 @@ CLASSICS: dict[str, Cut] = {
 
 def units_of(sentences: Sequence[str]) -> tuple[list[str], list[int]]:
     """The texts that are read, as `headscope.segment` joins them, and the sentences they start with."""
-    starts = pieces.units(sentences).tolist()
+    starts = pieces.find_units(sentences).tolist()
     return [" ".join(sentences[a:b]) for a, b in pairwise([*starts, len(sentences)])], starts
 
 
@@ -46,7 +46,7 @@ class Ways:
 
     @classmethod
     def of(cls, model: Model) -> Ways:
-        return cls(model, background(model))
+        return cls(model, load_background(model))
 
     def read(self, documents: Sequence[list[str]]) -> None:
         """Read all that is to be cut, once."""
@@ -57,7 +57,7 @@ class Ways:
         step = 512
         for k in range(0, len(new), step):
             part = new[k : k + step]
-            self.heads |= dict(zip(part, head_means(self.model, part).astype(np.float16), strict=True))
+            self.heads |= dict(zip(part, compute_head_means(self.model, part).astype(np.float16), strict=True))
             print(f"\r{self.model.name}: {k + len(part):,} of {len(new):,} units read", end="", file=sys.stderr)
         missing = sorted((units | plain) - self.embedded.keys())
         if missing:
@@ -66,24 +66,26 @@ class Ways:
 
     def by_heads(self, sentences: list[str], count: int | None) -> list[int]:
         units, starts = units_of(sentences)
-        band = cutting.band_for(len(units), count)
+        band = cutting.choose_band(len(units), count)
         worth = self._worth(tuple(units), band)
-        found = cutting.cut(worth, cutting.prices(band), _possible(count, units))
+        found = cutting.cut(worth, cutting.compute_prices(band), _possible(count, units))
         return [starts[k] for k in found]
 
     def _worth(self, units: tuple[str, ...], band: int) -> Floats:
         """Worths of a document's segments; the same with a known number of them and without, so they are kept."""
         if (units, band) not in self.worths:
             vectors = np.stack([self.heads[text] for text in units]).astype(np.float32)
-            self.worths[units, band] = cutting.worths(topic.measure(vectors, self.known).vectors, band)
+            self.worths[units, band] = cutting.compute_worths(topic.weight_units(vectors, self.known).vectors, band)
         return self.worths[units, band]
 
     def by_embeddings(self, sentences: list[str], count: int | None) -> list[int]:
         """Embeddings in the place of head outputs; all else as it is there."""
         units, starts = units_of(sentences)
         vectors = unit(np.stack([self.embedded[text] for text in units]))
-        band = cutting.band_for(len(units), count)
-        found = cutting.cut(cutting.worths(vectors, band), cutting.prices(band), _possible(count, units))
+        band = cutting.choose_band(len(units), count)
+        found = cutting.cut(
+            cutting.compute_worths(vectors, band), cutting.compute_prices(band), _possible(count, units)
+        )
         return [starts[k] for k in found]
 
     def by_plain_embeddings(self, sentences: list[str], count: int | None) -> list[int]:

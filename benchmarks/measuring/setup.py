@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.corpus.windows import Batch, Cut, Window
+from headscope.corpus.windows import Batch, Window, WindowSpec
 from headscope.model.model import Model
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -146,7 +146,7 @@ def windows_of(model: Model, options: argparse.Namespace, count: int) -> list[Wi
     """As many windows, cut and held in memory."""
     from headscope.corpus.formats import Document
 
-    cut, made = Cut(length=options.length), []
+    cut, made = WindowSpec(length=options.length), []
     for number, text in enumerate(texts_of(options, count)):
         windows = model.windows(Document(text, f"text {number}"), cut)
         made += windows if not isinstance(windows, str) else []

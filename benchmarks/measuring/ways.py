@@ -15,12 +15,12 @@ import torch
 from headscope.corpus.windows import Batch
 from headscope.errors import HeadscopeError
 from headscope.model.model import Model
-from headscope.run.backend import uses_tf32
+from headscope.run.backend import can_use_tf32
 from headscope.run.executor import BatchExecutor
-from headscope.settings import LARGEST_MAPS, Settings
-from headscope.tally.kernels import KERNELS, choose
+from headscope.settings import MAX_LENGTH_WITH_MAPS, Settings
+from headscope.tally.kernels import KERNELS, choose_kernel
 from headscope.tally.quantities import Shape
-from headscope.tally.tally import Counting
+from headscope.tally.tally import TallySettings
 from measuring import lens, notebook
 from measuring.setup import batches_of, windows_of
 
@@ -55,10 +55,10 @@ class Job:
         windows = [window for batch in self.batches for window in batch.windows][:texts]
         return Job(self.model, [Batch.of(windows, self.model.tokens.pad_id)], self.length)
 
-    def counting(self, sample: float) -> Counting:
+    def counting(self, sample: float) -> TallySettings:
         anatomy, plain = self.model.anatomy, Settings()
-        shape = Shape(anatomy.layers, anatomy.heads, self.length, self.length <= LARGEST_MAPS)
-        return Counting(shape, plain.theta, plain.tau, sample, anatomy.causal, anatomy.numbers)
+        shape = Shape(anatomy.layers, anatomy.heads, self.length, self.length <= MAX_LENGTH_WITH_MAPS)
+        return TallySettings(shape, plain.theta, plain.tau, sample, anatomy.causal, anatomy.numbers)
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ def kernel_names(device: str) -> list[str]:
 
 def make_executor(job: Job, kernel: str, sample: float) -> BatchExecutor:
     """Return what a study runs its batches with."""
-    tf32 = torch.get_float32_matmul_precision() == "high" and uses_tf32(job.model)
+    tf32 = torch.get_float32_matmul_precision() == "high" and can_use_tf32(job.model)
     counting = job.counting(sample)
     try:
-        choice = choose(kernel, counting, job.model.device, tf32=tf32)
+        choice = choose_kernel(kernel, counting, job.model.device, tf32=tf32)
     except (HeadscopeError, ImportError) as error:
         raise NotHere(f"{type(error).__name__}: {error}") from error
     executor = BatchExecutor(job.model, choice, max(map(len, job.batches)), counting.shape)

@@ -65,7 +65,7 @@ def _measure_memory() -> int:
         return 2**40
 
 
-def attribute(data: xr.Dataset, name: str) -> Any:
+def get_scalar_attribute(data: xr.Dataset, name: str) -> Any:
     """Return an attribute as a plain value; None if it is absent or an array of several values."""
     value = data.attrs.get(name)
     return (
@@ -101,7 +101,7 @@ def check_arrays(
 def check_numbers(data: xr.Dataset, whole: str, names: Iterable[str], error: type[HeadscopeError]) -> None:
     """Raise an error for attributes that should be numbers and are not."""
     for name in names:
-        value = attribute(data, name)
+        value = get_scalar_attribute(data, name)
         if name in data.attrs and not (isinstance(value, (int, float)) and math.isfinite(value)):
             raise error(f"{whole}, but its {name} is no number")
 

@@ -54,7 +54,7 @@ def send(arrays: list[Array], device: torch.device) -> list[Tensor]:
     ]
 
 
-class Fetched:
+class PendingCopy:
     """Tensors that are being copied to the host, in one block of memory."""
 
     def __init__(self, tensors: list[Tensor]) -> None:

@@ -17,7 +17,7 @@ TRUSTED = {"trust_remote_code": "code that comes with the model", "allow_pickle"
 """Options that permit running or unpickling foreign code, and their descriptions."""
 
 
-def of_model(model: Model) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
     """Return the attributes of the model, its tokenizer, dtype and device."""
     special_token, token_role = model.first_token()
     return {
@@ -43,7 +43,7 @@ def of_model(model: Model) -> dict[str, Any]:
     }
 
 
-def of_run() -> dict[str, Any]:
+def describe_run() -> dict[str, Any]:
     """Return the attributes of the run: versions, date and platform."""
     return {
         "headscope": _get_version("headscope"),

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import HeadscopeError, ReadingError, StudyError
-from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, drawings, save, svg
-from headscope.page.report import Plate, report
+from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, list_drawings, render_svg, save
+from headscope.page.report import ReportFigure, render_report
 from headscope.readings.files import is_reading, open_reading
 from headscope.readings.reading import Reading
 from headscope.run.checkpoint import FOLDER as CHECKPOINTS
@@ -18,15 +18,15 @@ from headscope.studies.characters import characters
 from headscope.studies.findings import Finding, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
 from headscope.studies.result import FILE, Study, open_study
-from headscope.studies.speaking import spoken
-from headscope.writing import check_writable, write_whole
+from headscope.studies.speaking import adapt_wording
+from headscope.writing import check_writable, write_atomically
 
 REPORT = "report.html"
 TABLES = FINDINGS_JSON, FINDINGS_PAGE, HEADS = "findings.json", "findings.md", "heads.csv"
 FIGURES = "figures"
-GENERATOR = b'<meta name="generator" content="headscope">'
-"""Tag by which pages written by headscope are recognized; it is within the first `PEEK` bytes."""
-PEEK = 2000
+GENERATOR_TAG = b'<meta name="generator" content="headscope">'
+"""Tag by which pages written by headscope are recognized; it is within the first `TAG_SEARCH_BYTES` bytes."""
+TAG_SEARCH_BYTES = 2000
 
 
 def check_folder(folder: Path) -> None:
@@ -126,7 +126,7 @@ def refuse_other(folder: Path, *, overwrite: bool) -> None:
         raise StudyError(
             f"{folder} holds a study already. Choose another folder with --out, or replace it with --overwrite"
         )
-    finish(str(folder / CHECKPOINTS))
+    remove_checkpoints(str(folder / CHECKPOINTS))
 
 
 def merge_studies(sources: Sequence[Path], *, allow_changed_files: bool = False) -> Study:
@@ -142,7 +142,7 @@ def merge_studies(sources: Sequence[Path], *, allow_changed_files: bool = False)
     return merged
 
 
-def finish(checkpoints: str) -> None:
+def remove_checkpoints(checkpoints: str) -> None:
     """Remove the checkpoints of a study that is complete or abandoned."""
     open_folder(checkpoints).clear()
 
@@ -162,7 +162,7 @@ def has_more_texts(folder: Path, study: Study) -> bool:
         return False
 
 
-def write(study: Study, folder: Path) -> list[Finding]:
+def write_study(study: Study, folder: Path) -> list[Finding]:
     """Write all files of a study. The sums are first: if anything fails after them, the study itself is written.
 
     An existing report is removed before: see `has_files`.
@@ -174,11 +174,11 @@ def write(study: Study, folder: Path) -> list[Finding]:
     write_text(folder / FINDINGS_PAGE, as_markdown(study, claims))
     write_text(folder / HEADS, as_csv(characters(study)))
     plates = write_figures(study, folder / FIGURES)
-    write_text(folder / REPORT, report(study, claims, plates))
+    write_text(folder / REPORT, render_report(study, claims, plates))
     return claims
 
 
-def write_figures(source: Study | Reading, folder: Path, formats: Sequence[str] = FORMATS) -> list[Plate]:
+def write_figures(source: Study | Reading, folder: Path, formats: Sequence[str] = FORMATS) -> list[ReportFigure]:
     """Write every figure that can be drawn of a study or a reading.
 
     Returns:
@@ -186,22 +186,22 @@ def write_figures(source: Study | Reading, folder: Path, formats: Sequence[str] 
     """
     plates = []
     for number, figure in draw_all(source).items():
-        drawing = drawings(source)[number]
+        drawing = list_drawings(source)[number]
         written = {path.suffix: path for path in save(figure, folder, drawing.stem, formats)}
-        image = written[".svg"].read_text(encoding="utf-8") if ".svg" in written else svg(figure)
+        image = written[".svg"].read_text(encoding="utf-8") if ".svg" in written else render_svg(figure)
         plates.append(_make_plate(source, drawing, image))
     return plates
 
 
 def make_report(study: Study) -> str:
     """Return the report page of a study."""
-    plates = [_make_plate(study, DRAWINGS[number], svg(figure)) for number, figure in draw_all(study).items()]
-    return report(study, findings(study), plates)
+    plates = [_make_plate(study, DRAWINGS[number], render_svg(figure)) for number, figure in draw_all(study).items()]
+    return render_report(study, findings(study), plates)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a file completely or not at all."""
-    write_whole(path, text.encode("utf-8", "replace"), StudyError)
+    write_atomically(path, text.encode("utf-8", "replace"), StudyError)
 
 
 def refuse_foreign(path: Path, error: type[HeadscopeError]) -> None:
@@ -215,7 +215,7 @@ def refuse_foreign(path: Path, error: type[HeadscopeError]) -> None:
 
 def _is_our_page(path: Path) -> bool:
     with path.open("rb") as file:  # closed at once: Windows does not replace open files
-        return GENERATOR in file.read(PEEK)
+        return GENERATOR_TAG in file.read(TAG_SEARCH_BYTES)
 
 
 def check_page(path: Path) -> None:
@@ -230,8 +230,8 @@ def open_result(path: Path) -> Study | Reading:
     return open_reading(path) if path.is_file() and is_reading(path) else open_study(path)
 
 
-def _make_plate(source: Study | Reading, drawing: Drawing, image: str) -> Plate:
+def _make_plate(source: Study | Reading, drawing: Drawing, image: str) -> ReportFigure:
     title, caption = drawing.title, drawing.caption
     if isinstance(source, Study):
-        title, caption = spoken(source, title), spoken(source, caption)
-    return Plate(number=drawing.number, title=title, caption=caption, svg=image)
+        title, caption = adapt_wording(source, title), adapt_wording(source, caption)
+    return ReportFigure(number=drawing.number, title=title, caption=caption, svg=image)

@@ -12,7 +12,7 @@ from headscope.figures.comparison import draw_comparison
 from headscope.figures.files import FORMATS, save
 from headscope.output import refuse_foreign
 from headscope.studies.result import FILE
-from headscope.writing import write_whole
+from headscope.writing import write_atomically
 
 JSON, PAGE, TABLE, FIGURES = "comparison.json", "comparison.html", "differences.csv", "figures"
 
@@ -40,23 +40,23 @@ def write_comparison(comparison: Comparison, folder: Path, formats: Sequence[str
         The files written.
     """
     prepare_folder(folder, formats)
-    written = [write_whole(folder / JSON, _encode(as_json(comparison)), StudyError)]
+    written = [write_atomically(folder / JSON, _encode(as_json(comparison)), StudyError)]
     table = folder / TABLE
     if comparison.pairs:
         content = comparison.differences().to_csv(index=False, lineterminator="\n")
-        written.append(write_whole(table, _encode(content), StudyError))
+        written.append(write_atomically(table, _encode(content), StudyError))
     elif table.exists():  # left by an earlier comparison
         table.unlink()
     for drawing in draw_comparison(comparison):
         written += save(drawing.figure, folder / FIGURES, drawing.stem, formats)
-    written.append(write_page(folder / PAGE, comparison.page()))
+    written.append(write_page(folder / PAGE, comparison.to_html()))
     return written
 
 
 def write_page(path: Path, html: str) -> Path:
     """Write a page, but do not replace a file that is not of headscope."""
     refuse_foreign(path, StudyError)
-    return write_whole(path, _encode(html), StudyError)
+    return write_atomically(path, _encode(html), StudyError)
 
 
 def _encode(text: str) -> bytes:

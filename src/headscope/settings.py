@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict, get_args
 
-from headscope.corpus.windows import Cut, SentenceMode, WindowMode
+from headscope.corpus.windows import SentenceMode, WindowMode, WindowSpec
 from headscope.errors import StudyError
 from headscope.similarity import TAU, THETA
 
-SMALL_CORPUS = 2000
+MAX_SMALL_CORPUS = 2000
 """Largest number of documents for which all texts are in the sample."""
 SAMPLE_FRACTION = 0.05
-LARGEST_MAPS = 256
+MAX_LENGTH_WITH_MAPS = 256
 """Largest window length for which N×N maps are kept by default."""
 MAX_LENGTH = 2**20
 MAX_BATCH_SIZE = 2**20
@@ -62,21 +62,21 @@ class Settings:
         """Return the fraction of the texts in the sample.
 
         Args:
-            expected: Number of documents, if it is at most `SMALL_CORPUS`.
+            expected: Number of documents, if it is at most `MAX_SMALL_CORPUS`.
             limit: Number of documents that are read at most.
         """
         if self.sample is not None:
             return self.sample
-        is_small = expected is not None or (limit is not None and limit <= SMALL_CORPUS)
+        is_small = expected is not None or (limit is not None and limit <= MAX_SMALL_CORPUS)
         return 1.0 if is_small else SAMPLE_FRACTION
 
     @property
-    def cut(self) -> Cut:
-        return Cut(self.length, self.windows, self.sentences, self.min_tokens, skip_broken=self.skip_broken)
+    def cut(self) -> WindowSpec:
+        return WindowSpec(self.length, self.windows, self.sentences, self.min_tokens, skip_broken=self.skip_broken)
 
     @property
     def keeps_maps(self) -> bool:
-        return self.length <= LARGEST_MAPS if self.maps is None else self.maps
+        return self.length <= MAX_LENGTH_WITH_MAPS if self.maps is None else self.maps
 
 
 def check_run_options(batch_size: int | None, kernel: str, checkpoint_interval: float) -> None:

@@ -22,10 +22,10 @@ NEAR = 1e-5
 """Normalized similarities this close to θ may fall on either side of it, by the order of floating-point sums alone."""
 
 
-def similarity(output: Floats) -> Floats:
+def compute_similarity(output: Floats) -> Floats:
     """Return the context similarity matrix of one head: (N, N).
 
-    >>> similarity(np.array([[1.0, 0.0], [2.0, 1.0]])).tolist()
+    >>> compute_similarity(np.array([[1.0, 0.0], [2.0, 1.0]])).tolist()
     [[0.0, 2.0], [2.0, 0.0]]
     """
     matrix = output @ output.T
@@ -33,30 +33,30 @@ def similarity(output: Floats) -> Floats:
     return matrix
 
 
-def high(matrix: Floats, theta: float = THETA) -> Bools:
+def mark_high(matrix: Floats, theta: float = THETA) -> Bools:
     """Return a mask of the high elements of a similarity matrix: (N, N), symmetric.
 
     The diagonal is 0, so there are none if max(C) ≤ 0.
 
-    >>> high(np.array([[0.0, 10.0, 3.0], [10.0, 0.0, 4.0], [3.0, 4.0, 0.0]])).astype(int).tolist()
+    >>> mark_high(np.array([[0.0, 10.0, 3.0], [10.0, 0.0, 4.0], [3.0, 4.0, 0.0]])).astype(int).tolist()
     [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
     """
     elements: Bools = matrix > theta * matrix.max()
     return elements
 
 
-def pairs_of(elements: Bools) -> list[tuple[int, int]]:
+def list_pairs(elements: Bools) -> list[tuple[int, int]]:
     """Return high elements as pairs i < j, ordered by i, then j."""
     rows, columns = np.nonzero(np.triu(elements, k=1))
     return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
-def dominant(pairs: list[tuple[int, int]], ids: Ints) -> tuple[int, int] | None:
+def find_dominant(pairs: list[tuple[int, int]], ids: Ints) -> tuple[int, int] | None:
     """Return the token id that the most pairs include, and the number of these pairs; None without pairs.
 
     A pair of equal tokens includes its token once. On a tie, the token that comes first in the text is returned.
 
-    >>> dominant([(0, 1), (0, 2), (1, 2)], np.array([7, 8, 7]))
+    >>> find_dominant([(0, 1), (0, 2), (1, 2)], np.array([7, 8, 7]))
     (7, 3)
     """
     if not pairs:
@@ -69,12 +69,12 @@ def dominant(pairs: list[tuple[int, int]], ids: Ints) -> tuple[int, int] | None:
     return value, counts[value]
 
 
-def lines(attention: Floats, tau: float = TAU) -> Bools:
+def mark_lines(attention: Floats, tau: float = TAU) -> Bools:
     """Return a mask of the columns of a map that receive more than τ times the attention of the strongest: (N,).
 
     The map is that of one head, or the sum over the heads of a layer.
 
-    >>> lines(np.array([[0.9, 0.0, 0.1], [0.5, 0.3, 0.2]])).tolist()
+    >>> mark_lines(np.array([[0.9, 0.0, 0.1], [0.5, 0.3, 0.2]])).tolist()
     [True, False, False]
     """
     sums = attention.sum(axis=0)
@@ -82,22 +82,23 @@ def lines(attention: Floats, tau: float = TAU) -> Bools:
     return marked
 
 
-def blocks(marked: Bools) -> list[range]:
+def cut_blocks(marked: Bools) -> list[range]:
     """Return the consecutive blocks into which lines cut a window; the token of a line is the last of its block.
 
-    >>> blocks(np.array([True, False, False, True, False]))
+    >>> cut_blocks(np.array([True, False, False, True, False]))
     [range(0, 1), range(1, 4), range(4, 5)]
     """
     edges = [0, *(np.flatnonzero(marked[:-1]) + 1).tolist(), len(marked)]
     return [range(start, stop) for start, stop in pairwise(edges) if stop > start]
 
 
-def regions(matrix: Floats, cut: list[range]) -> Floats:
+def average_regions(matrix: Floats, cut: list[range]) -> Floats:
     """Return the mean of C over block a × block b: (blocks, blocks).
 
     The zeroed diagonal is excluded, so a block of one token has no mean with itself (NaN).
 
-    >>> regions(np.array([[0.0, 4.0, 1.0], [4.0, 0.0, 3.0], [1.0, 3.0, 0.0]]), [range(0, 2), range(2, 3)]).tolist()
+    >>> matrix = np.array([[0.0, 4.0, 1.0], [4.0, 0.0, 3.0], [1.0, 3.0, 0.0]])
+    >>> average_regions(matrix, [range(0, 2), range(2, 3)]).tolist()
     [[4.0, 2.0], [2.0, nan]]
     """
     sizes = np.array([len(block) for block in cut])
@@ -107,12 +108,12 @@ def regions(matrix: Floats, cut: list[range]) -> Floats:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def joined(matrix: Floats, words: Ints) -> Floats:
+def join_words(matrix: Floats, words: Ints) -> Floats:
     """Return C between words: the maximum over their tokens, so words are a high pair if any of their tokens are.
 
     The diagonal is 0. Words are numbered 0, 1, … in order.
 
-    >>> joined(np.array([[0.0, 9.0, 1.0], [9.0, 0.0, 3.0], [1.0, 3.0, 0.0]]), np.array([0, 0, 1])).tolist()
+    >>> join_words(np.array([[0.0, 9.0, 1.0], [9.0, 0.0, 3.0], [1.0, 3.0, 0.0]]), np.array([0, 0, 1])).tolist()
     [[0.0, 3.0], [3.0, 0.0]]
     """
     starts = np.searchsorted(words, np.arange(words[-1] + 1))

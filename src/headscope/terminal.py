@@ -13,11 +13,11 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
-from headscope.model.available import MORE, Available
+from headscope.model.available import INSTALL_HINTS, AvailableModel
 from headscope.readings.reading import SUM, Head, Reading
 from headscope.studies.findings import Finding
 from headscope.studies.result import Study
-from headscope.studies.speaking import RASTER, spoken
+from headscope.studies.speaking import RASTER_NOTE, adapt_wording
 
 if TYPE_CHECKING:  # importing it imports torch, which takes seconds
     from headscope.run.run import Progress as StudyProgress
@@ -51,11 +51,12 @@ def show_findings(study: Study, findings: Sequence[Finding]) -> None:
     table = Table(
         title=Text(
             to_printable(
-                f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} {spoken(study, 'texts')}, {study.size}"
+                f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} {adapt_wording(study, 'texts')}, "
+                f"{study.size}"
             )
         ),
         caption="± is one standard error. How each number was measured: findings.md, report.html"
-        + f"\n{RASTER}" * study.of_images,
+        + f"\n{RASTER_NOTE}" * study.has_images,
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -98,7 +99,7 @@ def show_pairs(reading: Reading, layer: int, head: Head) -> None:
     Console().print(table)
 
 
-def show_models(models: Sequence[Available]) -> None:
+def show_models(models: Sequence[AvailableModel]) -> None:
     """Print the models that can be loaded, and how to get more."""
     table = Table(title="Models that can be used right now", title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("name", "from", "ready", "note"):
@@ -109,7 +110,7 @@ def show_models(models: Sequence[Available]) -> None:
         )
     console = Console()
     console.print(table)
-    console.print("More:", *MORE, sep="\n  ", soft_wrap=True, markup=False, highlight=False)
+    console.print("More:", *INSTALL_HINTS, sep="\n  ", soft_wrap=True, markup=False, highlight=False)
 
 
 class _Speed(ProgressColumn):

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.pruning.ablation import Ablation
-from headscope.pruning.objective import EMBEDDING
+from headscope.pruning.objective import EMBEDDING_DISTANCE
 from headscope.terminal import to_printable
 
 SHOWN = 10
@@ -24,7 +24,7 @@ def show_ablation(ablation: Ablation) -> None:
     noun = "image" if manifest["modality"] == "image" else "text"
     base = float(ablation.data["objective"])
     title = f"{manifest['model']} on {manifest['corpus']}: {ablation.texts:,} {noun}{'s' * (ablation.texts != 1)}"
-    is_embedding = manifest["objective"] == EMBEDDING
+    is_embedding = manifest["objective"] == EMBEDDING_DISTANCE
     if not is_embedding:
         title += f", {manifest['objective']} {base:.4f} ± {_format_error(float(ablation.data['objective_error']))}"
     table = Table(
@@ -52,7 +52,7 @@ def show_ablation(ablation: Ablation) -> None:
 
 def _format_caption(manifest: dict[str, object]) -> str:
     silenced = "writes nothing" if manifest["by"] == "zero" else "writes what it writes on average"
-    if manifest["objective"] == EMBEDDING:
+    if manifest["objective"] == EMBEDDING_DISTANCE:
         meaning = f"how far a text's embedding moves (1 − cosine) when this head alone {silenced}"
     else:
         meaning = f"of the {manifest['objective']} when this head alone {silenced}; above 0 the model needs it"

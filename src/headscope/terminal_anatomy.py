@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headscope.model.anatomy import Anatomy
+from headscope.model.anatomy import StackAnatomy
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.terminal import to_printable
@@ -50,7 +50,7 @@ def show_anatomy(model: Model) -> None:
     console.print("\n".join(notes), soft_wrap=True, markup=False, highlight=False)
 
 
-def _format_row(anatomy: Anatomy) -> tuple[str, ...]:
+def _format_row(anatomy: StackAnatomy) -> tuple[str, ...]:
     layers = str(anatomy.layers)
     if anatomy.layers < anatomy.depth:
         layers += f" of {anatomy.depth}: {', '.join(map(str, anatomy.numbers))}"

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from headscope.comparison.measures import MEASURES, OVER_DEPTH, Measure
 from headscope.comparison.result import Comparison, Pair
-from headscope.comparison.verdicts import SHORT, SIGNS
+from headscope.comparison.verdicts import SHORT_CLAIMS, VERDICT_SIGNS
 from headscope.terminal import VERDICT_STYLE, to_printable
 
 CLAIM = 28
@@ -99,7 +99,8 @@ def _format_cells(comparison: Comparison, *, errors: bool) -> dict[str, list[str
     """Return the cells of the column of each model."""
     return {
         name: [
-            f"{SIGNS[finding.verdict]} {_format_number(finding.value, finding.error if errors else None, finding.unit)}"
+            f"{VERDICT_SIGNS[finding.verdict]} "
+            f"{_format_number(finding.value, finding.error if errors else None, finding.unit)}"
             for finding in comparison.found[name]
         ]
         for name in comparison.names
@@ -133,7 +134,7 @@ def _make_claims_table(
     for row, finding in enumerate(first):
         units = dict.fromkeys(comparison.found[name][row].unit for name in names if comparison.found[name][row].unit)
         values = [Text(cells[name][row], style=VERDICT_STYLE[comparison.found[name][row].verdict]) for name in names]
-        claim = finding.claim if width >= WIDE else SHORT.get(finding.number, finding.claim)
+        claim = finding.claim if width >= WIDE else SHORT_CLAIMS.get(finding.number, finding.claim)
         table.add_row(str(finding.number), Text(claim), _join_units(list(units)), *values)
     return table
 

@@ -36,7 +36,7 @@ def show_check(check: PaperCheck) -> None:
         if table.caption:  # a caption is not followed by an empty line
             console.print()
     if not check.agrees and not check.better:
-        console.print(f"None of {check.tried:,} other choices matches better.\n", highlight=False)
+        console.print(f"None of {check.choices_tried:,} other choices matches better.\n", highlight=False)
     verdict = Text(to_printable(check.verdict))
     verdict.stylize("bold green" if check.agrees else "bold red", 0, check.verdict.index(":"))
     console.print(verdict)
@@ -106,11 +106,11 @@ def _make_pairs_table(title: str, pairs_by_head: Iterable[tuple[int, tuple[Pair,
 
 
 def _make_choices_table(check: PaperCheck) -> Table:
-    table = _make_table(f"Would match better, of {check.tried:,} other choices")
+    table = _make_table(f"Would match better, of {check.choices_tried:,} other choices")
     table.add_column("different choice", ratio=1)
     for name in ("matched", "missing", "extra", "Jaccard"):
         table.add_column(name, justify="right", no_wrap=True)
-    for alternative in check.nearest():
+    for alternative in check.select_nearest():
         outcome = alternative.outcome
         table.add_row(Text(_describe_choices(alternative)), *_format_counts(outcome), f"{outcome.jaccard:.2f}")
     table.add_section()

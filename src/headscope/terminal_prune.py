@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headscope.pruning.folder import opens_with
+from headscope.pruning.folder import format_load_code
 from headscope.terminal import to_printable
 
 UNITS = ("", "k", "M", "G", "T")
@@ -40,7 +40,7 @@ def show_pruned(manifest: dict[str, Any], folder: Path) -> None:
         console.print(f"{name}: {format_number(before)} → {format_number(after)} ({after / before:.1%})")
     console.print(f"largest difference from the model with these heads silent: {manifest['difference']:.1e}, relative")
     console.print(Text(to_printable(f"{folder}: {manifest['form']}. Open it:")))
-    for line in opens_with(manifest["form"], folder):
+    for line in format_load_code(manifest["form"], folder):
         console.print(Text(to_printable(f"    {line}")))
 
 

@@ -20,7 +20,7 @@ SEAL, DIGEST, BLOCK_SIZE = b"\nsealed by headscope: ", 32, 2**20
 
 
 @contextmanager
-def replacing(path: Path, error: type[HeadscopeError]) -> Iterator[Path]:
+def replace_atomically(path: Path, error: type[HeadscopeError]) -> Iterator[Path]:
     """Yield a temporary path beside `path`. On leaving, it replaces `path`; after an exception it is deleted.
 
     Ctrl-C is deferred until then, because a process that ends at once would leave the temporary file behind.
@@ -60,7 +60,7 @@ def check_writable(folder: Path, error: type[HeadscopeError]) -> None:
 
 
 @contextmanager
-def created(folder: Path, error: type[HeadscopeError]) -> Iterator[None]:
+def create_folder(folder: Path, error: type[HeadscopeError]) -> Iterator[None]:
     """Create a folder; on leaving the context, remove it and its created parents if they are empty."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
@@ -91,7 +91,7 @@ def save_dataset(data: xr.Dataset, path: Path, packed: Iterable[Hashable], error
         store.ds.flush()
         file.flush()
         content = file.id.get_file_image()
-    return write_whole(path, content + SEAL + hashlib.blake2b(content, digest_size=DIGEST).digest(), error)
+    return write_atomically(path, content + SEAL + hashlib.blake2b(content, digest_size=DIGEST).digest(), error)
 
 
 def check_seal(path: Path) -> None:
@@ -164,8 +164,8 @@ def _open_netcdf(source: str | Path, mode: str, **options: Any) -> Iterator[tupl
         cache.clear()
 
 
-def write_whole(path: Path, content: bytes, error: type[HeadscopeError]) -> Path:
+def write_atomically(path: Path, content: bytes, error: type[HeadscopeError]) -> Path:
     """Write a file atomically."""
-    with replacing(path, error) as temporary:
+    with replace_atomically(path, error) as temporary:
         temporary.write_bytes(content)
     return path

@@ -29,7 +29,7 @@ def reading(minilm: Model) -> Reading:
 
 @pytest.fixture(scope="module")
 def html(reading: Reading) -> str:
-    return reading.page()
+    return reading.to_html()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def open_explorer(page_opener: PageOpener) -> Iterator[ExplorerOpener]:
     explorers = []
 
     def open_page(shown: str | Reading, **options: Any) -> Explorer:
-        page = shown.page() if isinstance(shown, Reading) else shown
+        page = shown.to_html() if isinstance(shown, Reading) else shown
         opened = page_opener(page, **{"viewport": {"width": 1100, "height": 850}, **options})
         explorers.append(Explorer(opened, opened.page))
         return explorers[-1].wait()

@@ -56,7 +56,7 @@ def test_pairs_of_words_without_special_tokens(reading: Reading, html: str, open
 
 
 def test_coarse_pages_agree_for_two_decimals(reading: Reading, open_explorer: ExplorerOpener) -> None:
-    explorer = open_explorer(reading.page(precision="coarse"))
+    explorer = open_explorer(reading.to_html(precision="coarse"))
     for layer, head in HEADS[1:]:
         explorer.choose(layer, head)
         for theta in (0.07, 0.58):
@@ -105,7 +105,7 @@ def test_lines_blocks_and_regions_agree(reading: Reading, html: str, open_explor
 @pytest.mark.parametrize("precision", ["fine", "coarse"])
 def test_values_exactly_on_a_threshold(precision: str, open_explorer: ExplorerOpener) -> None:
     reading = make_threshold_reading()
-    explorer = open_explorer(reading.page(precision=precision))
+    explorer = open_explorer(reading.to_html(precision=precision))
     pairs_found = []
     for theta in (0.24, 0.25, 0.49, 0.5, 0.99):
         explorer.type_threshold("theta", theta)
@@ -135,7 +135,7 @@ def test_every_threshold_of_a_page(reading: Reading, html: str, open_explorer: E
 
 def test_selected_layers_and_heads_keep_their_numbers(reading: Reading, open_explorer: ExplorerOpener) -> None:
     selected = reading.select(layers=[1, 4], heads=[6, 9])
-    explorer = open_explorer(selected.page(start=(4, 9)))
+    explorer = open_explorer(selected.to_html(start=(4, 9)))
     assert explorer.get_name() == "L4H9"
     assert list(explorer.read_thumbnails()) == ["L1H6", "L1H9", "L1sum", "L4H6", "L4H9", "L4sum"]
     for layer, head in ((4, 9), (1, "sum")):

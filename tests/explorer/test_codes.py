@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headscope import Reading
 from headscope.errors import ReadingError
 from headscope.page import codes as codes_module
-from headscope.page.codes import COARSE, FINE, Precision, choose, compute_scale, pack_layer, quantize
+from headscope.page.codes import COARSE, FINE, Precision, choose_precision, compute_scale, pack_layer, quantize
 from headscope.readings.reading import Head
 from tests.explorer.explored import make_random_reading, make_threshold_reading
 
@@ -204,18 +204,18 @@ def test_values_on_thresholds_in_a_layer(precision: Precision) -> None:
 def test_which_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = make_random_reading(TOKENS, layers=2, heads=3)
     elements = 2 * (3 + 1) * len(TOKENS) ** 2
-    assert choose(reading, "auto") is FINE
-    assert choose(reading, "fine") is FINE
-    assert choose(reading, "coarse") is COARSE
+    assert choose_precision(reading, "auto") is FINE
+    assert choose_precision(reading, "fine") is FINE
+    assert choose_precision(reading, "coarse") is COARSE
     monkeypatch.setattr(codes_module, "FINE_ELEMENTS", elements)
-    assert choose(reading, "auto") is FINE
+    assert choose_precision(reading, "auto") is FINE
     monkeypatch.setattr(codes_module, "FINE_ELEMENTS", elements - 1)
-    assert choose(reading, "auto") is COARSE
-    assert choose(reading, "fine") is FINE
+    assert choose_precision(reading, "auto") is COARSE
+    assert choose_precision(reading, "fine") is FINE
     with pytest.raises(ReadingError, match=r"'exact'.*auto, fine, coarse"):
-        choose(reading, "exact")
+        choose_precision(reading, "exact")
     with pytest.raises(ReadingError, match="auto, fine, coarse"):
-        reading.page(precision="")
+        reading.to_html(precision="")
 
 
 def test_steps_are_a_multiple_of_thresholds_and_fit_their_bytes() -> None:

@@ -160,7 +160,7 @@ def test_words_and_hidden_special_tokens(reading: Reading, html: str, open_explo
 
 
 def test_arrows_go_over_heads_and_layers(small_reading: Reading, open_explorer: ExplorerOpener) -> None:
-    explorer = open_explorer(small_reading.page(start=(1, 0)))
+    explorer = open_explorer(small_reading.to_html(start=(1, 0)))
     for key, name in (
         ("Left", "L1H0"), ("Right", "L1H1"), ("Right", "L1sum"), ("Right", "L1sum"), ("Up", "L0sum"), ("Up", "L0sum"),
         ("Left", "L0H1"), ("Down", "L1H1"), ("Down", "L2H1"), ("Down", "L2H1"),

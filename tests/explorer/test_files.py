@@ -34,7 +34,7 @@ from tests.explorer.explored import (
     save,
 )
 from tests.hostile import ALL
-from tests.synthetic import random_study
+from tests.synthetic import make_random_study
 
 if TYPE_CHECKING:
     from tests.browser import PageOpener
@@ -173,7 +173,7 @@ def test_hostile_tokens_in_files(open_explorer: ExplorerOpener) -> None:
 
 
 def test_policy_refuses_what_is_injected(small_reading: Reading, page_opener: PageOpener) -> None:
-    injected = small_reading.page().replace(
+    injected = small_reading.to_html().replace(
         "<main ", '<script>window.got_in = 1</script><img src="https://example.org/x.png"><main ', 1
     )
     opened = page_opener(injected)
@@ -187,7 +187,7 @@ def test_policy_refuses_what_is_injected(small_reading: Reading, page_opener: Pa
 
 def test_frames_of_a_notebook_work_side_by_side(small_reading: Reading, page_opener: PageOpener) -> None:
     other = make_random_reading(["a", "b", "c", "a"], layers=2, heads=1, seed=5, name=ALL)
-    study = random_study(layers=2, heads=2, texts=4)
+    study = make_random_study(layers=2, heads=2, texts=4)
     body = "".join(result._repr_html_() for result in (small_reading, study, other))
     page = f'<!doctype html><meta charset=utf-8><title>notebook</title><body><p id="main">A notebook.</p>{body}'
     opened = page_opener(page, viewport={"width": 1100, "height": 900})

@@ -205,7 +205,7 @@ def test_pairs_of_an_image_have_no_relations(open_explorer: ExplorerOpener) -> N
 
 
 def test_what_the_page_says_of_noise(small_reading: Reading, open_explorer: ExplorerOpener) -> None:
-    assert "they are equal, lie in one sentence, or are neighbours" in Elements(small_reading.page()).text
+    assert "they are equal, lie in one sentence, or are neighbours" in Elements(small_reading.to_html()).text
     unknown = Reading.from_arrays(["a", "##b", "c", "d", "##b", "e"], np.ones((1, 6, 1, 1)))
     explorer = open_explorer(unknown)
     assert "they are equal or neighbours (sentences are not known here)" in explorer.get_texts(".meaning p")[1]
@@ -213,4 +213,4 @@ def test_what_the_page_says_of_noise(small_reading: Reading, open_explorer: Expl
         explorer.set_toggle("words", words)
         assert_related(explorer, find_pairs(unknown, 0, 0, 0.3, words=words, explain=True))
     image = headscope.read(tiny.vision_model(), tiny.pictures(1)[0])
-    assert "noise" not in Elements(image.page()).text
+    assert "noise" not in Elements(image.to_html()).text

@@ -25,7 +25,7 @@ INTEGERS = [quantity.name for quantity in QUANTITIES if not quantity.real]
 
 def test_what_needs_words_is_nan_and_the_rest_is_measured(study: Study) -> None:
     assert study.manifest["modality"] == "image"
-    assert study.of_images
+    assert study.has_images
     for name in RATES:
         values = [study.rate(name), study.chance(name), study.standard_error(name)]
         assert all(bool(array.isnull().all()) is (name in OF_WORDS) for array in values), name
@@ -102,7 +102,7 @@ def test_figures_of_words_are_not_drawn(study: Study) -> None:
 def test_nan_stays_where_studies_are_saved_selected_and_merged(model: Model, study: Study, tmp_path: Path) -> None:
     other = headscope.study(model, tiny.pictures(3, seed=1))
     for derived in (headscope.open_study(study.save(tmp_path / "a.nc")), study.select(layers=[1]), study.merge(other)):
-        assert derived.of_images
+        assert derived.has_images
         assert derived.rate("same_sentence_rate").isnull().all()
         assert derived.chance("same_sentence_rate").isnull()
     assert study.merge(other).texts == COUNT + 3
@@ -112,7 +112,7 @@ def test_a_study_that_says_nothing_is_one_of_texts() -> None:
     study = headscope.study(tiny.model("bert"), ["a b . a b .", "c d e f ."], length=16)
     assert study.manifest["modality"] == "text"
     del study.data.attrs["modality"]
-    assert not study.of_images
+    assert not study.has_images
     assert study.chance("repeat_rate") > 0
     assert figures.DRAWINGS["6a"].can_draw(study)
 

@@ -115,9 +115,9 @@ def test_a_reading_of_an_image(model: Model, tmp_path: Path) -> None:
 
 
 def test_the_rows_of_an_image_are_lines_on_its_page(model: Model) -> None:
-    from headscope.page.explorer.pieces import pieces
+    from headscope.page.explorer.pieces import split_into_pieces
 
-    gaps = [gap for gap, _ in pieces(headscope.read(model, tiny.pictures(1)[0]))]
+    gaps = [gap for gap, _ in split_into_pieces(headscope.read(model, tiny.pictures(1)[0]))]
     assert gaps == ["", *["\n", " ", " "] * 3]
 
 
@@ -135,7 +135,7 @@ def test_study_and_read_on_the_command_line(headscope_command: Any, folder: Path
     assert "skipped: 1 damaged image" in ran.err
     assert headscope_command(*command, "--quiet").code == 0  # the same study again, in the same folder
     study = headscope.open_study("out")
-    assert study.of_images
+    assert study.has_images
     assert study.texts == 5
     page = (Path("out") / "findings.md").read_text(encoding="utf-8")
     assert "5 images of 10 patches" in page
@@ -191,7 +191,7 @@ def test_the_report_of_images_speaks_of_images(study: Study, page_opener: PageOp
 
 @pytest.mark.browser
 def test_the_explorer_of_an_image_opens(model: Model, page_opener: PageOpener) -> None:
-    opened = page_opener(headscope.read(model, tiny.pictures(1)[0]).page())
+    opened = page_opener(headscope.read(model, tiny.pictures(1)[0]).to_html())
     Explorer(opened, opened.page).wait()
     assert opened.is_quiet()
     assert "r2c2" in opened.page.locator("main").inner_text()

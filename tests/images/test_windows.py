@@ -81,7 +81,7 @@ def test_where_the_patches_are(name: str, first: int, length: int, names: dict[i
     patches = get_patches(watched(name))
     assert (patches.layout.rows, patches.layout.columns, patches.layout.first, patches.length) == (3, 3, first, length)
     assert {k: patches.names([k])[0] for k in names} == names
-    assert patches.first_special() == ("[CLS]" if first else None)
+    assert patches.find_first_special() == ("[CLS]" if first else None)
     assert bool(patches.describe_first_special()) is bool(first)
     assert len(set(patches.names(list(range(length))))) == length
     (window,) = patches.windows(next(iter(as_corpus(tiny.pictures(1)))))  # type: ignore[misc]
@@ -151,40 +151,42 @@ def test_colours_of_every_kind_become_rgb() -> None:
     grey = np.array([[0, 128], [200, 255]], dtype=np.uint8)
     threefold = np.repeat(grey[..., None], 3, axis=2)
     assert np.array_equal(get_rgb(images.as_picture(grey)), threefold)
-    assert np.array_equal(get_rgb(images.decoded(encode_image(Image.fromarray(grey), "PNG"))), threefold)
+    assert np.array_equal(get_rgb(images.decode_image(encode_image(Image.fromarray(grey), "PNG"))), threefold)
     deep = Image.fromarray(grey.astype(np.uint16) * 257)  # 16 bits: 0x8080 for 0x80
-    assert np.array_equal(get_rgb(images.decoded(encode_image(deep, "PNG"))), threefold)
+    assert np.array_equal(get_rgb(images.decode_image(encode_image(deep, "PNG"))), threefold)
     see_through = np.dstack([threefold, np.array([[0, 10], [20, 255]], dtype=np.uint8)])
-    assert np.array_equal(get_rgb(images.decoded(encode_image(Image.fromarray(see_through), "PNG"))), threefold)
+    assert np.array_equal(get_rgb(images.decode_image(encode_image(Image.fromarray(see_through), "PNG"))), threefold)
     palette = Image.fromarray(threefold).quantize(4)
-    assert np.array_equal(get_rgb(images.decoded(encode_image(palette, "PNG", transparency=b"\0\1\2\3"))), threefold)
+    assert np.array_equal(
+        get_rgb(images.decode_image(encode_image(palette, "PNG", transparency=b"\0\1\2\3"))), threefold
+    )
     black_ink = Image.fromarray(np.zeros((2, 2, 4), dtype=np.uint8), "CMYK")
-    assert np.array_equal(get_rgb(images.decoded(encode_image(black_ink, "TIFF"))), np.full((2, 2, 3), 255))
+    assert np.array_equal(get_rgb(images.decode_image(encode_image(black_ink, "TIFF"))), np.full((2, 2, 3), 255))
 
 
 def test_the_first_frame_of_an_animation_and_upright_photographs() -> None:
     first, second = (Image.new("RGB", (3, 2), colour) for colour in ("red", "blue"))
     moving = encode_image(first, "GIF", save_all=True, append_images=[second])
-    assert np.array_equal(get_rgb(images.decoded(moving)), np.full((2, 3, 3), [255, 0, 0]))
+    assert np.array_equal(get_rgb(images.decode_image(moving)), np.full((2, 3, 3), [255, 0, 0]))
     (array,) = tiny.pictures(1)
     turned = Image.fromarray(array)
     exif = turned.getexif()
     exif[0x0112] = 6  # the camera was held on its side: turn clockwise
-    assert np.array_equal(get_rgb(images.decoded(encode_image(turned, "PNG", exif=exif))), np.rot90(array, -1))
+    assert np.array_equal(get_rgb(images.decode_image(encode_image(turned, "PNG", exif=exif))), np.rot90(array, -1))
 
 
 @pytest.mark.parametrize("max_pixels", [100, 60])
 def test_an_image_that_cannot_be_read_says_why(max_pixels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (array,) = tiny.pictures(1)  # 12 × 15
     content = encode_image(Image.fromarray(array), "PNG")
-    assert images.decoded(content[:60]) == images.DAMAGED
-    assert images.decoded(b"") == images.decoded(b"no image at all") == images.UNKNOWN
+    assert images.decode_image(content[:60]) == images.DAMAGED
+    assert images.decode_image(b"") == images.decode_image(b"no image at all") == images.UNKNOWN
     numbers = Image.fromarray(np.zeros((2, 2), dtype=np.float32))
-    assert images.decoded(encode_image(numbers, "TIFF")) == images.as_picture(numbers) == images.NUMBERS
+    assert images.decode_image(encode_image(numbers, "TIFF")) == images.as_picture(numbers) == images.NUMBERS
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", max_pixels)  # of 180 pixels PIL warns at 100, and refuses at 60
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # these tests turn warnings into errors
-        assert images.decoded(content) == images.TOO_LARGE
+        assert images.decode_image(content) == images.TOO_LARGE
 
 
 @pytest.mark.parametrize(

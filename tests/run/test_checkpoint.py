@@ -24,7 +24,7 @@ from headscope.run.checkpoint import Checkpoint, DamagedError, LocalFolder, pack
 from headscope.run.state import ChunkProgress, RunState
 from headscope.tally.quantities import Shape
 from tests import tiny
-from tests.cutting import OPTIONS, SMALL, checkpoint_of, texts
+from tests.cutting import OPTIONS, SMALL, make_checkpoint_payload, texts
 
 SHAPE = Shape(2, 4, 16)
 
@@ -161,7 +161,7 @@ def join_payload(header: dict[str, Any], rest: bytes) -> bytes:
 @given(data=st.data())
 @settings(max_examples=100, derandomize=True)
 def test_any_bytes_are_a_state_or_damaged(data: st.DataObject):
-    payload = bytearray(checkpoint_of(SHAPE))
+    payload = bytearray(make_checkpoint_payload(SHAPE))
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, min(len(payload) - 1, 9000)))
         payload[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
@@ -195,7 +195,7 @@ LIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_checkpoint_that_lies_is_damaged(tmp_path: Path, lie: str):
-    header, details, rest = split_payload(checkpoint_of(SHAPE))
+    header, details, rest = split_payload(make_checkpoint_payload(SHAPE))
     path = tmp_path / "last"
     path.write_bytes(seal(join_payload(header, rest)))
     right = make_checkpoint(tmp_path).read(SHAPE)

@@ -16,17 +16,17 @@ import torch
 import headscope
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
-from headscope.model.capture.plain import Question
+from headscope.model.capture.plain import AttentionInputs
 from headscope.model.model import Model
 from headscope.run import batch_size
 from headscope.run import executor as executors
 from headscope.run.batch_size import choose_batch_size, fit_batch_size, is_out_of_memory
 from headscope.run.executor import BatchExecutor, count_bytes, limit_by_memory, split_batch
-from headscope.tally.compiled.tallier import CompiledTallier
+from headscope.tally.compiled.tallier import NumbaTallier
 from headscope.tally.kernels import Choice
 from headscope.tally.quantities import Shape
-from headscope.tally.tally import Array, Counting, Tally
-from headscope.tally.vectorized import VectorizedTallier
+from headscope.tally.tally import Array, Tally, TallySettings
+from headscope.tally.vectorized import TorchTallier
 from tests import tiny
 from tests.comparing import assert_same_sums
 
@@ -48,12 +48,12 @@ def get_shape(model: Model) -> Shape:
     return Shape(model.anatomy.layers, model.anatomy.heads, LENGTH)
 
 
-def choose_compiled(model: Model, threads: int, kind: type[CompiledTallier] = CompiledTallier) -> Choice:
-    counting = Counting(get_shape(model), 0.3, 0.3, 0.5, model.anatomy.causal)
-    return Choice("compiled", "", lambda: kind(counting), threads, shares=True)
+def choose_compiled(model: Model, threads: int, kind: type[NumbaTallier] = NumbaTallier) -> Choice:
+    counting = TallySettings(get_shape(model), 0.3, 0.3, 0.5, model.anatomy.causal)
+    return Choice("compiled", "", lambda: kind(counting), threads, single_threaded=True)
 
 
-def make_executor(model: Model, threads: int, kind: type[CompiledTallier] = CompiledTallier) -> BatchExecutor:
+def make_executor(model: Model, threads: int, kind: type[NumbaTallier] = NumbaTallier) -> BatchExecutor:
     return BatchExecutor(model, choose_compiled(model, threads, kind), 16, get_shape(model))
 
 
@@ -121,8 +121,8 @@ def test_the_model_is_left_as_it_was(model: Model):
 def test_an_error_in_any_thread_is_raised_after_the_others_are_done(model: Model):
     running: list[str] = []
 
-    class Breaking(CompiledTallier):
-        def attend(self, layer: int, question: Question) -> torch.Tensor | None:
+    class Breaking(NumbaTallier):
+        def attend(self, layer: int, question: AttentionInputs) -> torch.Tensor | None:
             running.append(threading.current_thread().name)
             if threading.current_thread() is not threading.main_thread():
                 raise ModelError("broken in a thread")
@@ -146,7 +146,7 @@ def list_arrays(executor: BatchExecutor) -> list[Array]:
     """Return the arrays of all talliers, each once."""
     arrays: dict[int, Array] = {}
     for tallier in executor.talliers:
-        assert isinstance(tallier, CompiledTallier)
+        assert isinstance(tallier, NumbaTallier)
         for tally in (tallier.ended, tallier.tally):
             arrays.update({id(array): array for array in tally.arrays.values()})
     return list(arrays.values())
@@ -334,18 +334,18 @@ def test_the_batch_size_is_a_power_of_two_within_bounds(model: Model):
 
 
 def test_an_interrupt_while_a_batch_is_added_leaves_the_sums_whole(model: Model, monkeypatch: pytest.MonkeyPatch):
-    end, ended = VectorizedTallier.end, list[int]()
+    end, ended = TorchTallier.end, list[int]()
 
-    def end_after_signal(self: VectorizedTallier) -> None:
+    def end_after_signal(self: TorchTallier) -> None:
         ended.append(1)
         if len(ended) == 2:
             signal.raise_signal(signal.SIGINT)
         end(self)
 
-    counting = Counting(get_shape(model), 0.3, 0.3, 0.5, model.anatomy.causal)
-    backend = Choice("vectorized", "", lambda: VectorizedTallier(counting, "cpu"))
+    counting = TallySettings(get_shape(model), 0.3, 0.3, 0.5, model.anatomy.causal)
+    backend = Choice("vectorized", "", lambda: TorchTallier(counting, "cpu"))
     executor = BatchExecutor(model, backend, 16, get_shape(model))
-    monkeypatch.setattr(VectorizedTallier, "end", end_after_signal)
+    monkeypatch.setattr(TorchTallier, "end", end_after_signal)
     executor.add(tiny.batch(5, 6))
     with pytest.raises(KeyboardInterrupt):
         executor.add(tiny.batch(7, 8, 9))

@@ -12,21 +12,21 @@ import headscope
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
 from headscope.run import kernel_trial as trial
-from headscope.tally.compiled.tallier import CompiledTallier
+from headscope.tally.compiled.tallier import NumbaTallier
 from headscope.tally.quantities import QUANTITIES, Shape
-from headscope.tally.tally import Counting, Tally
+from headscope.tally.tally import Tally, TallySettings
 from tests import tiny
 
 TEXT = "the cat sat on a mat. the cat left, and the mat stayed."
 
 
-def make_counting(model: Model, length: int = 24, maps: bool = True, fraction: float = 1.0) -> Counting:
+def make_counting(model: Model, length: int = 24, maps: bool = True, fraction: float = 1.0) -> TallySettings:
     anatomy = model.anatomy
     shape = Shape(anatomy.layers, anatomy.heads, length, maps)
-    return trial.select_one_layer(Counting(shape, 0.3, 0.3, fraction, anatomy.causal, anatomy.numbers))
+    return trial.select_one_layer(TallySettings(shape, 0.3, 0.3, fraction, anatomy.causal, anatomy.numbers))
 
 
-def try_kernel(model: Model, kind: type = CompiledTallier, **options: Any) -> str:
+def try_kernel(model: Model, kind: type = NumbaTallier, **options: Any) -> str:
     counting = make_counting(model, **options)
     return trial.find_disagreement(kind(counting, model.device), counting, model)
 
@@ -56,28 +56,28 @@ class TestRightOnes:
     @pytest.mark.parametrize(("kind", "dtype"), [("llama", torch.float32), ("bert", torch.float16), ("bloom", None)])
     def test_pass_in_triton(self, kind: str, dtype: torch.dtype | None):
         pytest.importorskip("triton")
-        from headscope.tally.gpu.tallier import GpuTallier
+        from headscope.tally.gpu.tallier import TritonTallier
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         model = headscope.load(tiny.network(kind).to(device, dtype), tiny.tokenizer())
-        assert try_kernel(model, GpuTallier, length=17) == ""
+        assert try_kernel(model, TritonTallier, length=17) == ""
 
     def test_texts_share_a_block_and_some_are_padded(self):
         windows = trial._make_windows(tiny.model("bert"), 24)
         assert len({window.block for window in windows[:3]}) == 1
         assert len({window.digest for window in windows}) == len(windows) == trial.TEXTS
         assert [len(window) for window in windows] == [24, 24, 24, 23, 8]
-        sampled = {window.sampled(trial.SAMPLE) for window in windows}
+        sampled = {window.is_sampled(trial.SAMPLE) for window in windows}
         assert sampled == {True, False}
 
 
-class Wrong(CompiledTallier):
+class Wrong(NumbaTallier):
     """A tallier with one wrong sum."""
 
     name = ""
 
-    def total(self) -> Tally:
-        total = super().total()
+    def get_sums(self) -> Tally:
+        total = super().get_sums()
         array = total.arrays[self.name]
         changed = array.copy()
         index = np.unravel_index(np.argmax(np.abs(array)), array.shape)
@@ -93,9 +93,9 @@ class TestWrongOnes:
         assert f"{name} of 8 made-up texts" in try_kernel(tiny.model("bert"), Wrong)
 
     def test_most_attended_tokens_must_be_as_many_as_texts(self):
-        class Forgets(CompiledTallier):
-            def total(self) -> Tally:
-                total = super().total()
+        class Forgets(NumbaTallier):
+            def get_sums(self) -> Tally:
+                total = super().get_sums()
                 total.most_attended = {}
                 return total
 
@@ -103,7 +103,7 @@ class TestWrongOnes:
 
     @pytest.mark.parametrize("change", [lambda output: output * 1.01, lambda output: output * float("nan")])
     def test_wrong_outputs_are_found(self, change: Any):
-        class Writes(CompiledTallier):
+        class Writes(NumbaTallier):
             def attend(self, layer: int, question: Any) -> Any:
                 output = super().attend(layer, question)
                 return None if output is None else change(output)
@@ -111,7 +111,7 @@ class TestWrongOnes:
         assert try_kernel(tiny.model("bert"), Writes).startswith("what heads write of 8 made-up texts")
 
     def test_one_that_breaks_says_how(self):
-        class Breaks(CompiledTallier):
+        class Breaks(NumbaTallier):
             def attend(self, layer: int, question: Any) -> Any:
                 raise RuntimeError("Failed to find C compiler.\nand more")
 
@@ -124,7 +124,7 @@ class TestStudies:
     def test_one_that_counts_wrong_is_left_for_another_and_that_is_said(self, monkeypatch: pytest.MonkeyPatch):
         right = headscope.study(tiny.model("bert"), [TEXT], length=24)
         assert (right.manifest["kernel"], right.manifest["kernel_note"]) == ("compiled", "")
-        monkeypatch.setattr("headscope.tally.compiled.tallier.CompiledTallier", Wrong)
+        monkeypatch.setattr("headscope.tally.compiled.tallier.NumbaTallier", Wrong)
         monkeypatch.setattr(Wrong, "name", "equal")
         model = tiny.model("bert")
         study = headscope.study(model, [TEXT], length=24)

@@ -17,16 +17,16 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedTokenizerFast
 
 import headscope
-from headscope.corpus.bundled import openings
+from headscope.corpus.bundled import load_openings
 from headscope.corpus.chunks import ChunkSize
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.corpus.formats import Document
-from headscope.corpus.windows import Cut, Window
+from headscope.corpus.windows import Window, WindowSpec
 from headscope.errors import Changed, StorageError
 from headscope.interrupts import InterruptFlag, Terminated, defer_interrupts, raise_interrupts
 from headscope.model import openings as model_openings
 from headscope.model.model import Model
-from headscope.model.openings import opening, suffice
+from headscope.model.openings import cut_opening, is_opening_sufficient
 from headscope.model.tokens import ModelTokens
 from headscope.run import pipeline
 from headscope.run.pipeline import DOCUMENTS_PER_TEXT, Prefetcher, Section, SectionReader, make_batches
@@ -45,7 +45,7 @@ TEXT = st.one_of(
     st.integers(0, 300).map(lambda count: "One two, three. " * count),
 )
 CUTS = [
-    Cut(length=16, windows=windows, sentences=sentences)
+    WindowSpec(length=16, windows=windows, sentences=sentences)
     for windows in ("first", "all")
     for sentences in ("tokens", "text")
 ]
@@ -85,7 +85,7 @@ def add_stats(sections: list[Section]) -> CorpusStats:
 def read_sections(
     corpus: Corpus,
     model: Model,
-    cut: Cut | None = None,
+    cut: WindowSpec | None = None,
     *,
     batch_size: int = 4,
     section_texts: int = 8,
@@ -93,7 +93,7 @@ def read_sections(
     in_progress: Mapping[int, ChunkProgress] | None = None,
     in_thread: bool = False,
 ) -> list[Section]:
-    reader = SectionReader(corpus, model, cut or Cut(), batch_size, section_texts)
+    reader = SectionReader(corpus, model, cut or WindowSpec(), batch_size, section_texts)
     chunks = corpus.plan_chunks(size or ChunkSize(4, 300))
     with reader.prefetch(chunks, in_progress or {}, in_thread=in_thread) as sections:
         return list(sections)
@@ -106,7 +106,7 @@ def read_sections(
 @given(texts=st.lists(TEXT, max_size=30), batch_size=st.integers(1, 9), section_texts=st.integers(1, 30))
 @settings(max_examples=25, derandomize=True)
 def test_many_documents_at_once_give_the_windows_of_each_alone(
-    minilm: Model, cut: Cut, texts: list[str], batch_size: int, section_texts: int
+    minilm: Model, cut: WindowSpec, texts: list[str], batch_size: int, section_texts: int
 ):
     corpus = as_corpus(texts)
     alone = [minilm.windows(document, cut) for document in corpus]
@@ -157,7 +157,7 @@ def test_sections_are_of_one_chunk_and_bounded(
     windows: Any,
 ):
     corpus = headscope.documents(files(tmp_path_factory.mktemp("in"), counts))
-    cut = Cut(length=16, windows=windows)
+    cut = WindowSpec(length=16, windows=windows)
     chunks = corpus.plan_chunks(size)
     sections = read_sections(corpus, small, cut, batch_size=3, section_texts=section_texts, size=size)
     assert [section.chunk for section in sections if section.is_last] == [chunk.number for chunk in chunks]
@@ -195,7 +195,7 @@ def test_a_chunk_in_progress_is_read_from_where_it_was(small: Model, done: int, 
     all_sections = read_sections(corpus, small, section_texts=section_texts)
     assert sections[-1].progress == all_sections[-1].progress
     assert add_stats(sections).documents == 60 - done
-    expected = [small.windows(document, Cut()) for document in list(corpus)[done:]]
+    expected = [small.windows(document, WindowSpec()) for document in list(corpus)[done:]]
     digests = [window.digest for windows in expected if isinstance(windows, list) for window in windows]
     assert sorted(window.digest for window in list_windows(sections)) == sorted(digests)
 
@@ -271,7 +271,7 @@ def test_an_opening_has_the_first_tokens_of_its_text(
     )
     assert model_tokens._openings_suffice
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(model_openings, "CHARACTERS_A_TOKEN", characters)  # so that the end of an opening matters
+        patched.setattr(model_openings, "CHARACTERS_PER_TOKEN", characters)  # so that the end of an opening matters
         encoded = model_tokens.encode_all(texts, length, all_windows=False, offsets=offsets)
     assert encoded is not None
     for text, (encoding,) in zip(texts, encoded, strict=True):
@@ -311,18 +311,20 @@ def test_which_tokenizers_need_the_whole_text():
     class Own:
         def pre_tokenize(self, text: Any) -> None: ...
 
-    assert suffice(make_tokenizer())
-    assert suffice(make_tokenizer(normalizer=normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase()])))
-    assert not suffice(make_tokenizer(splitter=pre_tokenizers.Metaspace()))
-    assert not suffice(make_tokenizer(splitter=pre_tokenizers.ByteLevel(use_regex=False)))
-    assert not suffice(make_tokenizer(splitter=pre_tokenizers.PreTokenizer.custom(Own())))
-    assert not suffice(make_tokenizer(normalizer=normalizers.Replace(" ", "_")))
-    assert not suffice(make_tokenizer(added="New York"))
-    assert not suffice(
+    assert is_opening_sufficient(make_tokenizer())
+    assert is_opening_sufficient(
+        make_tokenizer(normalizer=normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase()]))
+    )
+    assert not is_opening_sufficient(make_tokenizer(splitter=pre_tokenizers.Metaspace()))
+    assert not is_opening_sufficient(make_tokenizer(splitter=pre_tokenizers.ByteLevel(use_regex=False)))
+    assert not is_opening_sufficient(make_tokenizer(splitter=pre_tokenizers.PreTokenizer.custom(Own())))
+    assert not is_opening_sufficient(make_tokenizer(normalizer=normalizers.Replace(" ", "_")))
+    assert not is_opening_sufficient(make_tokenizer(added="New York"))
+    assert not is_opening_sufficient(
         make_tokenizer(model=models.WordPiece({"a": 1}, unk_token="[UNK]"))
     )  # fails where a word is unknown
-    assert not suffice(make_tokenizer(model=models.Unigram([("a", 0.0)], 0)))
-    assert opening("é è " * 100, 4) == "é è " * 100  # no space between two plain letters
+    assert not is_opening_sufficient(make_tokenizer(model=models.Unigram([("a", 0.0)], 0)))
+    assert cut_opening("é è " * 100, 4) == "é è " * 100  # no space between two plain letters
 
 
 # Errors
@@ -382,13 +384,13 @@ def test_remote_storage_that_fails_is_tried_again(
                 raise StorageError("s3://a: cannot be read: timed out")
             yield Document(f"text {k} of the cat", f"text {k}")
 
-    sections = read_sections(Corpus.of("remote", read), small, in_thread=in_thread)
+    sections = read_sections(Corpus.from_stream("remote", read), small, in_thread=in_thread)
     if failures > 3:
         assert sections[-1].error == "s3://a: cannot be read: timed out"
         assert add_stats(sections).documents == 16
         return
     assert sorted(window.digest for window in list_windows(sections)) == sorted(
-        small.windows(Document(f"text {k} of the cat", ""), Cut())[0].digest for k in range(40)
+        small.windows(Document(f"text {k} of the cat", ""), WindowSpec())[0].digest for k in range(40)
     )
     assert sections[-1].is_last
     assert sections[-1].progress.documents == 40
@@ -402,7 +404,7 @@ def test_a_pipe_that_fails_is_not_tried_again(small: Model):
         yield Document("text of the cat", "text")
         raise StorageError("s3://a: cannot be read: timed out")
 
-    sections = read_sections(Corpus.of("pipe", read, rereadable=False), small)
+    sections = read_sections(Corpus.from_stream("pipe", read, rereadable=False), small)
     assert [section.error for section in sections] == ["s3://a: cannot be read: timed out"]
     assert len(reads) == 1
 
@@ -418,7 +420,7 @@ def test_an_error_of_the_corpus_comes_after_all_sections_before_it(small: Model,
             yield Document(f"text {k} of the cat" if k != 5 else "", f"text {k}")
         raise error
 
-    reader = SectionReader(Corpus.of("broken", read_broken), small, Cut(), 4, 4)
+    reader = SectionReader(Corpus.from_stream("broken", read_broken), small, WindowSpec(), 4, 4)
     sections: list[Section] = []
 
     def read_all() -> None:
@@ -510,8 +512,8 @@ def test_a_thread_that_hangs_outside_is_not_waited_for(small: Model):
         hangs.set()
         wake.wait(2 * PATIENCE)  # who waits for this thread finds that it has ended
 
-    corpus = Corpus.of("slow", read_slowly)
-    reader = SectionReader(corpus, small, Cut(), 1, 8)
+    corpus = Corpus.from_stream("slow", read_slowly)
+    reader = SectionReader(corpus, small, WindowSpec(), 1, 8)
     with reader.prefetch(corpus.plan_chunks(ChunkSize(4, 300)), {}) as sections:
         taking = iter(sections)
         for _ in range(2):  # the sixteen documents that are read first
@@ -702,7 +704,7 @@ def test_images_are_taken_one_by_one():
     windows_of = Model.windows_of
 
     class Watched(Model):
-        def windows_of(self, documents: Any, cut: Cut) -> Any:
+        def windows_of(self, documents: Any, cut: WindowSpec) -> Any:
             most.append(len(documents))
             return windows_of(self, documents, cut)
 
@@ -712,7 +714,7 @@ def test_images_are_taken_one_by_one():
 
 
 def test_real_texts_come_out_in_the_same_order(minilm: Model):
-    corpus = as_corpus([document.text for document, _ in zip(openings(), range(40), strict=False)])
+    corpus = as_corpus([document.text for document, _ in zip(load_openings(), range(40), strict=False)])
     order = [
         [[[window.digest for window in batch.windows] for batch in section.batches] for section in sections]
         for sections in (read_sections(corpus, minilm, in_thread=in_thread) for in_thread in (True, True, False))

@@ -30,7 +30,7 @@ from headscope.run.ray_cluster import Node, Placement, place_workers
 from headscope.studies.result import Study
 from tests import tiny
 from tests.comparing import assert_same_sums
-from tests.cutting import OPTIONS, assert_equal, files, saved_model, stopping, texts
+from tests.cutting import OPTIONS, assert_equal, files, save_tiny_model, stop_after, texts
 
 ray = pytest.importorskip("ray")
 pytestmark = [
@@ -57,7 +57,7 @@ def time_limit() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved_model(tmp_path_factory.mktemp("model"))
+    return save_tiny_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_interrupted_here_and_finished_there(
     corpus = headscope.documents([f"{k:02}.jsonl" for k in range(6)])
     expected = headscope.study(model, corpus, **OPTIONS)
     with pytest.raises(Stopped):
-        headscope.study(model, corpus, checkpoint_dir=tmp_path, progress=stopping(9), **OPTIONS)
+        headscope.study(model, corpus, checkpoint_dir=tmp_path, progress=stop_after(9), **OPTIONS)
     messages, reports = list[str](), list[Any]()
     again = run_on_ray(model, corpus, 1, checkpoint_dir=tmp_path, on_message=messages.append, progress=reports.append)
     assert_equal(expected, again)

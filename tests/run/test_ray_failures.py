@@ -22,7 +22,7 @@ from headscope.run import chunk_queue, local_engine, plan, ray_cluster, ray_engi
 from headscope.run.chunk_queue import MAX_ATTEMPTS
 from headscope.run.ray_cluster import RayCluster
 from headscope.studies.result import Study
-from tests.cutting import OPTIONS, SMALL, assert_equal, files, saved_model
+from tests.cutting import OPTIONS, SMALL, assert_equal, files, save_tiny_model
 from tests.run.fake_ray import DIE, HANG, Actor, Behavior, FakeRay, FakeTime
 
 pytest.importorskip("ray")
@@ -33,7 +33,7 @@ COUNTS = [60, 30, 0, 20, 100, 5]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return headscope.load(saved_model(tmp_path_factory.mktemp("model")), device="cpu")
+    return headscope.load(save_tiny_model(tmp_path_factory.mktemp("model")), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +399,7 @@ def test_a_model_that_no_worker_can_load_ends_the_study(monkeypatch, model, corp
 
 
 def test_a_document_that_cannot_be_read_is_named_and_the_others_are_counted(monkeypatch, model, tmp_path):
-    monkeypatch.setattr(plan, "SMALL_CORPUS", 10)  # in a small corpus it is found before anything is counted
+    monkeypatch.setattr(plan, "MAX_SMALL_CORPUS", 10)  # in a small corpus it is found before anything is counted
     paths = files(tmp_path / "in", COUNTS)
     corpus = headscope.documents(paths)
     expected = headscope.study(model, corpus, **OPTIONS)

@@ -20,7 +20,7 @@ from headscope.model.model import Model
 from headscope.run import plan, run
 from tests import tiny
 from tests.comparing import assert_same_sums
-from tests.cutting import OPTIONS, files, stopping, texts, write_parquet
+from tests.cutting import OPTIONS, files, stop_after, texts, write_parquet
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -35,7 +35,7 @@ def model() -> Model:
 @pytest.fixture(autouse=True)
 def large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat small corpora as large ones, which are not read before they are counted."""
-    monkeypatch.setattr(plan, "SMALL_CORPUS", 10)
+    monkeypatch.setattr(plan, "MAX_SMALL_CORPUS", 10)
 
 
 def study(model: Model, paths: list[Path], folder: Path | None = None, **options: Any) -> Any:
@@ -77,7 +77,7 @@ def test_a_repaired_study_that_is_interrupted_can_be_resumed_again(model: Model,
         study(model, paths, tmp_path / "checkpoint")
     replace_lines(paths[1], [50], '{"text": "the cat sat."}\n')
     with pytest.raises(Stopped):
-        study(model, paths, tmp_path / "checkpoint", progress=stopping(1))
+        study(model, paths, tmp_path / "checkpoint", progress=stop_after(1))
     assert_same_sums(study(model, paths), study(model, paths, tmp_path / "checkpoint"))
 
 
@@ -130,7 +130,7 @@ def test_lines_repaired_one_run_after_the_other(model: Model, tmp_path: Path, le
     (path,) = files(tmp_path / "in", [90])
     replace_lines(path, [25, 70], BROKEN.replace("no end", "no end " * 30))
     with pytest.raises(Stopped):
-        study(model, [path], tmp_path / "checkpoint", progress=stopping(12))
+        study(model, [path], tmp_path / "checkpoint", progress=stop_after(12))
     with pytest.raises(Stopped, match=r"00\.jsonl:26: .*\n.*00\.jsonl:71: "):
         study(model, [path], tmp_path / "checkpoint")
     replace_lines(path, [25], json.dumps({"text": "a" * length}) + "\n")
@@ -215,7 +215,7 @@ def test_storage_that_fails_while_chunks_are_planned(
     with monkeypatch.context() as patched:
         patched.setattr(chunks, "count_rows", fail)
         with pytest.raises(Stopped):
-            study(model, paths, tmp_path / "checkpoint", progress=stopping(after))
+            study(model, paths, tmp_path / "checkpoint", progress=stop_after(after))
     again = study(model, paths, tmp_path / "checkpoint")
     assert again.manifest["documents_read"] == 120
     assert again.manifest["corpus_hash"] == study(model, paths).manifest["corpus_hash"]
@@ -234,10 +234,10 @@ def test_a_file_that_is_edited_and_put_back(model: Model, tmp_path: Path, first:
 
     write(rows, 1e9)
     with pytest.raises(Stopped):
-        study(model, [path], tmp_path / "checkpoint", progress=stopping(first))
+        study(model, [path], tmp_path / "checkpoint", progress=stop_after(first))
     write([*rows[:70], '{"text": "the owl sat."}\n', *rows[70:]], 2e9)
     with suppress(Stopped):
-        study(model, [path], tmp_path / "checkpoint", progress=stopping(second))
+        study(model, [path], tmp_path / "checkpoint", progress=stop_after(second))
     write(rows, 1e9)
     with suppress(Changed, Stopped):  # it was counted in part from the edited file
         again = study(model, [path], tmp_path / "checkpoint")
@@ -249,7 +249,7 @@ def test_that_broken_documents_were_skipped_is_remembered(model: Model, tmp_path
     replace_lines(path, [20], BROKEN)
     corpus = headscope.documents(path, skip_broken=True)
     with pytest.raises(Stopped):
-        headscope.study(model, corpus, checkpoint_dir=tmp_path / "out", progress=stopping(20), **OPTIONS)
+        headscope.study(model, corpus, checkpoint_dir=tmp_path / "out", progress=stop_after(20), **OPTIONS)
     again = study(model, [path], tmp_path / "out")
     assert again.manifest["documents_skipped"]["not JSON"] == 1
     assert again.manifest["skip_broken"]

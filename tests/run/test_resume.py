@@ -25,7 +25,7 @@ from headscope.corpus import chunks
 from headscope.corpus.documents import as_corpus
 from headscope.errors import Changed, CorpusError, Stopped, StudyError
 from headscope.model.model import Model
-from headscope.output import finish, has_checkpoint
+from headscope.output import has_checkpoint, remove_checkpoints
 from headscope.run import checkpoint, local_engine, plan, run
 from headscope.run.checkpoint import parse_checkpoint
 from headscope.run.state import RunState
@@ -43,8 +43,8 @@ from tests.cutting import (
     make_gz,
     make_jsonl,
     run_interrupted,
-    saved_model,
-    stopping,
+    save_tiny_model,
+    stop_after,
     texts,
 )
 
@@ -65,7 +65,7 @@ def study(model: Model, documents: Any, folder: Path | str | None = None, **opti
 def interrupt(model: Model, documents: Any, folder: Path | str, after: int = 3, **options: Any) -> Study:
     """Leave an unfinished study in a folder, and return what it counted."""
     with pytest.raises(Stopped) as caught:
-        study(model, documents, folder, progress=stopping(after), **options)
+        study(model, documents, folder, progress=stop_after(after), **options)
     assert caught.value.interrupted
     assert caught.value.study is not None
     return caught.value.study
@@ -275,7 +275,7 @@ def test_a_finished_study_is_not_computed_twice(
     monkeypatch.setattr(Model, "observe", refuse)
     monkeypatch.setattr(chunks, "read_chunk", refuse)  # nor read: its files are as they were
     assert_equal(expected, study(model, corpus, tmp_path / "out"))
-    finish(tmp_path / "out")
+    remove_checkpoints(tmp_path / "out")
     assert not (tmp_path / "out").exists()
     with pytest.raises(AssertionError, match="computed again"):
         study(model, corpus, tmp_path / "out")
@@ -321,7 +321,7 @@ print("not killed")
 )
 def test_a_killed_study_is_resumed(tmp_path: Path, make: Callable[[Path], Path], kills: list[tuple[str, int]]):
     """Killed while it counts, and at any moment of writing a checkpoint: before it is flushed, and between renames."""
-    model_path, corpus_path = saved_model(tmp_path / "model"), make(tmp_path)
+    model_path, corpus_path = save_tiny_model(tmp_path / "model"), make(tmp_path)
     expected = study(headscope.load(str(model_path)), headscope.documents(corpus_path))
     options = {**OPTIONS, "checkpoint_interval": 0.0}
     for where, after in kills:
@@ -592,7 +592,7 @@ def test_files_of_others_are_left_alone(model: Model, tmp_path: Path, storage: s
     for folder in (tmp_path, storage):
         with pytest.raises(StudyError, match=rf"{name} is there already, and headscope did not write it"):
             study(model, given_texts, folder)
-        finish(str(folder))
+        remove_checkpoints(str(folder))
         assert not has_checkpoint(str(folder))
     assert (tmp_path / name).read_bytes() == content
     assert fsspec.filesystem("memory").cat_file(f"/headscope-tests/study/{name}") == content
@@ -721,7 +721,7 @@ def test_storage_without_a_driver_is_refused(model: Model):
 @pytest.fixture
 def large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat small corpora as large ones, which are not read before they are counted."""
-    monkeypatch.setattr(plan, "SMALL_CORPUS", 2)
+    monkeypatch.setattr(plan, "MAX_SMALL_CORPUS", 2)
 
 
 def break_lines(path: Path, *places: int) -> None:
@@ -821,7 +821,7 @@ def test_a_tokenizer_that_breaks_names_the_document(model: Model, tmp_path: Path
                 raise CorpusError(f"{document.name}: the tokenizer cannot read this text")
         return windows_of(self, documents, cut)
 
-    monkeypatch.setattr(Model, "windows_of", break_on_one)
+    monkeypatch.setattr(Model, "cut_documents", break_on_one)
     with pytest.raises(Stopped, match=r"^\S*01\.jsonl:3: the tokenizer cannot read this text$") as caught:
         study(model, headscope.documents(paths), tmp_path)
     assert caught.value.study is not None
@@ -934,7 +934,7 @@ def test_a_study_may_be_resumed_with_another_number_of_threads(
     for threads in (3, 1, 2):
         set_threads(threads)
         with suppress(Stopped):
-            study(model, corpus, tmp_path, progress=stopping(6))
+            study(model, corpus, tmp_path, progress=stop_after(6))
     assert_equal(expected, study(model, corpus, tmp_path))
 
 

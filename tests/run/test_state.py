@@ -21,7 +21,7 @@ from headscope.run.share import format_share, parse_share
 from headscope.run.state import ChunkProgress, CorpusStats, RunState, expand_ranges, list_ranges
 from headscope.settings import Settings
 from headscope.tally.quantities import QUANTITIES, Shape
-from headscope.tally.tally import Tally, array_shape, dtype
+from headscope.tally.tally import Tally, get_array_shape, get_dtype
 from tests import tiny
 from tests.cutting import SMALL, files
 
@@ -33,8 +33,8 @@ def make_sums(seed: int) -> Tally:
     """Return random sums. Reals are whole numbers, so that they add exactly in any order."""
     random, sums = np.random.default_rng(seed), Tally.zeros(SHAPE)
     for quantity in QUANTITIES:
-        values = random.integers(0, 1000, array_shape(quantity, SHAPE))
-        sums.arrays[quantity.name] = values.astype(dtype(quantity))
+        values = random.integers(0, 1000, get_array_shape(quantity, SHAPE))
+        sums.arrays[quantity.name] = values.astype(get_dtype(quantity))
     for token in random.integers(0, 5, 3).tolist():
         sums.attend(token, random.integers(0, 9, (BLOCKS, SHAPE.layers)))
     return sums

@@ -62,7 +62,7 @@ def ablate_heads(
     from headscope.interrupts import Terminated
     from headscope.model.loading import load
     from headscope.pruning import ablation_files
-    from headscope.pruning.ablation import Unfinished
+    from headscope.pruning.ablation import AblationInterrupted
     from headscope.pruning.ablation import ablate as run
 
     run_options: dict[str, Any] = {
@@ -80,7 +80,7 @@ def ablate_heads(
             ablation = run(
                 loaded, corpus, limit=None, progress=progress, command=options.get_command_line(), **run_options
             )
-    except (Unfinished, KeyboardInterrupt) as stopped:
+    except (AblationInterrupted, KeyboardInterrupt) as stopped:
         _save_unfinished(getattr(stopped, "ablation", None), out)
         terminated = isinstance(stopped, Terminated) or isinstance(stopped.__context__, Terminated)
         raise typer.Exit(options.TERMINATED if terminated else options.INTERRUPTED) from None

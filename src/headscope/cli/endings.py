@@ -80,7 +80,7 @@ def _save_unfinished(stopped: Stopped, out: Path, *, interrupted: bool) -> None:
         terminal.print_error(f"{reason}\n{out} already holds more texts of this study, and was not changed")
     else:
         terminal.print_note(f"writing the {stopped.study.texts:,} texts finished until now …")
-        output.write(stopped.study, out)
+        output.write_study(stopped.study, out)
         terminal.print_error(
             f"{reason}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete. "
             + (RESUME if interrupted else RESUME_FIXED)

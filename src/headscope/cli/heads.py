@@ -36,7 +36,7 @@ def list_heads(
     """
     from headscope.output import write_text
     from headscope.studies import head_table
-    from headscope.studies.characters import characters, counts
+    from headscope.studies.characters import characters, count_heads
     from headscope.studies.result import open_study
     from headscope.terminal import print_note
     from headscope.terminal_heads import show_heads
@@ -44,11 +44,11 @@ def list_heads(
     selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     study = open_study(source).select(**selection)
     table = characters(study)
-    selected = head_table.ordered(head_table.only(table, character), sort)
+    selected = head_table.sort_heads(head_table.filter_by_character(table, character), sort)
     if csv is not None:
         write_text(csv, head_table.as_csv(selected))
         print_note(f"written: {csv}")
     if as_json:
-        options.show_json(head_table.as_json(study, selected, counts(table)))
+        options.show_json(head_table.as_json(study, selected, count_heads(table)))
     else:
-        show_heads(study, selected, counts(table))
+        show_heads(study, selected, count_heads(table))

@@ -40,16 +40,16 @@ def merge_studies(
     from headscope import output, terminal
     from headscope.run.lock import Lock
     from headscope.run.share import WHOLE
-    from headscope.writing import created
+    from headscope.writing import create_folder
 
     output.check_folder(out)
     try:
-        with convert_interrupts() as interrupt, created(out, StudyError), Lock(out):
+        with convert_interrupts() as interrupt, create_folder(out, StudyError), Lock(out):
             output.refuse_other(out, overwrite=overwrite)
             with terminal.show_status("adding studies", quiet=quiet or as_json):
                 merged = output.merge_studies(sources, allow_changed_files=allow_changed_files)
             with terminal.show_status("drawing figures and writing the report", quiet=quiet or as_json):
-                claims = output.write(merged, out)
+                claims = output.write_study(merged, out)
             interrupt.check()
     except KeyboardInterrupt as error:
         end_interrupted(error, f". The studies are unchanged; write {out} again with --overwrite")

@@ -15,9 +15,9 @@ def list_models(as_json: options.AsJson = False) -> None:
     from dataclasses import asdict
 
     from headscope import terminal
-    from headscope.model.available import available
+    from headscope.model.available import list_available_models
 
-    models = available()
+    models = list_available_models()
     if as_json:
         options.show(json.dumps([asdict(model) for model in models], indent=2))
     else:
@@ -82,7 +82,7 @@ def check_paper(
     try:
         loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     except ModelError as error:
-        raise figure.how_to_get(error, model) from error
+        raise figure.add_download_hint(error, model) from error
     check = figure.check(loaded, command=options.get_command_line())
     if as_json:
         options.show_json(figure.as_json(check))

@@ -80,15 +80,15 @@ def prune_model(
     from headscope.errors import Stopped
     from headscope.interrupts import Terminated
     from headscope.model.loading import load
-    from headscope.pruning.folder import check_place, opens_with
+    from headscope.pruning.folder import check_output_folder, format_load_code
     from headscope.pruning.prune import prune as run
-    from headscope.pruning.rankings import MEASURED
+    from headscope.pruning.rankings import TEXT_RULES
     from headscope.terminal_prune import show_pruned
 
-    check_place(model, out, overwrite=overwrite)
+    check_output_folder(model, out, overwrite=overwrite)
     corpus = documents(sources or None, field=field, encoding=encoding, limit=limit)
     try:
-        loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in MEASURED)
+        loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in TEXT_RULES)
         with (
             convert_interrupts(),
             terminal.show_status("ranking and removing heads", quiet=quiet or as_json),
@@ -107,7 +107,7 @@ def prune_model(
     except KeyboardInterrupt as error:
         end_interrupted(error, f": {out} is unchanged")
     if as_json:
-        commands = opens_with(manifest["form"], out)
+        commands = format_load_code(manifest["form"], out)
         options.show(json.dumps({"folder": str(out), "opens_with": commands, **manifest}, indent=2))
     else:
         show_pruned(manifest, out)

@@ -86,13 +86,13 @@ def read_text(
     if pairs is not None:
         check_table(pairs)
     output.check_page(out)
-    if text is not None and text.endswith(sources.SAVED) and sources.is_file(text):
+    if text is not None and text.endswith(sources.READING_SUFFIX) and sources.is_file(text):
         reading = open_reading(text)
     else:
         from headscope.model.loading import load
         from headscope.readings.read import read as run
 
-        content, name = sources.text_named(text, encoding=encoding)
+        content, name = sources.read_text_argument(text, encoding=encoding)
         if not quiet and not as_json:
             terminal.print_note(f"reading {name}")
         loaded = load(
@@ -102,7 +102,7 @@ def read_text(
         command = options.get_command_line()
         reading_options: dict[str, Any] = {"sentences": sentences}
         reading = run(loaded, content, length=length, command=command, **reading_options)
-    reading = reading.at(theta=theta, tau=tau)
+    reading = reading.with_thresholds(theta=theta, tau=tau)
     selected = reading.select(
         layers=options.parse_numbers(layers, "layers"), heads=options.parse_numbers(heads, "heads")
     )
@@ -111,7 +111,7 @@ def read_text(
     if pairs is not None:
         write_table(selected.pairs(), pairs)
     with terminal.show_status("drawing", quiet=quiet or as_json):
-        selected.page(out, precision=precision, start=start)
+        selected.to_html(out, precision=precision, start=start)
         if figures is not None:
             output.write_figures(selected, figures, options.split_list(formats))
     _show(selected, out, start, as_json=as_json)

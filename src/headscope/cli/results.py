@@ -61,11 +61,11 @@ def draw_figures(
 
         headscope figures article.nc --only 9 --layers 11 --heads 5,7,8
     """
-    from headscope.figures import draw, drawings, save
+    from headscope.figures import draw, list_drawings, save
     from headscope.output import open_result
 
     result = open_result(source)
-    available = drawings(result)
+    available = list_drawings(result)
     numbers = (
         options.split_list(only)
         if only

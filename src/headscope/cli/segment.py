@@ -93,7 +93,7 @@ def segment_text(
         _show(run(loaded, content, **settings), name, several, separator, as_json=as_json)
         following = next(documents, None)
     if page is not None:
-        segmentation.page(page)
+        segmentation.to_html(page)
         terminal.print_note(f"written: {page}")
     if open_page and page is not None:
         import webbrowser
@@ -110,7 +110,7 @@ def _read_documents(source: str | None, field: str, encoding: str) -> Iterator[t
     if source is not None and source != "-" and not sources.is_file(source) and _is_like_file(source):
         raise CorpusError(f"{source}: there is no such file, and a single word cannot be cut")
     if source is None or source.startswith("example:") or (source != "-" and not sources.is_file(source)):
-        content, name = sources.text_named(source)
+        content, name = sources.read_text_argument(source)
         yield name, content if isinstance(content, str) else content.text
         return
     empty = True
@@ -144,4 +144,4 @@ def _show(segmentation: Segmentation, name: str, several: bool, separator: str, 
         return
     if several:
         options.show(f"{separator} {name} {separator}")
-    options.show(segmentation.plain(separator), end="")
+    options.show(segmentation.to_text(separator), end="")

@@ -141,7 +141,7 @@ def run_study(
     from headscope.run.checkpoint import FOLDER as CHECKPOINT_FOLDER
     from headscope.run.lock import Lock
     from headscope.studies.findings import findings
-    from headscope.writing import created
+    from headscope.writing import create_folder
 
     command = options.get_command_line()
     checkpoints = checkpoint_dir or str(out / CHECKPOINT_FOLDER)
@@ -158,9 +158,9 @@ def run_study(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )  # fmt: skip
-    with handle_endings(out, checkpoints) as interrupt, created(out, StudyError), Lock(out):
+    with handle_endings(out, checkpoints) as interrupt, create_folder(out, StudyError), Lock(out):
         if overwrite:
-            output.finish(checkpoints)
+            output.remove_checkpoints(checkpoints)
         elif finished is None and (previous := output.open_previous(out)) is not None:
             from headscope.studies.study import fit_settings
 
@@ -185,9 +185,9 @@ def run_study(
             claims = findings(result)
         else:
             with terminal.show_status("drawing figures and writing the report", quiet=quiet or as_json):
-                claims = output.write(result, out)
+                claims = output.write_study(result, out)
         interrupt.check()
-        output.finish(checkpoints)
+        output.remove_checkpoints(checkpoints)
     show_findings(result, claims, as_json=as_json)
     skipped = result.manifest["documents_skipped"]
     if skipped:
@@ -203,13 +203,13 @@ def _identify(
     previous: Study, settings: Settings, *, corpus: Corpus, share: str, kernel: str, tf32: bool
 ) -> dict[str, Any]:
     """Return what the manifest of an earlier study must hold to be of these settings and this corpus."""
-    from headscope.settings import SMALL_CORPUS
+    from headscope.settings import MAX_SMALL_CORPUS
 
     expected = {name: getattr(settings, name) for name in ("length", "windows", "sentences", "min_tokens")}
     expected |= {
         "theta": settings.theta,
         "tau": settings.tau,
-        "sample": settings.choose_sample(corpus.measure(SMALL_CORPUS)[0], corpus.limit),
+        "sample": settings.choose_sample(corpus.measure(MAX_SMALL_CORPUS)[0], corpus.limit),
         "maps": int(settings.keeps_maps),
         "corpus": corpus.name,
         "limit": corpus.limit or "none",

@@ -56,7 +56,7 @@ def check_compatible(studies: NamedStudies, *, force: bool) -> list[str]:
             raise StudyError(f"{name}: only some layers or heads are selected; a comparison takes whole studies")
         if study.texts == 0:
             raise StudyError(f"{name}: the study holds no texts, so there is nothing to compare")
-    images = [name for name, study in studies if study.of_images]
+    images = [name for name, study in studies if study.has_images]
     if 0 < len(images) < len(studies):
         raise StudyError(
             f"studies of texts and of images cannot be compared: patches are no words. Of images: "

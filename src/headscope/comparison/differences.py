@@ -15,7 +15,7 @@ import pandas as pd
 from headscope.comparison.measures import MEASURES, Measure, RateSums, divide, get_filled_blocks, jackknife_error
 from headscope.comparison.student import compute_p_value, correct_holm
 from headscope.studies.result import Study
-from headscope.studies.statistics import correlation
+from headscope.studies.statistics import correlate
 from headscope.types import Floats
 
 FEWEST_BLOCKS = 5
@@ -141,7 +141,7 @@ def tabulate_correlations(baseline: Study, other: Study) -> pd.DataFrame:
     for measure in MEASURES.values():
         baseline_rates, other_rates = (measure.compute_sums(study).compute_rates() for study in (baseline, other))
         known = int((np.isfinite(baseline_rates) & np.isfinite(other_rates)).sum())
-        rows.append({"rate": measure.name, "heads": known, "correlation": correlation(baseline_rates, other_rates)})
+        rows.append({"rate": measure.name, "heads": known, "correlation": correlate(baseline_rates, other_rates)})
     return pd.DataFrame(rows)
 
 

@@ -15,7 +15,7 @@ from headscope.comparison.depth import tabulate_depth
 from headscope.comparison.measures import MEASURES
 from headscope.comparison.verdicts import summarize_findings, tabulate_findings
 from headscope.errors import StudyError
-from headscope.studies.characters import CHARACTERS, characters, counts
+from headscope.studies.characters import CHARACTERS, characters, count_heads
 from headscope.studies.findings import Finding, findings
 from headscope.studies.result import Study
 
@@ -93,7 +93,7 @@ class Comparison:
         """How many heads have which character: model, character, heads, share."""
         rows = []
         for name, table in self.heads.items():
-            counted = counts(table)
+            counted = count_heads(table)
             rows += [{"model": name, "character": kind.name, "heads": int(counted[kind.name])} for kind in CHARACTERS]
         head_counts = pd.DataFrame(rows)
         return head_counts.assign(share=head_counts["heads"] / head_counts.groupby("model")["heads"].transform("sum"))
@@ -208,12 +208,12 @@ class Comparison:
 
         return to_plain_values(self)
 
-    def page(self, path: str | Path | None = None) -> str:
+    def to_html(self, path: str | Path | None = None) -> str:
         """Return one self-contained HTML page; also write it to `path`, if given."""
         from headscope.output_compare import write_page  # imported here: pages import comparisons
-        from headscope.page.comparison import comparison_page
+        from headscope.page.comparison import render_comparison_page
 
-        html = comparison_page(self)
+        html = render_comparison_page(self)
         if path is not None:
             write_page(Path(path), html)
         return html
@@ -229,6 +229,6 @@ class Comparison:
         return f"<Comparison of {', '.join(self.names)}: {len(self.studies)} studies{warnings}>"
 
     def _repr_html_(self) -> str:
-        from headscope.page.comparison_card import comparison_card
+        from headscope.page.comparison_card import render_comparison_card
 
-        return comparison_card(self)
+        return render_comparison_card(self)

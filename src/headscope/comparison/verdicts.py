@@ -10,9 +10,9 @@ import pandas as pd
 from headscope.studies.findings import Finding, Verdict
 
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be measured")
-SIGNS: dict[Verdict, str] = {"holds": "✓", "does not hold": "✗", "cannot be measured": "–"}
+VERDICT_SIGNS: dict[Verdict, str] = {"holds": "✓", "does not hold": "✗", "cannot be measured": "–"}
 
-SHORT = {
+SHORT_CLAIMS = {
     1: "attention peaks at −1, 0, +1",
     2: "first layers: first token",
     3: "last layers: separators",

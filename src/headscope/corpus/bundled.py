@@ -13,7 +13,7 @@ from headscope.errors import CorpusError
 OPENINGS = 64
 
 
-def openings() -> Iterator[Document]:
+def load_openings() -> Iterator[Document]:
     """Yield the documents of the bundled corpus."""
     for number, line in enumerate(_read_data("openings.jsonl").splitlines(), start=1):
         yield Document(json.loads(line)["text"], f"openings:{number}")
@@ -25,16 +25,16 @@ def examples() -> dict[str, str]:
     >>> sorted(examples())
     ['airport-policing', 'gerstenslager']
     """
-    return {name: str(example["text"]) for name, example in paper_examples().items()}
+    return {name: str(example["text"]) for name, example in load_paper_examples().items()}
 
 
-def paper_examples() -> dict[str, dict[str, Any]]:
+def load_paper_examples() -> dict[str, dict[str, Any]]:
     """Return the printed inputs with figure, tokens and, for Fig. 9, the high pairs listed for each head."""
     records: dict[str, dict[str, Any]] = json.loads(_read_data("paper.json"))["examples"]
     return records
 
 
-def example_document(name: str) -> Document:
+def load_example(name: str) -> Document:
     """Return one of the printed inputs as a document."""
     available = examples()
     if name not in available:

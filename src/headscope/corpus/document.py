@@ -53,7 +53,7 @@ class Document:
             object.__setattr__(self, "name", replace_lone_surrogates(self.name))
 
     @classmethod
-    def of_image(cls, image: images.Picture | str, name: str) -> Document:
+    def from_image(cls, image: images.Picture | str, name: str) -> Document:
         """Return the document of an image, or of the reason why the image cannot be read."""
         return cls("", name, broken=image) if isinstance(image, str) else cls("", name, image=image)
 

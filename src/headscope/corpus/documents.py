@@ -51,7 +51,7 @@ class Corpus:
     limit: int | None = None
     rereadable: bool = True
     options: ReadOptions = field(default_factory=ReadOptions)
-    anywhere: bool = True
+    is_readable_elsewhere: bool = True
     """processes on other machines can read it too"""
     notes: tuple[str, ...] = ()
     """messages for the user before it is read"""
@@ -70,7 +70,7 @@ class Corpus:
         return digest.hexdigest()
 
     @classmethod
-    def of(cls, name: str, read: Callable[[], Iterator[Document]], **more: Any) -> Corpus:
+    def from_stream(cls, name: str, read: Callable[[], Iterator[Document]], **more: Any) -> Corpus:
         """Return a corpus of one stream."""
         return cls(name, [Source(name, read)], **more)
 
@@ -144,8 +144,8 @@ def documents(
     options = ReadOptions(field=field, format=format, encoding=_check_encoding(encoding), skip_broken=skip_broken)
     limit = None if limit is None else min(limit, sys.maxsize)  # the largest number that islice takes
     if sources is None:
-        return Corpus.of(
-            "bundled openings", bundled.openings, size=bundled.OPENINGS, limit=limit, fixed_version="bundled"
+        return Corpus.from_stream(
+            "bundled openings", bundled.load_openings, size=bundled.OPENINGS, limit=limit, fixed_version="bundled"
         )
     names = [str(source) for source in ([sources] if isinstance(sources, (str, Path)) else sources)]
     if not names:
@@ -160,7 +160,7 @@ def documents(
         limit=limit,
         rereadable=all(_is_rereadable(source) for source in listing.sources),
         options=options,
-        anywhere=all(_is_anywhere(source) for source in listing.sources),
+        is_readable_elsewhere=all(_is_anywhere(source) for source in listing.sources),
         notes=listing.notes,
     )
 
@@ -182,12 +182,12 @@ def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
     size = len(texts) if isinstance(texts, Sized) else None
     first = texts[0] if isinstance(texts, (list, tuple, np.ndarray)) and size else ""
     content = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
-    return Corpus.of(
+    return Corpus.from_stream(
         f"{content} given in Python",
         partial(_read_given, source),
         size=size,
         rereadable=size is not None,
-        anywhere=isinstance(texts, (list, tuple)),
+        is_readable_elsewhere=isinstance(texts, (list, tuple)),
     )
 
 
@@ -210,7 +210,7 @@ def _convert(text: Any, number: int) -> Document:
             f"document {number} is {type(text).__name__}: give strings, or mappings with a string under 'text'; or "
             "images of PIL, or arrays (height, width, 3) of bytes"
         )
-    return Document.of_image(picture, f"image {number}")
+    return Document.from_image(picture, f"image {number}")
 
 
 class _Listing:

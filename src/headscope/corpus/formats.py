@@ -91,7 +91,7 @@ def read_image(path: str, options: ReadOptions) -> Iterator[Document]:
     """Read a file that is one image. A broken image yields a broken document, which is skipped and counted."""
     with open_file(path) as stream:
         raw = stream.read(LARGEST + 1)
-    yield Document.of_image(images.decoded(raw), path)
+    yield Document.from_image(images.decode_image(raw), path)
 
 
 def read_stream(stream: io.BufferedReader, options: ReadOptions) -> Iterator[Document]:
@@ -199,7 +199,7 @@ def read_file(item: str, options: ReadOptions, start: int = 0, stop: int | None 
     if is_stream(item):
         if item.startswith("hf:"):
             return read_hub(item, options)
-        return iter([bundled.example_document(item.removeprefix("example:"))])
+        return iter([bundled.load_example(item.removeprefix("example:"))])
     read = FORMATS[choose_format(item, options)]
     return read(item, options, start, stop) if start or stop is not None else read(item, options)
 

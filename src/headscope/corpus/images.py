@@ -58,7 +58,7 @@ class Picture:
         return int.from_bytes(hashlib.blake2b(self.content, digest_size=8).digest(), "little")
 
 
-def decoded(raw: bytes) -> Picture | str:
+def decode_image(raw: bytes) -> Picture | str:
     """Decode an image file; return the reason if that fails. Of an animation, the first frame is used."""
     from PIL import Image
 

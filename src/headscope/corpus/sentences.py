@@ -14,10 +14,10 @@ AFTER = 100_000
 and over brackets of some hundred characters."""
 
 
-def by_tokens(ends: Bools) -> Ints:
+def number_by_tokens(ends: Bools) -> Ints:
     """Return the sentence number of every token; a sentence ends with a token whose text is `.`, `!` or `?`.
 
-    >>> by_tokens(np.array([False, False, True, False, True, False])).tolist()
+    >>> number_by_tokens(np.array([False, False, True, False, True, False])).tolist()
     [0, 0, 0, 1, 1, 2]
     """
     return np.asarray(
@@ -25,7 +25,7 @@ def by_tokens(ends: Bools) -> Ints:
     )  # the end token itself belongs to the sentence that it ends
 
 
-def by_text(sentence_starts: Ints, token_starts: Ints, special: Bools) -> Ints:
+def number_by_text(sentence_starts: Ints, token_starts: Ints, special: Bools) -> Ints:
     """Return the sentence number of every token, from the positions where sentences and tokens start in the text.
 
     Special tokens have no position: before the first word they belong to its sentence, otherwise to the sentence of the
@@ -39,10 +39,10 @@ def by_text(sentence_starts: Ints, token_starts: Ints, special: Bools) -> Ints:
     return np.maximum(numbers, 0)[before].astype(np.int64)
 
 
-def starts(text: str, until: int | None = None) -> Ints:
+def find_sentence_starts(text: str, until: int | None = None) -> Ints:
     """Return where the sentences of a text start, up to position `until`. "Dr.", "U.S." and "3.5" end no sentence.
 
-    >>> starts("Dr. Ito paid 3.5 dollars. She left.").tolist()
+    >>> find_sentence_starts("Dr. Ito paid 3.5 dollars. She left.").tolist()
     [0, 26]
     """
     positions: list[int] = []

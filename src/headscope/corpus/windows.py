@@ -54,7 +54,7 @@ class Encodings:
     """for each window, the positions of its tokens in its text"""
 
     @classmethod
-    def of(cls, encodings: Sequence[Encoding]) -> Encodings:
+    def from_encodings(cls, encodings: Sequence[Encoding]) -> Encodings:
         """Return the encodings of one text, concatenated."""
         edges = np.cumsum([0, *(len(encoding.ids) for encoding in encodings)])
         columns = [(encoding.ids, encoding.special, encoding.end, encoding.comma) for encoding in encodings]
@@ -155,18 +155,18 @@ class Window:
         """
         if self.u is not None:
             return self.u
-        return digest_of(np.ascontiguousarray((self.source or self).ids, dtype="<i4").tobytes())
+        return hash_token_ids(np.ascontiguousarray((self.source or self).ids, dtype="<i4").tobytes())
 
     @property
     def block(self) -> int:
         return self.digest % BLOCKS
 
-    def sampled(self, fraction: float) -> bool:
+    def is_sampled(self, fraction: float) -> bool:
         """Return whether the window is in a sample of this fraction of the texts."""
         # Multiplied instead of divided: a quotient just below 1 would be rounded to 1.
         return (self.digest >> 8) < fraction * 2**56
 
-    def shifted(self, start: int, *, crosses: bool) -> Window:
+    def shift_right(self, start: int, *, crosses: bool) -> Window:
         """Return the decoder input that predicts this window: a start token, then all tokens but the last.
 
         It has as many tokens as its source; position i predicts token i of the source.
@@ -183,7 +183,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Cut:
+class WindowSpec:
     """How windows are cut (METHOD §1, with its defaults)."""
 
     length: int = 128
@@ -213,7 +213,7 @@ class Cut:
             if self.skip_broken:
                 return NOT_TOKENIZABLE
             raise CorpusError(f"{document.name}: {error}") from None
-        return next(self._build_windows([document], Encodings.of(encodings)))
+        return next(self._build_windows([document], Encodings.from_encodings(encodings)))
 
     def each(self, documents: Sequence[Document], tokens: Tokens) -> Iterator[list[Window] | str]:
         """Yield the windows of each document, or the reason why it has none; texts are tokenized in one call.
@@ -262,7 +262,7 @@ class Cut:
                 "this model's tokenizer does not say where its tokens start in the text, which --sentences text "
                 "needs: use --sentences tokens"
             )
-        sentence_starts = sentences.starts(document.text, int(token_starts[selected[-1]].max()))
+        sentence_starts = sentences.find_sentence_starts(document.text, int(token_starts[selected[-1]].max()))
         return [builder.build(k, sentence_starts) for k in selected]
 
 
@@ -280,14 +280,14 @@ class _WindowBuilder:
         if sentence_starts is None or encodings.starts is None:
             sentence = encodings.sentence[start:stop]
         else:
-            sentence = sentences.by_text(sentence_starts, encodings.starts[k], special)
-        u = digest_of(self.raw[4 * start : 4 * stop])
+            sentence = sentences.number_by_text(sentence_starts, encodings.starts[k], special)
+        u = hash_token_ids(self.raw[4 * start : 4 * stop])
         return Window(
             encodings.ids[start:stop], special, sentence, encodings.end[start:stop], encodings.comma[start:stop], u=u
         )
 
 
-def digest_of(ids: bytes | memoryview) -> int:
+def hash_token_ids(ids: bytes | memoryview) -> int:
     """Return `u` of METHOD §3, from token ids as little-endian int32."""
     return int.from_bytes(hashlib.blake2b(ids, digest_size=8).digest(), "little")
 
@@ -324,7 +324,7 @@ class Batch:
         return len(self.windows)
 
 
-def grouped(
+def group_by_length(
     items: Iterable[Item], size: int, *, alike: bool = False, by_length: bool = False, at_once: bool = False
 ) -> Iterator[list[Item]]:
     """Yield groups of at most `size` items of similar length, so that little is padded.
@@ -340,7 +340,7 @@ def grouped(
         by_length: Yield shorter groups first.
         at_once: Form groups among 16 batches from the beginning.
 
-    >>> list(grouped(["one", "word", "and", "four", "by", "two"], 2))
+    >>> list(group_by_length(["one", "word", "and", "four", "by", "two"], 2))
     [['one', 'word'], ['and', 'by'], ['four', 'two']]
     """
     source, max_batches = iter(items), max(1, min(LOOK_AHEAD, LOOK_AHEAD_MOST // size))

@@ -24,23 +24,23 @@ from matplotlib.text import Text
 
 from headscope.errors import ReadingError, StudyError
 from headscope.figures.distributions import (
-    distinct_dominants,
-    dominant_shares,
-    repeat_rates,
-    repeat_rates_in_sentence,
-    same_sentence_rates,
+    draw_distinct_dominants,
+    draw_dominant_shares,
+    draw_repeat_rates,
+    draw_repeat_rates_in_sentence,
+    draw_same_sentence_rates,
 )
-from headscope.figures.files import FORMATS, save, svg
-from headscope.figures.histograms import distances, distances_by_layer, values
-from headscope.figures.maps import attention_maps, attention_without_lines, locations
-from headscope.figures.noise import signal_and_noise
-from headscope.figures.pairs import pairs_in_text
-from headscope.figures.readings import attention_of_text, lines_and_regions, summed_similarities
+from headscope.figures.files import FORMATS, render_svg, save
+from headscope.figures.histograms import draw_distances, draw_distances_by_layer, draw_values
+from headscope.figures.maps import draw_attention_maps, draw_attention_without_lines, draw_locations
+from headscope.figures.noise import draw_signal_and_noise
+from headscope.figures.pairs import draw_pairs_in_text
+from headscope.figures.readings import draw_attention_of_text, draw_lines_and_regions, draw_summed_similarities
 from headscope.figures.selection import Selection, select_heads, select_layers
 from headscope.readings.reading import Reading
-from headscope.studies.labels import of_images
+from headscope.studies.labels import has_images
 from headscope.studies.result import Study
-from headscope.studies.speaking import spoken
+from headscope.studies.speaking import adapt_wording
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Drawing:
 
     def can_draw(self, source: Study | Reading) -> bool:
         """Return whether the study or reading contains the data of this figure."""
-        if self.needs_words and of_images(source.data.attrs):
+        if self.needs_words and has_images(source.data.attrs):
             return False
         needed = ("attention", *self.needs) if self.needs_maps else self.needs
         return all(name in source.data for name in needed)
@@ -89,7 +89,7 @@ DRAWINGS: dict[str, Drawing] = {
             "Mean attention maps",
             "Mean attention over the texts, of single heads and (sum) of all heads of the layer together, layer by "
             "layer. Rows of a map: the token that looks; columns: the token looked at. Grey: no text is that long.",
-            attention_maps,
+            draw_attention_maps,
             needs_maps=True,
         ),
         Drawing(
@@ -98,7 +98,7 @@ DRAWINGS: dict[str, Drawing] = {
             "Attention without lines and diagonal",
             "Mean attention map, summed over the layer's heads (left); with each text's line columns set to zero "
             "(middle); with lines and diagonal set to zero (right).",
-            attention_without_lines,
+            draw_attention_without_lines,
             needs_maps=True,
             needs=("attention_without_lines", "attention_without_lines_and_diagonal"),
         ),
@@ -107,7 +107,7 @@ DRAWINGS: dict[str, Drawing] = {
             "repeat_rates",
             "Repeat rate",
             f"How often high pairs are of equal tokens. {_RATE_BARS} Dashed: the rate over all pairs. {_ROOT_SCALE}",
-            repeat_rates,
+            draw_repeat_rates,
             needs_words=True,
         ),
         Drawing(
@@ -116,7 +116,7 @@ DRAWINGS: dict[str, Drawing] = {
             "Repeat rate in a sentence",
             f"How often high pairs within one sentence are of equal tokens. {_RATE_BARS} "
             f"Dashed: the rate over all pairs within one sentence. {_ROOT_SCALE}",
-            repeat_rates_in_sentence,
+            draw_repeat_rates_in_sentence,
             needs_words=True,
         ),
         Drawing(
@@ -125,14 +125,14 @@ DRAWINGS: dict[str, Drawing] = {
             "Distance of high pairs",
             "Share of a head's high pairs by distance j − i. Solid: their mean, written above with its jackknife "
             f"standard error. Dashed: all pairs. {_ROOT_SCALE}",
-            distances,
+            draw_distances,
         ),
         Drawing(
             "8",
             "same_sentence_rates",
             "Same-sentence rate",
             f"How often high pairs lie in one sentence. {_RATE_BARS} Dashed: the rate over all pairs. {_ROOT_SCALE}",
-            same_sentence_rates,
+            draw_same_sentence_rates,
             needs_words=True,
         ),
         Drawing(
@@ -141,7 +141,7 @@ DRAWINGS: dict[str, Drawing] = {
             "Location of high pairs",
             "Share of texts in which the tokens at i and j are a high pair, among the texts that reach both "
             "positions. Grey: no text is that long.",
-            locations,
+            draw_locations,
             needs_maps=True,
         ),
         Drawing(
@@ -151,14 +151,14 @@ DRAWINGS: dict[str, Drawing] = {
             "Share of a text's high pairs that include the head's dominant token. Bars: share of texts, in bins of "
             "2 %. Solid: mean over texts, written above with its jackknife standard error. Dashed: the mean for as "
             f"many pairs drawn at random. {_ROOT_SCALE}",
-            dominant_shares,
+            draw_dominant_shares,
         ),
         Drawing(
             "11b",
             "distinct_dominants",
             "Distinct dominant tokens",
             "Share of texts by the number of different dominant tokens among the heads of a layer. Solid: the mean.",
-            distinct_dominants,
+            draw_distinct_dominants,
             needs=("distinct_dominants",),
         ),
         Drawing(
@@ -167,7 +167,7 @@ DRAWINGS: dict[str, Drawing] = {
             "Distance of high pairs by layer",
             "Share of high pairs by distance j − i, the heads of a layer pooled. Solid: their mean. "
             f"Dashed: all pairs. {_ROOT_SCALE}",
-            distances_by_layer,
+            draw_distances_by_layer,
         ),
         Drawing(
             "values",
@@ -176,7 +176,7 @@ DRAWINGS: dict[str, Drawing] = {
             "Share of all pairs by normalized similarity C/max(C), in bins of 0.01 (lower values in the first), the "
             "heads of a layer pooled, over the sample of texts. Shaded: the range the paper finds nearly empty. "
             "Dashed: the threshold θ. Heights are on a logarithmic scale.",
-            values,
+            draw_values,
         ),
         Drawing(
             "noise",
@@ -186,7 +186,7 @@ DRAWINGS: dict[str, Drawing] = {
             "shuffled: 0 dB (dashed) is a head that knows nothing of it, 3 dB as much signal as noise. From the left: "
             "every head; how heads are spread; the heads of each layer and their median; and by how much outputs are "
             "nearer to each other where tokens are equal, of one sentence, or neighbours in it, in the median head.",
-            signal_and_noise,
+            draw_signal_and_noise,
             needs=("apart_sum",),
             needs_words=True,
         ),
@@ -204,7 +204,7 @@ READING_DRAWINGS: dict[str, Drawing] = {
             "Attention maps of one head (left) and of all heads of the layer together (right), layer by layer. Rows of "
             "a map: the token that looks; columns: the token looked at. Below: the tokens of the text; marked are "
             "those whose columns draw high attention in the last layer shown, its heads together.",
-            attention_of_text,
+            draw_attention_of_text,
             needs_maps=True,
         ),
         Drawing(
@@ -213,7 +213,7 @@ READING_DRAWINGS: dict[str, Drawing] = {
             "Lines and regions of a head",
             "A head's attention map; its context similarity matrix; the same, the rows and columns of tokens of high "
             "attention masked; and its averages over the regions between them. Blank: a region of one token.",
-            lines_and_regions,
+            draw_lines_and_regions,
             needs_maps=True,
         ),
         Drawing(
@@ -223,21 +223,21 @@ READING_DRAWINGS: dict[str, Drawing] = {
             "High pairs of exemplary heads, the strongest where there are many, and the text. Each colour is a token "
             "value that stands in one of the tables, borders and rules telling apart what must share a colour; small "
             "numbers: the indices in the tables.",
-            pairs_in_text,
+            draw_pairs_in_text,
         ),
         Drawing(
             "12",
             "summed_similarities",
             "Similarities of a text by layer",
             "Context similarity matrices, summed over the heads of a layer, each as a share of its largest element.",
-            summed_similarities,
+            draw_summed_similarities,
         ),
     )
 }
 """All figures of a reading, by their number in the paper"""
 
 
-def drawings(source: Study | Reading) -> dict[str, Drawing]:
+def list_drawings(source: Study | Reading) -> dict[str, Drawing]:
     """Return the figures of a study or of a reading, by number."""
     return READING_DRAWINGS if isinstance(source, Reading) else DRAWINGS
 
@@ -249,10 +249,10 @@ def draw(source: Study | Reading, number: str, layers: Selection = None, heads: 
         StudyError: There is no such figure of a study, or the study lacks its data.
         ReadingError: There is no such figure of a reading, or the reading lacks its data.
     """
-    available = drawings(source)
+    available = list_drawings(source)
     if number not in available:
         raise _make_unknown_figure_error(source, number)
-    if available[number].needs_words and of_images(source.data.attrs):
+    if available[number].needs_words and has_images(source.data.attrs):
         raise StudyError(f"figure {number} shows what only words and sentences have, and this study is of images")
     return _replace_words(source, available[number].draw(source, layers, heads))
 
@@ -263,22 +263,22 @@ def draw_all(source: Study | Reading, layers: Selection = None, heads: Selection
     shown_heads = None if heads is None else select_heads(source, heads, [])
     return {
         number: _replace_words(source, drawing.draw(source, shown_layers, shown_heads))
-        for number, drawing in drawings(source).items()
+        for number, drawing in list_drawings(source).items()
         if drawing.can_draw(source)
     }
 
 
 def _replace_words(source: Study | Reading, figure: Figure) -> Figure:
     """Replace words such as text and token by image and patch in figures of a study of images."""
-    if isinstance(source, Study) and source.of_images:
+    if isinstance(source, Study) and source.has_images:
         for text in figure.findobj(Text):
             if isinstance(text, Text):
-                text.set_text(spoken(source, text.get_text()))
+                text.set_text(adapt_wording(source, text.get_text()))
     return figure
 
 
 def _make_unknown_figure_error(source: Study | Reading, number: str) -> ReadingError | StudyError:
-    numbers = ", ".join(drawings(source))
+    numbers = ", ".join(list_drawings(source))
     if isinstance(source, Reading):
         if number in DRAWINGS:
             return ReadingError(
@@ -299,25 +299,25 @@ __all__ = [
     "FORMATS",
     "READING_DRAWINGS",
     "Drawing",
-    "attention_maps",
-    "attention_of_text",
-    "attention_without_lines",
-    "distances",
-    "distances_by_layer",
-    "distinct_dominants",
-    "dominant_shares",
     "draw",
     "draw_all",
-    "drawings",
-    "lines_and_regions",
-    "locations",
-    "pairs_in_text",
-    "repeat_rates",
-    "repeat_rates_in_sentence",
-    "same_sentence_rates",
+    "draw_attention_maps",
+    "draw_attention_of_text",
+    "draw_attention_without_lines",
+    "draw_distances",
+    "draw_distances_by_layer",
+    "draw_distinct_dominants",
+    "draw_dominant_shares",
+    "draw_lines_and_regions",
+    "draw_locations",
+    "draw_pairs_in_text",
+    "draw_repeat_rates",
+    "draw_repeat_rates_in_sentence",
+    "draw_same_sentence_rates",
+    "draw_signal_and_noise",
+    "draw_summed_similarities",
+    "draw_values",
+    "list_drawings",
+    "render_svg",
     "save",
-    "signal_and_noise",
-    "summed_similarities",
-    "svg",
-    "values",
 ]

@@ -25,13 +25,13 @@ from headscope.comparison.result import Comparison, Pair
 from headscope.figures.style import (
     BLACK,
     DASHED,
-    DOUBLE,
+    DOUBLE_COLUMN,
     FONT_SIZE,
     GRAY,
     LABEL_SIZE,
-    heading,
-    plain_ticks,
+    style_ticks,
     styled,
+    write_heading,
     write_note,
 )
 from headscope.figures.text import clip_text, make_drawable
@@ -74,13 +74,13 @@ def draw_comparison(comparison: Comparison) -> list[ComparisonFigure]:
             "Mean over the heads of a layer, against chance (in percentage points, or as a multiple), from the first "
             "layer (0) to the last (1) of each model. "
             "Bars: one jackknife standard error. Dashed: chance.",
-            rates_over_depth(comparison),
+            draw_rates_over_depth(comparison),
         ),
         ComparisonFigure(
             "characters",
             "Heads by character",
             "Share of each model's heads by their measured character; the numbers are heads.",
-            heads_by_character(comparison),
+            draw_heads_by_character(comparison),
         ),
     ]
     for number, pair in enumerate(comparison.pairs, start=1):
@@ -100,11 +100,11 @@ def draw_comparison(comparison: Comparison) -> list[ComparisonFigure]:
 # -- rates over depth -------------------------------------------------------------------------------------------------
 
 
-def rates_over_depth(comparison: Comparison) -> Figure:
+def draw_rates_over_depth(comparison: Comparison) -> Figure:
     """Draw rates against chance over relative depth, and mean distances also in tokens."""
     columns = [(MEASURES[rate], column) for rate, column in PANELS]
     with styled():
-        figure = Figure(figsize=(DOUBLE, 3.9 + 0.14 * _count_legend_rows(comparison)), layout="constrained")
+        figure = Figure(figsize=(DOUBLE_COLUMN, 3.9 + 0.14 * _count_legend_rows(comparison)), layout="constrained")
         panels = figure.subplots(2, 3, sharex=True).ravel()
         for axes, (measure, column) in zip(panels, columns, strict=True):
             _draw_depth_panel(axes, comparison, measure, column)
@@ -116,10 +116,10 @@ def rates_over_depth(comparison: Comparison) -> Figure:
 
 
 def _draw_depth_panel(axes: Axes, comparison: Comparison, measure: Measure, column: str) -> None:
-    plain_ticks(axes)
+    style_ticks(axes)
     in_units = column == "value"
     scale = measure.factor if in_units or not measure.over else 1.0
-    heading(axes, measure.label, _format_axis_label(measure, in_units=in_units))
+    write_heading(axes, measure.label, _format_axis_label(measure, in_units=in_units))
     any_known = False
     for k, name in enumerate(comparison.names):
         rows = comparison.depth[(comparison.depth["rate"] == measure.name) & (comparison.depth["model"] == name)]
@@ -202,13 +202,13 @@ def _draw_legend(figure: Figure, handles: Sequence[Line2D | Patch], names: Seque
 # -- characters -------------------------------------------------------------------------------------------------------
 
 
-def heads_by_character(comparison: Comparison) -> Figure:
+def draw_heads_by_character(comparison: Comparison) -> Figure:
     """Draw a bar for each model: the shares of its heads by character."""
     models = len(comparison.names)
     with styled():
-        figure = Figure(figsize=(DOUBLE, 0.8 + 0.24 * models), layout="constrained")
+        figure = Figure(figsize=(DOUBLE_COLUMN, 0.8 + 0.24 * models), layout="constrained")
         axes = figure.subplots()
-        plain_ticks(axes)
+        style_ticks(axes)
         left = np.zeros(models)
         patches = {}
         for k, head_type in enumerate(CHARACTERS):
@@ -248,7 +248,7 @@ def draw_head_differences(comparison: Comparison, pair: Pair) -> Figure:
     shape = len(study.layers), len(study.heads)
     panel_height = min(max(shape[0] / shape[1], 0.5), 1.6) * 1.75 + 0.62
     with styled():
-        figure = Figure(figsize=(DOUBLE, 2 * panel_height + 0.35), layout="constrained")
+        figure = Figure(figsize=(DOUBLE_COLUMN, 2 * panel_height + 0.35), layout="constrained")
         panels = figure.subplots(2, 3).ravel()
         for axes, measure in zip(panels, MEASURES.values(), strict=True):
             table = comparison.differences(measure.name, pair.other)
@@ -268,12 +268,12 @@ def draw_head_differences(comparison: Comparison, pair: Pair) -> Figure:
 def _draw_difference_panel(
     figure: Figure, axes: Axes, measure: Measure, table: pd.DataFrame, layers: list[int], heads: list[int]
 ) -> None:
-    plain_ticks(axes)
+    style_ticks(axes)
     shape = len(layers), len(heads)
     values = table["difference"].to_numpy(np.float64).reshape(shape) * measure.factor
     significant = table["significant"].to_numpy(bool).reshape(shape)
     tests = int(table["p"].notna().sum())
-    heading(axes, measure.label, f"{int(significant.sum())} of {tests}" if tests else "")
+    write_heading(axes, measure.label, f"{int(significant.sum())} of {tests}" if tests else "")
     limit = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     colormap = matplotlib.colormaps[DIVERGING_COLORMAP].with_extremes(bad=GRAY)
     image = axes.imshow(
@@ -296,7 +296,7 @@ def _draw_difference_panel(
     bar.locator = MaxNLocator(5, symmetric=True)
     bar.update_ticks()
     bar.set_label("points of %" if measure.unit == "%" else measure.unit, fontsize=FONT_SIZE)
-    plain_ticks(bar.ax)
+    style_ticks(bar.ax)
 
 
 def _format_signed(value: float) -> str:

@@ -15,11 +15,11 @@ from headscope.figures.style import (
     VERMILION,
     draw_legend,
     format_head_label,
-    heading,
     make_head_grid,
     make_layer_grid,
     set_root_scale,
     styled,
+    write_heading,
     write_note,
 )
 from headscope.studies.result import Study
@@ -29,26 +29,26 @@ Counts = Floats | Ints
 PERCENT = 100.0
 
 
-def repeat_rates(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_repeat_rates(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 6a: share of a head's high pairs whose tokens are equal, over texts."""
     return _draw_rates(study, "repeat_rate", "high pairs of equal tokens (% of the text's high pairs)", layers, heads)
 
 
-def repeat_rates_in_sentence(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_repeat_rates_in_sentence(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 6b: the same for high pairs within one sentence."""
     return _draw_rates(
         study, "repeat_rate_in_sentence", "high pairs of equal tokens (% of those in one sentence)", layers, heads
     )
 
 
-def same_sentence_rates(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_same_sentence_rates(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 8: share of a head's high pairs within one sentence, over texts."""
     return _draw_rates(
         study, "same_sentence_rate", "high pairs in one sentence (% of the text's high pairs)", layers, heads
     )
 
 
-def dominant_shares(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_dominant_shares(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 11a: share of a head's high pairs that include its dominant token, over texts."""
     return _draw_rates(
         study, "dominant_share", "high pairs with the dominant token (% of the text's high pairs)", layers, heads
@@ -80,10 +80,10 @@ def _draw_rates(study: Study, name: str, x_label: str, layers: Selection, heads:
 
 def _draw_rate_panel(axes: Axes, name: str, counts: Counts, rate: float, error: float, chance: float) -> None:
     if np.isnan(rate):
-        heading(axes, name)
+        write_heading(axes, name)
         write_note(axes, "no pairs")
     else:
-        heading(axes, name, format_plus_minus(rate, error))
+        write_heading(axes, name, format_plus_minus(rate, error))
         edges = np.linspace(0, PERCENT, len(counts) + 1)
         axes.stairs(compute_shares(counts), edges, fill=True, color=SKY, label="texts")
         axes.axvline(rate, color=BLACK, linewidth=1.0, label="rate of the head")
@@ -91,7 +91,7 @@ def _draw_rate_panel(axes: Axes, name: str, counts: Counts, rate: float, error: 
         axes.axvline(chance, color=VERMILION, linewidth=1.0, linestyle=DASHED, label="chance")
 
 
-def distinct_dominants(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_distinct_dominants(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 11b: number of different dominant tokens among the heads of a layer, over texts.
 
     It is counted over all heads of a layer; `heads` is validated but has no effect.
@@ -105,7 +105,7 @@ def distinct_dominants(study: Study, layers: Selection = None, heads: Selection 
         for axes, layer in zip(panels, rows, strict=True):
             share = compute_shares(study.data["distinct_dominants"].sel(layer=layer).values)
             mean = float(share @ numbers) / PERCENT
-            heading(axes, f"L{layer}", f"mean {mean:.1f} of {numbers[-1]}")
+            write_heading(axes, f"L{layer}", f"mean {mean:.1f} of {numbers[-1]}")
             axes.bar(numbers, share, width=0.8, color=SKY, label="texts")
             axes.axvline(mean, color=BLACK, linewidth=1.0, label="mean")
         panels[0].set_xlim(-0.6, numbers[-1] + 0.6)

@@ -34,7 +34,7 @@ def save(figure: Figure, folder: str | Path, name: str, formats: Sequence[str] =
     return paths
 
 
-def svg(figure: Figure) -> str:
+def render_svg(figure: Figure) -> str:
     """Return a figure as one `<svg>` element to embed in a page; its text stays text."""
     text = _render_figure(figure, "svg").decode("utf-8")
     return text[text.index("<svg") :]

@@ -17,11 +17,11 @@ from headscope.figures.style import (
     VERMILION,
     draw_legend,
     format_head_label,
-    heading,
     make_head_grid,
     make_layer_grid,
     set_root_scale,
     styled,
+    write_heading,
     write_note,
 )
 from headscope.studies.result import Study
@@ -32,7 +32,7 @@ GAP = (0.1, 0.6)
 GAP_LABEL = f"{GAP[0]} to {GAP[1]}, the paper's gap"
 
 
-def distances(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_distances(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 7: distances of a head's high pairs, in tokens."""
     rows = select_layers(study, layers, get_last_layer(study))
     columns = select_heads(study, heads, study.heads)
@@ -50,7 +50,7 @@ def distances(study: Study, layers: Selection = None, heads: Selection = None) -
     return figure
 
 
-def distances_by_layer(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_distances_by_layer(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 13: distances of high pairs in tokens, the heads of a layer pooled (all, or the requested ones)."""
     rows = select_layers(study, layers, choose_early_to_late(study))
     pooled = select_heads(study, heads, study.heads)
@@ -76,10 +76,10 @@ def _draw_distance_panel(axes: Axes, study: Study, name: str, counts: Counts, de
     """Draw one histogram, and return its largest share."""
     tokens_apart = study.data["tokens_apart"].values
     if counts.sum() == 0:
-        heading(axes, name)
+        write_heading(axes, name)
         write_note(axes, "no pairs")
     else:
-        heading(axes, name, detail)
+        write_heading(axes, name, detail)
         edges = np.append(tokens_apart, len(tokens_apart) + 1) - 0.5
         axes.stairs(compute_shares(counts), edges, fill=True, color=SKY, label="high pairs")
         axes.axvline(float(counts @ tokens_apart) / counts.sum(), color=BLACK, linewidth=1.0, label="their mean")
@@ -97,7 +97,7 @@ def _set_distance_axes(figure: Figure, panels: list[Axes], study: Study, max_sha
     draw_legend(figure, panels, ("high pairs", "their mean", "all pairs (chance)"))
 
 
-def values(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_values(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw the distribution of C/max(C) over all pairs by layer, with the paper's gap.
 
     The heads of a layer are pooled: all, or the requested ones.
@@ -130,11 +130,11 @@ def _draw_value_panel(axes: Axes, name: str, share: Floats, centers: Floats, the
     axes.axvspan(low, high, color=GRAY, linewidth=0, label=GAP_LABEL)
     if share.any():
         below, between = share[centers < low].sum(), share[(centers > low) & (centers < high)].sum()
-        heading(axes, name, f"below {low}: {below:.1f} %     {low} to {high}: {between:.1f} %")
+        write_heading(axes, name, f"below {low}: {below:.1f} %     {low} to {high}: {between:.1f} %")
         edges = np.linspace(-1, 1, len(share) + 1)
         # a log axis has no zero
         axes.stairs(np.maximum(share, floor), edges, baseline=floor, fill=True, color=SKY, zorder=2, label="pairs")
     else:
-        heading(axes, name)
+        write_heading(axes, name)
         write_note(axes, "no values")
     axes.axvline(theta, color=VERMILION, linewidth=1.0, linestyle=DASHED, label=f"θ = {theta:g}")

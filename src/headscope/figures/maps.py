@@ -27,16 +27,16 @@ from headscope.figures.selection import (
 )
 from headscope.figures.style import (
     COLORMAP,
-    DOUBLE,
+    DOUBLE_COLUMN,
     FONT_SIZE,
     GRAY,
-    SINGLE,
+    SINGLE_COLUMN,
     format_head_label,
-    heading,
     list_cells,
     make_cell_axes,
-    plain_ticks,
+    style_ticks,
     styled,
+    write_heading,
     write_note,
 )
 from headscope.studies.result import Study
@@ -63,7 +63,7 @@ class Panel:
     """text to write if no cell has a value"""
 
 
-def attention_maps(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_attention_maps(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 2: mean attention maps of single heads (by default head 0) and of the sum over the layer's heads."""
     study.require_maps("Fig. 2")
     rows = select_layers(study, layers, choose_early_to_last_two(study))
@@ -83,7 +83,7 @@ def attention_maps(study: Study, layers: Selection = None, heads: Selection = No
     return draw_maps(blocks, "key position", "query position", make_attention_norm)
 
 
-def attention_without_lines(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_attention_without_lines(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 3: the mean head-summed attention map; with line columns zeroed; with lines and diagonal zeroed.
 
     It is summed over all heads of a layer; `heads` is validated but has no effect.
@@ -105,7 +105,7 @@ def attention_without_lines(study: Study, layers: Selection = None, heads: Selec
     return draw_maps(blocks, "key position", "query position", make_attention_norm)
 
 
-def locations(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_locations(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 10: share of texts in which two positions are a high pair, among the texts that reach both."""
     study.require_maps("Fig. 10")
     columns = select_heads(study, heads, choose_paper_heads(study))
@@ -164,7 +164,7 @@ def draw_maps(
     panels = [panel for block in blocks for panel in block]
     scales = {panel.scale: [other for other in panels if other.scale == panel.scale] for panel in panels}
     are_stacked = len(scales) > 1 and max_panels > 2  # bars below each other, as their labels do not fit side by side
-    width = SINGLE if columns <= 3 else DOUBLE
+    width = SINGLE_COLUMN if columns <= 3 else DOUBLE_COLUMN
     height = (cells[-1][0] + 1) * ((width - 0.35) / columns + 0.12) + 0.25 + 0.42 * (len(scales) if are_stacked else 1)
     with styled():
         figure = Figure(figsize=(width, height), layout="compressed")
@@ -193,7 +193,7 @@ def draw_map_panel(axes: Axes, panel: Panel, norm: Normalize) -> None:
         axes.spines[side].set_visible(True)
     axes.xaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
-    heading(axes, panel.name, panel.detail)
+    write_heading(axes, panel.name, panel.detail)
     if panel.empty_note and np.isnan(panel.values).all():
         write_note(axes, panel.empty_note)
 
@@ -220,4 +220,4 @@ def draw_colorbar(figure: Figure, maps: Sequence[Axes], label: str, columns: int
     )
     bar.set_label(label, fontsize=FONT_SIZE)
     bar.ax.xaxis.set_minor_locator(NullLocator())
-    plain_ticks(bar.ax)
+    style_ticks(bar.ax)

@@ -15,15 +15,15 @@ from headscope.figures.style import (
     BLACK,
     COLORMAP,
     DASHED,
-    DOUBLE,
+    DOUBLE_COLUMN,
     FONT_SIZE,
     GRAY,
     ORANGE,
     SKY,
     VERMILION,
-    heading,
-    plain_ticks,
+    style_ticks,
     styled,
+    write_heading,
     write_note,
 )
 from headscope.studies import noise
@@ -35,16 +35,16 @@ LINE_STYLE: dict[str, Any] = {"linewidth": 1.0, "marker": ".", "markersize": 2.5
 SOURCE_COLORS = {"equal tokens": VERMILION, "one sentence": SKY, "neighbours": ORANGE}
 
 
-def signal_and_noise(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_signal_and_noise(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw signal-to-noise ratios of heads, their distribution, their course over layers, and the signal's sources."""
     selected = study.select(select_layers(study, layers, study.layers), select_heads(study, heads, study.heads))
-    ratios, shares = selected.signal_to_noise().values, noise.shares(selected.data).values
+    ratios, shares = selected.signal_to_noise().values, noise.compute_reductions(selected.data).values
     with styled():
-        figure = Figure(figsize=(DOUBLE, 1.5 + min(3.0, 0.15 * len(selected.layers))), layout="constrained")
+        figure = Figure(figsize=(DOUBLE_COLUMN, 1.5 + min(3.0, 0.15 * len(selected.layers))), layout="constrained")
         widths = [1.5, 0.8, 1, 1]
         map_axes, histogram_axes, layer_axes, source_axes = figure.subplots(1, 4, width_ratios=widths)
         for axes in (map_axes, histogram_axes, layer_axes, source_axes):
-            plain_ticks(axes)
+            style_ticks(axes)
         if not np.isfinite(ratios).any():
             _draw_empty_panels((map_axes, histogram_axes, layer_axes, source_axes))
             return figure
@@ -58,7 +58,7 @@ def signal_and_noise(study: Study, layers: Selection = None, heads: Selection = 
 def _draw_empty_panels(panels: tuple[Axes, ...]) -> None:
     """Draw panels without data: no text was in the sample, or all were too short."""
     for axes, name in zip(panels, ("signal-to-noise", "heads", "by layer", "signal sources"), strict=True):
-        heading(axes, name)
+        write_heading(axes, name)
         write_note(axes, "not measured")
         axes.set_xticks([])
         axes.set_yticks([])
@@ -68,7 +68,7 @@ def _draw_empty_panels(panels: tuple[Axes, ...]) -> None:
 
 
 def _draw_ratio_map(figure: Figure, axes: Axes, study: Study, ratios: Floats) -> None:
-    heading(axes, "signal-to-noise", "dB")
+    write_heading(axes, "signal-to-noise", "dB")
     axes.set_facecolor(GRAY)
     low = min(0.0, float(np.nanmin(ratios, initial=0)))
     image = axes.imshow(
@@ -80,12 +80,12 @@ def _draw_ratio_map(figure: Figure, axes: Axes, study: Study, ratios: Floats) ->
     axes.set_ylabel("layer")
     bar = figure.colorbar(image, ax=axes, fraction=0.06, pad=0.02, aspect=20 if len(study.layers) <= 12 else 45)
     bar.outline.set_visible(False)
-    plain_ticks(bar.ax)
+    style_ticks(bar.ax)
 
 
 def _draw_ratio_histogram(axes: Axes, ratios: Floats) -> None:
     finite = ratios[np.isfinite(ratios)]
-    heading(axes, "heads", f"median {np.median(finite):.1f}")
+    write_heading(axes, "heads", f"median {np.median(finite):.1f}")
     edges = np.linspace(min(0.0, finite.min()), max(1.0, finite.max()), 21)
     axes.hist(finite, bins=edges.tolist(), orientation="horizontal", color=SKY)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -96,7 +96,7 @@ def _draw_ratio_histogram(axes: Axes, ratios: Floats) -> None:
 
 def _draw_ratios_by_layer(axes: Axes, study: Study, ratios: Floats) -> None:
     """Draw the heads of each layer as points, and their median as a line."""
-    heading(axes, "by layer", "dB")
+    write_heading(axes, "by layer", "dB")
     for column in ratios.T:
         axes.plot(study.layers, column, ".", color=SKY, markersize=2.5, markeredgewidth=0)
     measured = np.isfinite(ratios).any(axis=1)
@@ -112,7 +112,7 @@ def _draw_signal_sources(axes: Axes, study: Study, shares: Floats) -> None:
     Args:
         shares: (layers, heads, sources).
     """
-    heading(axes, "signal sources", "% nearer")
+    write_heading(axes, "signal sources", "% nearer")
     for k, (name, color) in enumerate(SOURCE_COLORS.items()):
         percentages = shares[..., k] * PERCENT
         measured = np.isfinite(percentages).any(axis=1)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from headscope.figures import text
 from headscope.figures.selection import Selection, choose_exemplary_heads, get_last_layer, select_heads, select_layers
-from headscope.figures.style import BLACK, DOUBLE, SINGLE, format_head_label, styled
+from headscope.figures.style import BLACK, DOUBLE_COLUMN, SINGLE_COLUMN, format_head_label, styled
 from headscope.readings.reading import Reading
 
 MAX_ROWS = 20
@@ -79,13 +79,13 @@ class _TokenText:
         return text.wrap_tokens(self.texts, self.word_ids, self.index_widths, line_width, TEXT_SIZE)
 
 
-def pairs_in_text(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_pairs_in_text(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 9: tables of the high pairs of exemplary heads; the text, with token IDs of the tables coloured."""
     shown_layers = select_layers(reading, layers, get_last_layer(reading))
     shown_heads = select_heads(reading, heads, choose_exemplary_heads(reading))
     tables = [_PairTable.from_reading(reading, layer, head) for layer in shown_layers for head in shown_heads]
     tokens = _TokenText.from_reading(reading, tables)
-    columns, width = (1, SINGLE) if len(tables) == 1 else (3, DOUBLE)
+    columns, width = (1, SINGLE_COLUMN) if len(tables) == 1 else (3, DOUBLE_COLUMN)
     line_width = (width - 2 * MARGIN) * text.POINTS_PER_INCH
     step = (line_width + TABLE_GAP) / columns
     rows = [tables[k : k + columns] for k in range(0, len(tables), columns)]

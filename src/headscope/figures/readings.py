@@ -23,7 +23,15 @@ from headscope.figures.selection import (
     select_heads,
     select_layers,
 )
-from headscope.figures.style import DOUBLE, SINGLE, Cell, format_head_label, list_cells, plain_ticks, styled
+from headscope.figures.style import (
+    DOUBLE_COLUMN,
+    SINGLE_COLUMN,
+    Cell,
+    format_head_label,
+    list_cells,
+    style_ticks,
+    styled,
+)
 from headscope.readings.reading import SUM, Head, Reading
 from headscope.types import Floats
 
@@ -86,10 +94,12 @@ class _PageLayout:
     def fits(self) -> bool:
         """Whether the page is legible; a page of one column also needs the tokens as printed in the paper."""
         as_printed = self.tokens.rows == 16 and self.tokens.max_token_width == text.MAX_TOKEN_WIDTHS[0]
-        return self.height <= MAX_PAGE_HEIGHT and self.maps.side >= 1 and (self.maps.width == DOUBLE or as_printed)
+        return (
+            self.height <= MAX_PAGE_HEIGHT and self.maps.side >= 1 and (self.maps.width == DOUBLE_COLUMN or as_printed)
+        )
 
 
-def attention_of_text(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_attention_of_text(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 4: attention maps of single heads and of their sum; the tokens, lines of the last layer marked."""
     shown_layers = select_layers(reading, layers, choose_early_to_late(reading))
     shown_heads = select_heads(reading, heads, choose_exemplary_head(reading))
@@ -113,10 +123,13 @@ def attention_of_text(reading: Reading, layers: Selection = None, heads: Selecti
 def _choose_page(reading: Reading, layers: int, maps: int) -> _PageLayout:
     """Return a layout with layers below each other, as in the paper, if it fits a page; else beside each other."""
     tokens = [str(token) for token in reading.tokens.values]
-    grids = [_MapGrid(width, min(maps, 6), list_cells([maps] * layers, min(maps, 6))) for width in (SINGLE, DOUBLE)]
+    grids = [
+        _MapGrid(width, min(maps, 6), list_cells([maps] * layers, min(maps, 6)))
+        for width in (SINGLE_COLUMN, DOUBLE_COLUMN)
+    ]
     for layers_per_row in sorted((2, 3), key=lambda k: layers % k > 0):
         if (columns := layers_per_row * maps) <= 6:
-            grids.append(_MapGrid(DOUBLE, columns, list_cells([maps * layers], columns)))
+            grids.append(_MapGrid(DOUBLE_COLUMN, columns, list_cells([maps * layers], columns)))
     pages = [_PageLayout.fit_tokens(grid, tokens) for grid in grids]
     return next((page for page in pages if page.fits), min(pages[1:], key=lambda page: page.height))
 
@@ -162,14 +175,14 @@ def _draw_token_list(figure: Figure, reading: Reading, layer: int, page: _PageLa
 # -- lines and regions (Fig. 5)
 
 
-def lines_and_regions(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_lines_and_regions(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 5: a head's attention map and similarity matrix, the matrix with lines masked, and region means."""
     layer_heads = [
         (layer, head)
         for layer in select_layers(reading, layers, get_last_layer(reading))
         for head in select_heads(reading, heads, choose_exemplary_head(reading))
     ]
-    columns, width = (2, SINGLE) if len(layer_heads) == 1 else (4, DOUBLE)
+    columns, width = (2, SINGLE_COLUMN) if len(layer_heads) == 1 else (4, DOUBLE_COLUMN)
     side = width / columns - LEFT_MARGIN - RIGHT_MARGIN
     step = HEADING_HEIGHT + side + AXIS_HEIGHT + BAR_HEIGHT
     panels = [panel for layer, head in layer_heads for panel in _make_region_panels(reading, layer, head)]
@@ -211,7 +224,7 @@ def _make_region_panels(reading: Reading, layer: int, head: Head) -> list[tuple[
 # -- similarities summed over heads (Fig. 12)
 
 
-def summed_similarities(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw_summed_similarities(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 12: the similarity matrices of layers, summed over their heads.
 
     They are summed over all heads of the reading; `heads` is validated but has no effect.
@@ -229,7 +242,7 @@ def summed_similarities(reading: Reading, layers: Selection = None, heads: Selec
 
 def _draw_map(axes: Axes, panel: Panel, norm: Normalize, x_label: str, y_label: str) -> None:
     """Draw a map; an axis without label has no tick labels either, as it is that of the map beside or below."""
-    plain_ticks(axes)
+    style_ticks(axes)
     draw_map_panel(axes, panel, norm)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)

@@ -21,9 +21,9 @@ from headscope.types import Floats
 Cell = tuple[int, int]
 """row and column in a grid"""
 
-SINGLE = 3.5
+SINGLE_COLUMN = 3.5
 """inches: the width of one journal column"""
-DOUBLE = 7.0
+DOUBLE_COLUMN = 7.0
 """inches: the width of a page of two columns"""
 FONT_SIZE = 6.0
 """points: the smallest text"""
@@ -94,13 +94,15 @@ def make_head_grid(blocks: Sequence[int]) -> tuple[Figure, list[Axes]]:
     wide = sum(blocks) > 12
     columns = min(max(blocks), 6 if wide else 3)
     one_row = max(blocks) <= columns and len(blocks) == 1
-    return make_grid(blocks, columns, DOUBLE if wide else SINGLE, 0.92 if not one_row else 1.4 if columns > 1 else 1.7)
+    return make_grid(
+        blocks, columns, DOUBLE_COLUMN if wide else SINGLE_COLUMN, 0.92 if not one_row else 1.4 if columns > 1 else 1.7
+    )
 
 
 def make_layer_grid(layers: int) -> tuple[Figure, list[Axes]]:
     """Return a figure with one panel per layer: below each other up to four layers, else in three columns."""
     wide = layers > 4
-    return make_grid([layers], 3 if wide else 1, DOUBLE if wide else SINGLE, 1.7 if layers == 1 else 1.1)
+    return make_grid([layers], 3 if wide else 1, DOUBLE_COLUMN if wide else SINGLE_COLUMN, 1.7 if layers == 1 else 1.1)
 
 
 def make_grid(blocks: Sequence[int], columns: int, width: float, panel_height: float) -> tuple[Figure, list[Axes]]:
@@ -120,7 +122,7 @@ def make_cell_axes(figure: Figure, cells: Sequence[Cell], columns: int) -> dict[
             if (row, column) not in axes:
                 all_axes[row, column].remove()
     for cell in cells:
-        plain_ticks(axes[cell])
+        style_ticks(axes[cell])
     for column in range(columns):
         axes[max(cell for cell in cells if cell[1] == column)].tick_params(axis="x", labelbottom=True)
     return axes
@@ -135,12 +137,12 @@ def list_cells(blocks: Sequence[int], columns: int) -> list[Cell]:
     return cells
 
 
-def plain_ticks(axes: Axes) -> None:
+def style_ticks(axes: Axes) -> None:
     """Set the style of ticks on the axes: matplotlib creates ticks late, perhaps outside of `styled`."""
     axes.tick_params(labelsize=FONT_SIZE, width=0.5, length=2, pad=1.5, labelfontfamily="sans-serif")
 
 
-def heading(axes: Axes, name: str, detail: str = "") -> None:
+def write_heading(axes: Axes, name: str, detail: str = "") -> None:
     """Write the panel's name (left) and a detail such as its mean (right) above the panel."""
     axes.set_title(name, loc="left", fontsize=FONT_SIZE, fontweight="bold")
     axes.set_title(detail, loc="right", fontsize=FONT_SIZE)

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from headscope.errors import ModelError
-from headscope.model.capture.observation import OnCapture, Projection, ProjectionFinder, Route, Sighting
-from headscope.model.capture.watching import watching
+from headscope.model.capture.observation import CapturedAttention, OnCapture, Projection, ProjectionFinder, Route
+from headscope.model.capture.watching import watch_attention
 from headscope.types import Floats
 
 TOKENS, DECODER_TOKENS = 5, 4
@@ -43,7 +43,7 @@ ImageShape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class StackAnatomy:
     """Layers and heads of one stack."""
 
     stack: str
@@ -87,7 +87,7 @@ class AttentionPlan:
     """The attention computations of one run, in order, and the stacks they belong to."""
 
     calls: tuple[AttentionCall, ...]
-    stacks: dict[str, Anatomy]
+    stacks: dict[str, StackAnatomy]
 
     def of(self, stacks: Sequence[str]) -> list[AttentionCall]:
         return [call for call in self.calls if call.stack in stacks]
@@ -129,7 +129,7 @@ def examine(name: str, network: Any, run: Callable[[OnCapture], None], *, patche
     return AttentionPlan(tuple(calls), {stack: _build_anatomy(name, network, stack, calls) for stack in stacks})
 
 
-def _check_patches(name: str, network: Any, captures: list[Sighting], patches: int) -> None:
+def _check_patches(name: str, network: Any, captures: list[CapturedAttention], patches: int) -> None:
     """Raise if a layer does not relate all patches to each other.
 
     A single query is a pooling head, which is allowed.
@@ -145,7 +145,7 @@ def _check_patches(name: str, network: Any, captures: list[Sighting], patches: i
 
 
 def _make_call(
-    captured: Sighting, projection: Projection | None, has_decoder: bool, tokens: int = TOKENS
+    captured: CapturedAttention, projection: Projection | None, has_decoder: bool, tokens: int = TOKENS
 ) -> AttentionCall:
     _, heads, queries, keys = captured.attention.shape
     stacks = {(tokens, tokens): "encoder"}
@@ -169,7 +169,7 @@ def _make_call(
     )
 
 
-def _build_anatomy(name: str, network: Any, stack: str, calls: list[AttentionCall]) -> Anatomy:
+def _build_anatomy(name: str, network: Any, stack: str, calls: list[AttentionCall]) -> StackAnatomy:
     stack_calls = [call for call in calls if call.stack == stack]
     counts = sorted({call.heads for call in stack_calls})
     if len(counts) > 1:
@@ -180,7 +180,7 @@ def _build_anatomy(name: str, network: Any, stack: str, calls: list[AttentionCal
     if expected is not None and expected != counts[0]:
         raise ModelError(f"{name}: captured {counts[0]} heads a layer where the model says {expected}")
     numbers, depth = _number_layers(name, network, stack_calls)
-    return Anatomy(
+    return StackAnatomy(
         stack=stack,
         layers=len(stack_calls),
         heads=counts[0],
@@ -206,7 +206,7 @@ def _find_declared_heads(network: Any, module: torch.nn.Module) -> int | None:
 
 def _number_layers(name: str, network: Any, calls: list[AttentionCall]) -> tuple[tuple[int, ...], int]:
     """Return the numbers of the layers with attention, and the number of all layers."""
-    positions = places_of(network, calls)
+    positions = find_layer_positions(network, calls)
     if positions is None:
         # One module serves several layers (ALBERT): the order of its calls numbers them.
         declared = getattr(network.config.get_text_config(), "num_hidden_layers", None)
@@ -222,7 +222,7 @@ def _number_layers(name: str, network: Any, calls: list[AttentionCall]) -> tuple
     return numbers, len(layers)
 
 
-def places_of(network: Any, calls: list[AttentionCall]) -> tuple[str, tuple[int, ...]] | None:
+def find_layer_positions(network: Any, calls: list[AttentionCall]) -> tuple[str, tuple[int, ...]] | None:
     """Return the path of the list of layers that holds these modules, and their positions in it.
 
     Return None if the modules are not in one list, in order.
@@ -338,7 +338,7 @@ def make_image_inputs(network: Any, pixels: Floats, patches: int) -> dict[str, A
 
 
 @contextmanager
-def unmasked(network: Any) -> Iterator[None]:
+def disable_image_masking(network: Any) -> Iterator[None]:
     """Let ViT-MAE use all patches of its images, within this context."""
     config: Any = getattr(network, "config", None)
     mask_ratio = getattr(config, "mask_ratio", None)
@@ -380,7 +380,7 @@ class _ImageProbe:
 
         Its shape is (image, token, width).
         """
-        captures: list[Sighting] = []
+        captures: list[CapturedAttention] = []
         inputs: list[torch.Tensor] = []
 
         def record(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
@@ -399,10 +399,14 @@ class _ImageProbe:
         return [module for module in self.network.modules() if isinstance(module, module_type)]
 
     def _run_network(
-        self, images: Floats, patches: int, on_capture: Callable[[Sighting], None], hooks: Iterable[Any]
+        self, images: Floats, patches: int, on_capture: Callable[[CapturedAttention], None], hooks: Iterable[Any]
     ) -> None:
         try:
-            with watching(self.network, on_capture, batch=len(images)), unmasked(self.network), torch.inference_mode():
+            with (
+                watch_attention(self.network, on_capture, batch=len(images)),
+                disable_image_masking(self.network),
+                torch.inference_mode(),
+            ):
                 self.network(**make_image_inputs(self.network, images, patches))
         except ModelError:
             raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headscope.errors import ModelError
 from headscope.model.default_model import DEFAULT_MODEL, INSTALL, WEIGHT_FILES, find_default_model
 
-MORE = (
+INSTALL_HINTS = (
     "a hub name, downloaded on first use:  headscope study TEXTS --model google-bert/bert-base-uncased",
     "a folder save_pretrained wrote:       headscope study TEXTS --model ./my-model",
     f"the default model without a hub:      {INSTALL}",
@@ -17,7 +17,7 @@ MORE = (
 
 
 @dataclass(frozen=True)
-class Available:
+class AvailableModel:
     """A model that `headscope.load` can open now, or the reason why it cannot."""
 
     name: str
@@ -26,17 +26,17 @@ class Available:
     note: str
 
 
-def available() -> list[Available]:
+def list_available_models() -> list[AvailableModel]:
     """Return the default model, then every model in the local hub cache."""
     try:
         find_default_model(download=False)
-        default = Available(DEFAULT_MODEL, "default", True, "all-MiniLM-L6-v2, 6 layers × 12 heads")
+        default = AvailableModel(DEFAULT_MODEL, "default", True, "all-MiniLM-L6-v2, 6 layers × 12 heads")
     except ModelError as error:
-        default = Available(DEFAULT_MODEL, "default", False, str(error))
+        default = AvailableModel(DEFAULT_MODEL, "default", False, str(error))
     return [default, *_list_cached()]
 
 
-def _list_cached() -> list[Available]:
+def _list_cached() -> list[AvailableModel]:
     from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
     # The folder that transformers reads, as it is set now. Without a home folder it starts with a literal "~".
@@ -54,5 +54,5 @@ def _list_cached() -> list[Available]:
         files = {file.file_name for revision in main for file in revision.files}
         ready = "config.json" in files and not files.isdisjoint(WEIGHT_FILES)
         note = repository.size_on_disk_str if ready else "no safetensors weights in the cache"
-        models.append(Available(repository.repo_id, "hub cache", ready, note))
+        models.append(AvailableModel(repository.repo_id, "hub cache", ready, note))
     return models

@@ -85,7 +85,7 @@ def load(
         raise ModelError(f"unknown numeric type {dtype!r}; there are: {', '.join(DTYPES)}")
     if not isinstance(name, (str, Path)):
         return _select_stack(_wrap(name, tokenizer), stack)
-    torch_device, given_processor = _device(device), tokenizer
+    torch_device, given_processor = select_device(device), tokenizer
     # The name means the default model even if the working folder has a folder of that name, which is ./minilm.
     is_default = name == DEFAULT_MODEL
     source = find_default_model() if is_default else os.path.expanduser(name)
@@ -155,10 +155,10 @@ def _get_opener(auto: Any, config: Any, trusted: bool) -> Any:
     if trusted or getattr(config, RECORD, None) is None:
         return auto.from_pretrained
     stock = auto._model_mapping[type(config)]
-    return without_heads(stock[0] if isinstance(stock, (list, tuple)) else stock).from_pretrained
+    return make_pruned_class(stock[0] if isinstance(stock, (list, tuple)) else stock).from_pretrained
 
 
-def without_heads(stock: Any) -> Any:
+def make_pruned_class(stock: Any) -> Any:
     """Return a subclass of a transformers class that opens folders of pruned models."""
     return type(stock.__name__, (PrunedHeads, stock), {"__module__": __name__})
 
@@ -207,7 +207,7 @@ def _wrap(network: Any, tokenizer: Any) -> Model:
 def _call_transformers(label: str, call: Any) -> Any:
     """Call a function of transformers and raise its errors as a short `ModelError`."""
     try:
-        with quiet():
+        with silence_transformers():
             return call()
     except ModelError:
         raise
@@ -221,7 +221,7 @@ def _call_transformers(label: str, call: Any) -> Any:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_transformers() -> Iterator[None]:
     """Silence transformers, within this context: it reports every load at length, and we check what matters."""
     from transformers.utils import logging
 
@@ -268,7 +268,8 @@ def _check_finite(label: str, network: torch.nn.Module) -> None:
             raise ModelError(f"{label}: the weight {name} holds NaN or infinite numbers: results would be meaningless")
 
 
-def _device(requested: str) -> torch.device:
+def select_device(requested: str) -> torch.device:
+    """Return the device of a name; `auto` is a GPU where there is one."""
     if requested == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")

@@ -32,7 +32,7 @@ class BatchTokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self.directly: bool | None = None if _is_plain_wrapper(tokenizer) else False
+        self.uses_backend: bool | None = None if _is_plain_wrapper(tokenizer) else False
         """whether the backend may be called directly; None: not known yet"""
 
     def tokenize(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> list[list[Row]]:
@@ -43,11 +43,11 @@ class BatchTokenizer:
         """
         if not texts:
             return []
-        if not offsets and self.directly is not False:
+        if not offsets and self.uses_backend is not False:
             rows = self._call_backend(texts, length, all_windows)
-            if self.directly is None:
-                self.directly = rows == self._call_transformers(texts, length, all_windows, offsets=False)
-            if self.directly:
+            if self.uses_backend is None:
+                self.uses_backend = rows == self._call_transformers(texts, length, all_windows, offsets=False)
+            if self.uses_backend:
                 return rows
         return self._call_transformers(texts, length, all_windows, offsets)
 

@@ -13,22 +13,22 @@ import numpy as np
 import torch
 
 from headscope.corpus.formats import Document
-from headscope.corpus.windows import Batch, Cut, Window
+from headscope.corpus.windows import Batch, Window, WindowSpec
 from headscope.devices import send
 from headscope.errors import ModelError
 from headscope.model.anatomy import (
     DECODER_TOKENS,
     TOKENS,
-    Anatomy,
     AttentionCall,
     AttentionPlan,
+    StackAnatomy,
+    disable_image_masking,
     examine,
     has_encoder_and_decoder,
-    unmasked,
 )
-from headscope.model.capture.observation import AttentionRequest, OnCapture, Route, Sighting, entering
-from headscope.model.capture.plain import PlainDetector, Question
-from headscope.model.capture.watching import ALL_ROUTES, prepared, watching
+from headscope.model.capture.observation import AttentionRequest, CapturedAttention, OnCapture, Route, watch_inputs
+from headscope.model.capture.plain import AttentionInputs, PlainDetector
+from headscope.model.capture.watching import ALL_ROUTES, prepare_network, watch_attention
 from headscope.model.patches import Patches
 from headscope.model.tokens import ModelTokens
 from headscope.types import Bools, Ints
@@ -41,7 +41,7 @@ OnLayer = Callable[[int, torch.Tensor, torch.Tensor], None]
 """Called for each layer of a stack in turn, counted from 0, with the heads' outputs (batch, query, head, width) and the
 attention maps (batch, head, query, key)."""
 
-Attend = Callable[[int, Question], torch.Tensor | None]
+Attend = Callable[[int, AttentionInputs], torch.Tensor | None]
 """Called before a layer whose attention is plain is computed. May compute the heads' outputs (batch, query, head,
 width) itself and process them; if it returns None, the model computes the layer, and `OnLayer` is called.
 """
@@ -120,10 +120,10 @@ class Model:
         return replace(self, stack=stack)
 
     @property
-    def anatomy(self) -> Anatomy:
+    def anatomy(self) -> StackAnatomy:
         """Layers and heads of the stack that is observed, as found by running the model."""
         stacks = self._plan.stacks
-        if self.stack is None and self.two_stacks and "encoder" not in stacks:
+        if self.stack is None and self.is_encoder_decoder and "encoder" not in stacks:
             raise ModelError(
                 f"{self.name}: the encoder of the model type {self.type!r} attends in blocks, or not with a softmax "
                 f"over tokens, and cannot be watched: choose --stack {' or '.join(stacks)}"
@@ -131,7 +131,7 @@ class Model:
         return stacks[self.stack] if self.stack else next(iter(stacks.values()))
 
     @property
-    def two_stacks(self) -> bool:
+    def is_encoder_decoder(self) -> bool:
         """Whether it has an encoder and a decoder, each with its own text."""
         return has_encoder_and_decoder(self.network)
 
@@ -141,12 +141,12 @@ class Model:
             return self._plan_images(self.tokens)
 
         def run(on_capture: OnCapture) -> None:
-            ids = np.array([self.plain_tokens(TOKENS)], dtype=np.int64)
-            inputs = self._inputs(ids, np.ones_like(ids, dtype=bool))
-            if self.two_stacks:
-                inputs |= self._decoder_inputs(ids[:, :DECODER_TOKENS], np.ones((1, DECODER_TOKENS), dtype=bool))
+            ids = np.array([self.pick_ordinary_tokens(TOKENS)], dtype=np.int64)
+            inputs = self.make_token_inputs(ids, np.ones_like(ids, dtype=bool))
+            if self.is_encoder_decoder:
+                inputs |= self.make_decoder_inputs(ids[:, :DECODER_TOKENS], np.ones((1, DECODER_TOKENS), dtype=bool))
             try:
-                with watching(self.network, on_capture, batch=1), torch.inference_mode():
+                with watch_attention(self.network, on_capture, batch=1), torch.inference_mode():
                     self._run_network(self.network, inputs)
             except ModelError:
                 raise
@@ -160,7 +160,7 @@ class Model:
         return examine(self.name, self.network, run)
 
     def _plan_images(self, patches: Patches) -> AttentionPlan:
-        if self.two_stacks:
+        if self.is_encoder_decoder:
             raise ModelError(
                 f"{self.name}: the model type {self.type!r} reads an image and writes a text: watch its encoder alone, "
                 "headscope.load(network.get_encoder(), image_processor)"
@@ -168,12 +168,12 @@ class Model:
         length = patches.length  # raises if patches are not tokens
 
         def run(on_capture: OnCapture) -> None:
-            with watching(self.network, on_capture, batch=1), torch.inference_mode():
+            with watch_attention(self.network, on_capture, batch=1), torch.inference_mode():
                 self._run_network(self.network, patches.inputs(patches.noise()))
 
         return examine(self.name, self.network, run, patches=length)
 
-    def plain_tokens(self, count: int) -> list[int]:
+    def pick_ordinary_tokens(self, count: int) -> list[int]:
         """Return distinct token ids, without those of special tokens, which some models treat differently."""
         special = set(self._tokenizer.all_special_ids)
         return [k for k in range(count + len(special)) if k not in special][:count]
@@ -183,8 +183,8 @@ class Model:
         """Whether a text's outputs do not depend on padding: ConvBERT's convolutions see it."""
         if isinstance(self.tokens, Patches):
             return True  # there is no padding: all images have the same number of tokens
-        ids = np.array(self.plain_tokens(TOKENS), dtype=np.int64)
-        short, long = (self.reads(Window.plain(ids[:count])) for count in (TOKENS - 2, TOKENS))
+        ids = np.array(self.pick_ordinary_tokens(TOKENS), dtype=np.int64)
+        short, long = (self.adapt_window(Window.plain(ids[:count])) for count in (TOKENS - 2, TOKENS))
         outputs: list[list[torch.Tensor]] = []
         for windows in ([short], [short, long]):
             outputs.append([])
@@ -195,11 +195,11 @@ class Model:
 
     # -- running ------------------------------------------------------------------------------------------------------
 
-    def windows(self, document: Document, cut: Cut) -> list[Window] | str:
+    def windows(self, document: Document, cut: WindowSpec) -> list[Window] | str:
         """Return the windows of a document as the observed stack reads them, or the reason why it has none."""
-        return next(self.windows_of([document], cut))
+        return next(self.cut_documents([document], cut))
 
-    def windows_of(self, documents: Sequence[Document], cut: Cut) -> Iterator[list[Window] | str]:
+    def cut_documents(self, documents: Sequence[Document], cut: WindowSpec) -> Iterator[list[Window] | str]:
         """Yield the same for each of many documents, whose texts are tokenized in one call."""
         results: Iterator[list[Window] | str]
         if isinstance(self.tokens, Patches):
@@ -208,21 +208,25 @@ class Model:
             results = iter([cut(documents[0], self.tokens)])
         else:
             results = cut.each(documents, self.tokens)
-        is_decoder = self.two_stacks and self.anatomy.stack != "encoder"  # computed once, not for every window
+        is_decoder = self.is_encoder_decoder and self.anatomy.stack != "encoder"  # computed once, not for every window
         for windows in results:
-            yield [self.reads(window) for window in windows] if is_decoder and isinstance(windows, list) else windows
+            yield (
+                [self.adapt_window(window) for window in windows]
+                if is_decoder and isinstance(windows, list)
+                else windows
+            )
 
-    def reads(self, window: Window) -> Window:
+    def adapt_window(self, window: Window) -> Window:
         """Return a window as the observed stack reads it.
 
         The decoder of an encoder–decoder model starts with a token of its own.
         """
-        if not self.two_stacks or self.anatomy.stack == "encoder":
+        if not self.is_encoder_decoder or self.anatomy.stack == "encoder":
             return window
-        return window.shifted(self._start_id, crosses=self.anatomy.stack == "cross")
+        return window.shift_right(self.decoder_start_id, crosses=self.anatomy.stack == "cross")
 
     @property
-    def _start_id(self) -> int:
+    def decoder_start_id(self) -> int:
         config, tokenizer = self.network.config, self._tokenizer
         for token_id in (config.decoder_start_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id):
             if token_id is not None:
@@ -231,9 +235,9 @@ class Model:
 
     def first_token(self) -> tuple[str, str]:
         """Return the special token at the start of every window, and its role in words; both empty if there is none."""
-        if self.two_stacks and self.anatomy.stack == "decoder":
-            return self.tokens.names([self._start_id])[0], "the token its decoder starts with"
-        return self.tokens.first_special() or "", self.tokens.describe_first_special()
+        if self.is_encoder_decoder and self.anatomy.stack == "decoder":
+            return self.tokens.names([self.decoder_start_id])[0], "the token its decoder starts with"
+        return self.tokens.find_first_special() or "", self.tokens.describe_first_special()
 
     def observe(self, batch: Batch, see: OnLayer, attend: Attend | None = None) -> None:
         """Run the model over a batch and call `see` for every layer of the observed stack.
@@ -245,14 +249,14 @@ class Model:
         """
         plan, stack = self._plan, self.anatomy.stack
         source = batch.source
-        network, inputs = self.network, self._inputs_of(batch)
+        network, inputs = self.network, self.make_batch_inputs(batch)
         stacks = list(plan.stacks)
         if source is not None:
-            inputs |= self._decoder_inputs(batch.ids, batch.real)
-        elif self.two_stacks:
+            inputs |= self.make_decoder_inputs(batch.ids, batch.real)
+        elif self.is_encoder_decoder:
             # The decoder need not run where only the encoder is watched.
             network, stacks = self.network.get_encoder(), ["encoder"]
-        expected = plan.of(stacks) if self.two_stacks else list(plan.calls)
+        expected = plan.of(stacks) if self.is_encoder_decoder else list(plan.calls)
         feed = _LayerFeed(self.name, expected, stack, batch.ids.shape[1], see, attend)
         if attend is not None:
             real = send([batch.real], self.device)[0]
@@ -261,7 +265,7 @@ class Model:
         routes: tuple[Route, ...] = ALL_ROUTES if traced_modules else ("registry",)
         projections = [call.projection.module for call in expected if call.projection is not None and call.is_indirect]
         with (
-            watching(
+            watch_attention(
                 network,
                 feed.handle_capture,
                 batch=len(batch),
@@ -269,7 +273,7 @@ class Model:
                 modules=traced_modules,
                 override=None if attend is None else feed.compute_plain,
             ),
-            entering(projections, feed.handle_projection_input),
+            watch_inputs(projections, feed.handle_projection_input),
             torch.inference_mode(),
         ):
             self._run_network(network, inputs)
@@ -278,7 +282,7 @@ class Model:
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """Let several threads `observe` within this context."""
-        with prepared(self.network), unmasked(self.network):
+        with prepare_network(self.network), disable_image_masking(self.network):
             yield
 
     @cached_property
@@ -287,18 +291,18 @@ class Model:
         return {}
 
     @cached_property
-    def tried(self) -> dict[Hashable, str]:
+    def kernel_errors(self) -> dict[Hashable, str]:
         """Kernels that were tried on this model, by a key that the caller chooses, and what is wrong with them."""
         return {}
 
-    def _inputs_of(self, batch: Batch) -> dict[str, Any]:
+    def make_batch_inputs(self, batch: Batch) -> dict[str, Any]:
         if isinstance(self.tokens, Patches):
             return self.tokens.inputs(
                 np.stack([window.pixels for window in batch.windows if window.pixels is not None])
             )
-        return self._inputs(*((batch.ids, batch.real) if batch.source is None else batch.source))
+        return self.make_token_inputs(*((batch.ids, batch.real) if batch.source is None else batch.source))
 
-    def _inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
+    def make_token_inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
         vocabulary_size = _get_vocabulary_size(self.network)
         if vocabulary_size is not None and ids.max() >= vocabulary_size:
             raise ModelError(
@@ -307,15 +311,15 @@ class Model:
             )
         return dict(zip(("input_ids", "attention_mask"), send([ids, real.astype(np.int64)], self.device), strict=True))
 
-    def _decoder_inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
-        return {f"decoder_{name}": tensor for name, tensor in self._inputs(ids, real).items()}
+    def make_decoder_inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
+        return {f"decoder_{name}": tensor for name, tensor in self.make_token_inputs(ids, real).items()}
 
     @staticmethod
     def _run_network(network: Any, inputs: dict[str, Any]) -> None:
         accepted = inspect.signature(network.forward).parameters
         if "use_cache" in accepted:
             inputs["use_cache"] = False
-        with unmasked(network):
+        with disable_image_masking(network):
             network(**inputs)
 
 
@@ -352,7 +356,7 @@ class _LayerFeed:
             raise ModelError(f"{self.name}: its attention layers run in another order than before")
         return self.expected[self.calls_seen]
 
-    def handle_capture(self, captured: Sighting) -> None:
+    def handle_capture(self, captured: CapturedAttention) -> None:
         call = self._check_next(captured.module)
         self.calls_seen += 1
         if call.stack != self.stack:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-CHARACTERS_A_TOKEN = 6
+CHARACTERS_PER_TOKEN = 6
 """English has 4.5. A text whose tokens are longer is tokenized again, as a whole."""
 MAX_SPACES = 50
 """spaces that are examined; a text without a suitable one among them is taken whole"""
@@ -20,15 +20,15 @@ SPLITTERS = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
 """These split a text into words that contain no spaces."""
 
 
-def opening(text: str, tokens: int) -> str:
+def cut_opening(text: str, tokens: int) -> str:
     """Return a beginning of a text that ends before a space between two words and is long enough for so many tokens.
 
     Return the whole text if there is no suitable space.
 
-    >>> opening("word " * 100, 3)
+    >>> cut_opening("word " * 100, 3)
     'word word word'
     """
-    end = CHARACTERS_A_TOKEN * tokens + 1
+    end = CHARACTERS_PER_TOKEN * tokens + 1
     if len(text) <= end + 1:
         return text
     for _ in range(MAX_SPACES):
@@ -41,7 +41,7 @@ def opening(text: str, tokens: int) -> str:
     return text
 
 
-def suffice(backend: Any) -> bool:
+def is_opening_sufficient(backend: Any) -> bool:
     """Return whether a text's opening has the text's first tokens, with this tokenizer of `tokenizers`."""
     try:
         normalizer, splitter = _list_steps(backend.normalizer), _list_steps(backend.pre_tokenizer)

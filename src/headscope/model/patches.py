@@ -46,7 +46,7 @@ class Patches:
         """Channels, height and width of the images that the network reads."""
         return self._compute_pixels(Picture(np.zeros((64, 64, 3), dtype=np.uint8))).shape
 
-    def first_special(self) -> str | None:
+    def find_first_special(self) -> str | None:
         """Return the name of the special token at the start, or None."""
         return self.layout.format_name(0) if self.layout.first else None
 

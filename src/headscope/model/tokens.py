@@ -16,8 +16,8 @@ from headscope.corpus.windows import Encoding, Encodings
 from headscope.errors import CorpusError, ModelError
 from headscope.model import words
 from headscope.model.many_texts import TOKENIZER_LOCK, BatchTokenizer, Row
-from headscope.model.openings import CHARACTERS_A_TOKEN, opening
-from headscope.model.openings import suffice as openings_suffice
+from headscope.model.openings import CHARACTERS_PER_TOKEN, cut_opening
+from headscope.model.openings import is_opening_sufficient as openings_suffice
 from headscope.types import Bools, Ints
 
 ROLES = {
@@ -63,7 +63,7 @@ class ModelTokens:
         self._is_special = np.zeros(max(self._special, default=0) + 2, dtype=bool)
         self._is_special[sorted(self._special)] = True
         self._marks = np.zeros(0, dtype=np.uint8)
-        self._many = BatchTokenizer(self.tokenizer)
+        self._batch_tokenizer = BatchTokenizer(self.tokenizer)
 
     @property
     def name(self) -> str:
@@ -75,11 +75,11 @@ class ModelTokens:
         return int(self.tokenizer.pad_token_id or 0)
 
     @property
-    def added(self) -> int:
+    def special_count(self) -> int:
         """Number of special tokens in each window."""
         return int(self.tokenizer.num_special_tokens_to_add(False))
 
-    def first_special(self) -> str | None:
+    def find_first_special(self) -> str | None:
         """Return the name of the special token that every window starts with, or None."""
         first = self._find_first_special_id()
         return None if first is None else self.names([first])[0]
@@ -187,7 +187,7 @@ class ModelTokens:
 
         first = self._tokenize(next(_lengthen_openings(text, 8 * length)), length, all_windows=True, offsets=False)
         known = [np.asarray(ids, dtype=np.int64) for ids in first["input_ids"][:-1]]  # the last may be incomplete
-        rows = _cut_windows(_tokenize_in_pieces(text, tokenize), length, self.added, known)
+        rows = _cut_windows(_tokenize_in_pieces(text, tokenize), length, self.special_count, known)
         return (
             None if rows is None else [self._make_window(text, ids, spans if offsets else None) for ids, spans in rows]
         )
@@ -208,7 +208,7 @@ class ModelTokens:
                 return self._concatenate(
                     texts, self._tokenize_many(texts, length, all_windows=all_windows, offsets=offsets)
                 )
-            openings = [opening(text, length) for text in texts]
+            openings = [cut_opening(text, length) for text in texts]
             rows = self._tokenize_many(openings, length, all_windows=False, offsets=offsets)
             incomplete = [
                 k
@@ -229,9 +229,9 @@ class ModelTokens:
         return openings_suffice(self.tokenizer.backend_tokenizer)
 
     def _tokenize_many(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> list[list[Row]]:
-        if self._many.tokenizer is not self.tokenizer:
-            self._many = BatchTokenizer(self.tokenizer)
-        return self._many.tokenize(texts, length, all_windows=all_windows, offsets=offsets)
+        if self._batch_tokenizer.tokenizer is not self.tokenizer:
+            self._batch_tokenizer = BatchTokenizer(self.tokenizer)
+        return self._batch_tokenizer.tokenize(texts, length, all_windows=all_windows, offsets=offsets)
 
     def _concatenate(self, texts: Sequence[str], rows: list[list[Row]]) -> Encodings:
         windows = [window for row in rows for window in row]
@@ -280,9 +280,9 @@ class ModelTokens:
         with TOKENIZER_LOCK:
             return len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
-    def word_numbers(self, ids: Ints, special: Bools) -> Ints:
+    def number_words(self, ids: Ints, special: Bools) -> Ints:
         """Return the word number of each token from the vocabulary's marks alone, for tokenizers without positions."""
-        return words.by_marks(self._get_names([int(k) for k in ids]), special, self._alphabet)
+        return words.number_words_by_marks(self._get_names([int(k) for k in ids]), special, self._alphabet)
 
     def names(self, ids: list[int]) -> list[str]:
         """Return tokens as the vocabulary writes them, which is unique: `##ing`, `Ġthe`, `[CLS]`, `<U+000A>`."""
@@ -318,7 +318,7 @@ class ModelTokens:
         """Return tokens without the marks of where words start or end, to compare them with `.` and `,`."""
         unknown = [int(k) for k in np.unique(ids) if int(k) not in self._text_cache]
         for k, name in zip(unknown, self._get_names(unknown), strict=True):
-            stem = words.unmarked(name)
+            stem = words.strip_marks(name)
             text = stem if k in self._special_or_unknown else words.decode_token(stem, self._alphabet)
             self._text_cache[k] = stem if any("\ud800" <= character <= "\udfff" for character in text) else text
         return [self._text_cache[int(k)] for k in ids]
@@ -377,8 +377,8 @@ def _find_word_start(text: str, start: int, end: int) -> int:
 def _lengthen_openings(text: str, tokens: int) -> Iterator[str]:
     """Yield beginnings of a text that end between two words, each longer than the last; finally the whole text."""
     target = tokens
-    while (size := CHARACTERS_A_TOKEN * target + 3) < len(text):  # as many as `opening` examines
-        beginning = opening(text[:size], target)
+    while (size := CHARACTERS_PER_TOKEN * target + 3) < len(text):  # as many as `opening` examines
+        beginning = cut_opening(text[:size], target)
         if len(beginning) < size:  # otherwise no suitable space was found
             yield beginning
         target *= GROWTH
@@ -410,7 +410,7 @@ def _split_between_words(text: str) -> Iterator[tuple[int, str]]:
     start, size = 0, LONG
     while start < len(text):
         part = text[start : start + size]
-        piece = part if start + size >= len(text) else opening(part, (size - 3) // CHARACTERS_A_TOKEN)
+        piece = part if start + size >= len(text) else cut_opening(part, (size - 3) // CHARACTERS_PER_TOKEN)
         if len(piece) == len(part) and start + size < len(text):
             size *= GROWTH  # no suitable space in this part
             continue

@@ -38,10 +38,10 @@ JOINER = "\u200d"
 # The text of a token
 
 
-def unmarked(name: str) -> str:
+def strip_marks(name: str) -> str:
     """Return a token without the marks of where words start or end, to compare it with `.` and `,`.
 
-    >>> unmarked("Ġthe"), unmarked("the</w>"), unmarked("the@@"), unmarked("<0x2E>"), unmarked("##s")
+    >>> strip_marks("Ġthe"), strip_marks("the</w>"), strip_marks("the@@"), strip_marks("<0x2E>"), strip_marks("##s")
     ('the', 'the', 'the', '.', '##s')
     """
     if (byte := _parse_byte(name)) is not None:
@@ -87,7 +87,9 @@ def format_label(name: str, alphabet: Alphabet | None = None) -> str:
         return replace_invisible(name)
     text = decode_token(name.removesuffix(WORD_END) or name, alphabet)
     is_letter = alphabet is None and name.startswith(WORD_STARTS[0])  # Ġ is a mark of bytes, and else Maltese
-    return replace_invisible(text if is_letter or not text.strip() else decode_token(unmarked(name) or name, alphabet))
+    return replace_invisible(
+        text if is_letter or not text.strip() else decode_token(strip_marks(name) or name, alphabet)
+    )
 
 
 def replace_invisible(text: str) -> str:
@@ -162,12 +164,13 @@ def number_words_by_text(
     return np.cumsum(~np.array(continues, dtype=bool)).astype(np.int64) - 1
 
 
-def by_marks(names: Sequence[str], special: Bools, alphabet: Alphabet | None = None) -> Ints:
+def number_words_by_marks(names: Sequence[str], special: Bools, alphabet: Alphabet | None = None) -> Ints:
     """Return the word number of each token, from the marks of the vocabulary.
 
-    >>> by_marks(["[CLS]", "air", "##port", ".", "[SEP]"], np.array([True, False, False, False, True])).tolist()
+    >>> is_special = np.array([True, False, False, False, True])
+    >>> number_words_by_marks(["[CLS]", "air", "##port", ".", "[SEP]"], is_special).tolist()
     [0, 1, 1, 2, 3]
-    >>> by_marks(["▁air", "port", ".", "▁a"], np.zeros(4, dtype=bool)).tolist()
+    >>> number_words_by_marks(["▁air", "port", ".", "▁a"], np.zeros(4, dtype=bool)).tolist()
     [0, 0, 1, 2]
     """
     if alphabet is None and any(name.startswith(WORD_STARTS[0]) for name in names):

@@ -14,7 +14,7 @@ from headscope.page.characters import build_character_map
 from headscope.page.heads import Cell, HeatMap, build_heat_maps
 from headscope.page.words import NOTHING
 from headscope.studies.result import Study
-from headscope.studies.speaking import spoken
+from headscope.studies.speaking import adapt_wording
 
 MAX_ROOMY_HEADS = 16
 """heads in a layer up to which cells are large"""
@@ -22,14 +22,14 @@ ROOMY_CELL, TIGHT_CELL, GAP = 11, 6, 1
 MUTED_STYLE = "opacity:.7"
 
 
-def study_card(study: Study) -> str:
+def render_study_card(study: Study) -> str:
     """Return a study as a compact piece of HTML: its settings, its heads by character, its rates as small heat maps."""
     manifest = study.manifest
     facts = (
         ("corpus", manifest["corpus"]),
-        (spoken(study, "texts"), f"{study.texts:,}"),
+        (adapt_wording(study, "texts"), f"{study.texts:,}"),
         ("layers × heads", f"{len(study.layers)} × {len(study.heads)}"),
-        ("window", spoken(study, f"{manifest['length']} tokens")),
+        ("window", adapt_wording(study, f"{manifest['length']} tokens")),
         ("θ", f"{manifest['theta']:g}"),
         ("heads", build_character_map(study).summary),
     )

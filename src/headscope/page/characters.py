@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.page.colours import ink
-from headscope.studies.characters import CHARACTERS, PREFERENCES, Character, characters, counts
+from headscope.page.colours import pick_text_color
+from headscope.studies.characters import CHARACTERS, PREFERENCES, Character, characters, count_heads
 from headscope.studies.labels import OF_WORDS
 from headscope.studies.result import Study
 
@@ -68,8 +68,8 @@ class CharacterMap:
 def build_character_map(study: Study) -> CharacterMap:
     """Return the map of a study, in the study's order of layers and heads."""
     table = characters(study)
-    head_counts = counts(table)
-    inapplicable = {preference.name for preference in PREFERENCES if preference.rate in OF_WORDS and study.of_images}
+    head_counts = count_heads(table)
+    inapplicable = {preference.name for preference in PREFERENCES if preference.rate in OF_WORDS and study.has_images}
     legend = {
         character.name: LegendEntry(character, *_get_look(character.name), int(head_counts[character.name]))
         for character in CHARACTERS
@@ -102,4 +102,4 @@ def collect_character_data(head_map: CharacterMap) -> dict[str, Any]:
 
 def _get_look(name: str) -> tuple[str, str, str]:
     letter, light, dark = LOOKS[name]
-    return letter, f"light-dark({light}, {dark})", f"light-dark({ink(light)}, {ink(dark)})"
+    return letter, f"light-dark({light}, {dark})", f"light-dark({pick_text_color(light)}, {pick_text_color(dark)})"

@@ -43,7 +43,7 @@ FINE_ELEMENTS = 12_000_000
 """matrix elements up to which `auto` chooses fine precision; the page then has about 18 MB"""
 
 
-def choose(reading: Reading, name: str) -> Precision:
+def choose_precision(reading: Reading, name: str) -> Precision:
     """Return the precision of this name; `auto` is fine precision where the page stays small.
 
     Raises:

@@ -22,16 +22,16 @@ def pick_color(position: float) -> str:
     return "#" + "".join(f"{channel:02x}" for channel in channels)
 
 
-def ink(background: str) -> str:
+def pick_text_color(background: str) -> str:
     """Return black or white, whichever has the higher contrast: never below 4.5 to 1.
 
-    >>> ink("#440154"), ink("#fde725")
+    >>> pick_text_color("#440154"), pick_text_color("#fde725")
     ('#ffffff', '#000000')
     """
-    return max((BLACK, WHITE), key=lambda candidate: contrast(candidate, background))
+    return max((BLACK, WHITE), key=lambda candidate: compute_contrast(candidate, background))
 
 
-def contrast(color: str, other: str) -> float:
+def compute_contrast(color: str, other: str) -> float:
     """Return the WCAG contrast ratio of two colours, 1 to 21."""
     darker, lighter = sorted((_compute_luminance(color), _compute_luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)

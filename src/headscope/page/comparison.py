@@ -14,7 +14,7 @@ from jinja2 import Template
 from markupsafe import Markup
 
 from headscope.comparison.result import Comparison
-from headscope.comparison.verdicts import SHORT, SIGNS
+from headscope.comparison.verdicts import SHORT_CLAIMS, VERDICT_SIGNS
 from headscope.page import curves
 from headscope.page.differences import build_difference_maps, collect_script_data, format_gradient
 from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
@@ -63,10 +63,10 @@ class Fact:
         return len(set(self.values)) > 1
 
 
-def comparison_page(comparison: Comparison) -> str:
+def render_comparison_page(comparison: Comparison) -> str:
     """Return the page: warnings, findings, rates over depth, characters, differences of heads, and settings."""
     script = read_assets("base.js", "comparison.js")
-    panels = curves.panels(comparison)
+    panels = curves.build_panels(comparison)
     page = _load_template().render(
         made=comparison,
         about={"model": ", ".join(comparison.names)},
@@ -100,7 +100,7 @@ def _load_template() -> Template:
         fixed=format_fixed, plain=format_scalar, count=lambda number: format_fixed(number, 0), place=curves.compute_x
     )
     environment.globals.update(
-        kinds=VERDICT_STYLES, signs=SIGNS, gradient=format_gradient(), geometry=curves, colours=MODEL_STYLES
+        kinds=VERDICT_STYLES, signs=VERDICT_SIGNS, gradient=format_gradient(), geometry=curves, colours=MODEL_STYLES
     )
     return environment.from_string(read_assets("comparison.html"))
 
@@ -109,7 +109,7 @@ def _collect_claims(comparison: Comparison) -> list[dict[str, Any]]:
     """Return for each claim its summary, its short name, and the finding of every model."""
     summary = comparison.summary.to_dict("records")
     return [
-        {"summary": row, "short": SHORT.get(findings[0].number, findings[0].claim), "findings": findings}
+        {"summary": row, "short": SHORT_CLAIMS.get(findings[0].number, findings[0].claim), "findings": findings}
         for row, findings in zip(summary, zip(*comparison.found.values(), strict=True), strict=True)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from headscope.comparison.result import Comparison
-from headscope.comparison.verdicts import SIGNS
+from headscope.comparison.verdicts import VERDICT_SIGNS
 from headscope.studies.findings import Verdict
 
 MUTED_STYLE = "opacity:.7"
@@ -17,7 +17,7 @@ VERDICT_COLORS: dict[Verdict, str] = {
 CELL_STYLE = "padding:.15em .7em;text-align:left;border-bottom:1px solid rgba(128,128,128,.3)"
 
 
-def comparison_card(comparison: Comparison) -> str:
+def render_comparison_card(comparison: Comparison) -> str:
     """Return the warnings, and the findings of all models side by side, as HTML."""
     names = Markup("").join(
         Markup('<th style="{}"><bdi>{}</bdi></th>').format(CELL_STYLE, name) for name in comparison.names
@@ -62,7 +62,7 @@ def _render_row(comparison: Comparison, index: int) -> Markup:
             CELL_STYLE,
             VERDICT_COLORS[finding.verdict],
             finding.measured,
-            SIGNS[finding.verdict],
+            VERDICT_SIGNS[finding.verdict],
             finding.number_text if finding.value is not None else "",
         )
         for finding in findings

@@ -70,7 +70,7 @@ class Panel:
         return bool(self.lines)
 
 
-def panels(comparison: Comparison) -> list[Panel]:
+def build_panels(comparison: Comparison) -> list[Panel]:
     """Return the drawings of all rates over depth."""
     return [_build_panel(comparison, MEASURES[rate], column) for rate, column in PANELS]
 

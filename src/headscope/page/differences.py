@@ -11,7 +11,7 @@ import pandas as pd
 
 from headscope.comparison.measures import MEASURES, Measure
 from headscope.comparison.result import Comparison, Pair
-from headscope.page.colours import ink
+from headscope.page.colours import pick_text_color
 from headscope.page.words import format_brief, format_fixed
 
 COLOR_STOPS = ("#2166ac", "#4393c3", "#92c5de", "#d1e5f0", "#f7f7f7", "#fddbc7", "#f4a582", "#d6604d", "#b2182b")
@@ -50,10 +50,10 @@ class DifferenceMap:
         return format_fixed(self.reach, 2 if self.reach < 10 else 1)
 
 
-def diverging(position: float) -> str:
+def pick_diverging_color(position: float) -> str:
     """Return the colour at a position from −1 to 1.
 
-    >>> diverging(-1.0), diverging(0.0), diverging(1.0)
+    >>> pick_diverging_color(-1.0), pick_diverging_color(0.0), pick_diverging_color(1.0)
     ('#2166ac', '#f7f7f7', '#b2182b')
     """
     stop_position = (min(max(position, -1.0), 1.0) + 1) / 2 * (len(COLOR_STOPS) - 1)
@@ -108,9 +108,9 @@ def _build_map(comparison: Comparison, number: int, pair: Pair, measure: Measure
 def _build_cell(index: int, value: float, reach: float, significant: bool) -> Cell:
     if not math.isfinite(value):
         return Cell(index, "", "", "", False)
-    background = diverging(value / reach)
+    background = pick_diverging_color(value / reach)
     text = format_brief(value)
-    return Cell(index, "0" if text.lstrip("−") == "0.0" else text, background, ink(background), significant)
+    return Cell(index, "0" if text.lstrip("−") == "0.0" else text, background, pick_text_color(background), significant)
 
 
 def collect_script_data(comparison: Comparison) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from headscope.page.explorer import explorer
-from headscope.page.segments import format_count, segments_page
+from headscope.page.explorer import render_explorer
+from headscope.page.segments import format_count, render_segmentation_page
 from headscope.readings.reading import Reading
 from headscope.segmentation.result import Segmentation
 
@@ -19,27 +19,27 @@ MAX_PAGE_SIZE = 24_000_000
 """characters; a larger page would make the notebook slow to save"""
 
 
-def reading_frame(reading: Reading) -> str:
+def render_reading_frame(reading: Reading) -> str:
     """Return the explorer as HTML for a notebook; for a very large reading, a note on how to open it."""
     title = Markup("<strong>Reading of <bdi>{}</bdi></strong>: {}").format(reading.manifest["model"], reading.size)
     note = Markup(
-        'Its explorer is {} MB, too large for a notebook: write it with <code>reading.page("reading.html")</code>, '
+        'Its explorer is {} MB, too large for a notebook: write it with <code>reading.to_html("reading.html")</code>, '
         "or choose heads first, <code>reading.select(layers=…, heads=…)</code>."
     )
-    return _render_frame("reading", title, explorer(reading), note)
+    return _render_frame("reading", title, render_explorer(reading), note)
 
 
-def segmentation_frame(segmentation: Segmentation) -> str:
+def render_segmentation_frame(segmentation: Segmentation) -> str:
     """Return the page of a segmentation as HTML for a notebook; for a very long text, a note on how to open it."""
     title = Markup("<strong>Segmentation, {}</strong>: {} of {}").format(
         segmentation.level,
         format_count(len(segmentation), "segment"),
-        format_count(len(segmentation.edges) - 1, segmentation.piece),
+        format_count(len(segmentation.edges) - 1, segmentation.piece_name),
     )
     note = Markup(
-        'Its page is {} MB, too large for a notebook: write it with <code>segmentation.page("segments.html")</code>.'
+        'Its page is {} MB, too large for a notebook: write it with <code>segmentation.to_html("segments.html")</code>.'
     )
-    return _render_frame("segmentation", title, segments_page(segmentation), note)
+    return _render_frame("segmentation", title, render_segmentation_page(segmentation), note)
 
 
 def _render_frame(kind: str, title: Markup, page: str, note: Markup) -> str:

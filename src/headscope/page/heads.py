@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from headscope.page.colours import ink, pick_color
+from headscope.page.colours import pick_color, pick_text_color
 from headscope.page.words import NOTHING, RATE_WORDS, RateWords, format_brief, format_fixed
 from headscope.studies.labels import OF_WORDS
 from headscope.studies.result import Study
-from headscope.studies.speaking import spoken
+from headscope.studies.speaking import adapt_wording
 from headscope.types import Floats
 
 TICKS = 5
@@ -81,13 +81,13 @@ def build_heat_maps(study: Study) -> list[HeatMap]:
             study, name, *(table[column].to_numpy(np.float64).reshape(shape) for column in (name, f"{name}_error"))
         )
         for name in RATE_WORDS
-        if name in table and not (study.of_images and name in OF_WORDS)
+        if name in table and not (study.has_images and name in OF_WORDS)
     ]
 
 
 def _build_heat_map(study: Study, name: str, values: Floats, errors: Floats) -> HeatMap:
     words = RATE_WORDS[name]
-    words = replace(words, unit=spoken(study, words.unit), about=spoken(study, words.about))
+    words = replace(words, unit=adapt_wording(study, words.unit), about=adapt_wording(study, words.about))
     values, errors = values * words.factor, errors * words.factor
     chance_levels = 0.0 if name == "signal_to_noise" else study.chance(name).values
     chance = np.broadcast_to(chance_levels * words.factor, values.shape)
@@ -115,7 +115,15 @@ def _build_cell(
     background = pick_color(scale.position(value))
     digits = _choose_digits(error, decimals)
     error_text = format_fixed(error, digits) if math.isfinite(error) else ""
-    return Cell(index, name, format_brief(value), background, ink(background), format_fixed(value, digits), error_text)
+    return Cell(
+        index,
+        name,
+        format_brief(value),
+        background,
+        pick_text_color(background),
+        format_fixed(value, digits),
+        error_text,
+    )
 
 
 def _choose_digits(error: float, decimals: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headscope.page.colours import RECEIVERS, ink
+from headscope.page.colours import RECEIVERS, pick_text_color
 from headscope.page.words import make_visible
 from headscope.studies.result import Study
 from headscope.studies.statistics import SEPARATORS
@@ -75,7 +75,7 @@ def build_receiver_bars(study: Study) -> list[Bar]:
     spread = study.data["attention_spread"].values
     shares = study.data["attention_received_share"].values
     even = spread / spread.sum() if spread.sum() else np.full(len(names), np.nan)
-    if study.of_images:  # images have no separators
+    if study.has_images:  # images have no separators
         even, shares = (np.where(np.isin(names, SEPARATORS), np.nan, values) for values in (even, shares))
     bars = [
         Bar(f"L{layer}", _build_parts(names, row.tolist())) for layer, row in zip(study.layers, shares, strict=True)
@@ -86,7 +86,7 @@ def build_receiver_bars(study: Study) -> list[Bar]:
 def _build_parts(names: list[str], shares: list[float]) -> tuple[Part, ...]:
     colours = [RECEIVERS[k % len(RECEIVERS)] for k in range(len(names))]
     return tuple(
-        Part(name, share, background, ink(background))
+        Part(name, share, background, pick_text_color(background))
         for name, share, background in zip(names, shares, colours, strict=True)
         if math.isfinite(share)
     )

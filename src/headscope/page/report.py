@@ -26,7 +26,7 @@ from headscope.page.layers import build_receiver_bars, list_most_attended
 from headscope.page.words import format_fixed, format_name, format_scalar, group_manifest
 from headscope.studies.findings import Finding, Verdict
 from headscope.studies.result import Study
-from headscope.studies.speaking import RASTER, spoken
+from headscope.studies.speaking import RASTER_NOTE, adapt_wording
 
 VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
 """each verdict and its class in the style sheet"""
@@ -35,7 +35,7 @@ WIDE_FIGURE = 540
 
 
 @dataclass(frozen=True)
-class Plate:
+class ReportFigure:
     """A figure of the report."""
 
     number: str
@@ -70,7 +70,7 @@ class Plate:
         return self.size is None or self.size[0] > WIDE_FIGURE
 
 
-def report(study: Study, findings: Sequence[Finding], figures: Sequence[Plate]) -> str:
+def render_report(study: Study, findings: Sequence[Finding], figures: Sequence[ReportFigure]) -> str:
     """Return the page of a study: findings, heat maps, head table, tokens, figures and the manifest."""
     maps, head_map = build_heat_maps(study), build_character_map(study)
     script = read_assets("base.js", "report.js")
@@ -108,9 +108,11 @@ def _load_template(study: Study) -> Template:
         plain=format_scalar,
         readable=format_name,
         slug=make_slug,
-        say=partial(spoken, study),
+        say=partial(adapt_wording, study),
         count=lambda number: format_fixed(number, 0),
         percent=lambda share: f"{format_fixed(share * 100, 1)} %",
     )
-    environment.globals.update(verdicts=VERDICT_STYLES, gradient=format_gradient(), finite=math.isfinite, raster=RASTER)
+    environment.globals.update(
+        verdicts=VERDICT_STYLES, gradient=format_gradient(), finite=math.isfinite, raster=RASTER_NOTE
+    )
     return environment.from_string(read_assets("report.html"))

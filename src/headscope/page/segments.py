@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from headscope.page.differences import diverging, format_gradient
+from headscope.page.differences import format_gradient, pick_diverging_color
 from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
 from headscope.page.words import format_fixed, format_scalar, group_manifest
-from headscope.segmentation.result import HeadVote, Segment, Segmentation
+from headscope.segmentation.result import HeadWeight, Segment, Segmentation
 from headscope.types import Floats
 
 COLOR_CLASSES = 5
@@ -69,11 +69,11 @@ class Grid:
 
     layers: int
     heads: int
-    votes: tuple[tuple[HeadVote, float], ...]
+    votes: tuple[tuple[HeadWeight, float], ...]
     """each with its weight relative to the largest"""
 
 
-def segments_page(segmentation: Segmentation) -> str:
+def render_segmentation_page(segmentation: Segmentation) -> str:
     """Return the page: strengths of boundaries, the text in coloured segments, the map of similarities, the heads."""
     script = read_assets("base.js", "segments.js")
     manifest = {
@@ -155,7 +155,7 @@ def _render_segment(segmentation: Segmentation, segment: Segment) -> Markup:
             segmentation.edges[k] : min(int(segmentation.edges[k + 1]), segment.start + len(visible))
         ]
         spans.append(
-            Markup('<span title="{} {}">{}</span>').format(segmentation.piece.capitalize(), k + 1, _escape(part))
+            Markup('<span title="{} {}">{}</span>').format(segmentation.piece_name.capitalize(), k + 1, _escape(part))
         )
     return Markup("").join(spans) + hidden_tail
 
@@ -287,14 +287,14 @@ def _collect_data(segmentation: Segmentation) -> dict[str, Any]:
     codes, step = _encode_similarity(segmentation.similarity)
     return {
         "file": make_slug(get_first_words(segmentation.text)[:32]).lower(),
-        "piece": segmentation.piece,
+        "piece": segmentation.piece_name,
         "spans": len(segmentation.edges) - 1 <= MAX_SPANS,
         "boundaries": segmentation.boundaries.tolist(),
         "cells": segmentation.cells.tolist(),
         "codes": codes,
         "step": step,
         "reach": _choose_reach(segmentation),
-        "colours": [diverging(2 * k / (COLOR_STEPS - 1) - 1) for k in range(COLOR_STEPS)],
+        "colours": [pick_diverging_color(2 * k / (COLOR_STEPS - 1) - 1) for k in range(COLOR_STEPS)],
         "saved": {
             "level": segmentation.level,
             "characters": len(segmentation.text),

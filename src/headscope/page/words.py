@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.studies.labels import of_images
+from headscope.studies.labels import has_images
 
 NOTHING = "nothing counted"
 
@@ -200,7 +200,7 @@ def make_visible(token: str) -> str:
 def group_manifest(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return all entries of a manifest in groups of (label, text), the most important first."""
     labeled = {name for names in MANIFEST.values() for name in names}
-    if of_images(manifest):
+    if has_images(manifest):
         manifest = {name: value for name, value in manifest.items() if name not in TEXT_ENTRIES}
     unlabeled = {name: format_name(name) for name in manifest if name not in labeled and name not in SEPARATE_ENTRIES}
     groups = [*MANIFEST.items(), ("Other", unlabeled)]
@@ -215,7 +215,7 @@ def group_manifest(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[st
         )
         for title, names in groups
     ]
-    image_labels = IMAGE_WORDS if of_images(manifest) else {}
+    image_labels = IMAGE_WORDS if has_images(manifest) else {}
     return [
         (image_labels.get(title, title), [(image_labels.get(label, label), text) for label, text in rows])
         for title, rows in entries

@@ -15,15 +15,15 @@ import xarray as xr
 
 from headscope import manifest
 from headscope.corpus.windows import WindowMode
-from headscope.declared import attribute, check_arrays, check_json
+from headscope.declared import check_arrays, check_json, get_scalar_attribute
 from headscope.errors import Stopped, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning.measuring import Bench, ProgressCallback
-from headscope.pruning.naming import Head, Heads, all_heads, format_head, resolve_heads
+from headscope.pruning.measuring import AblationRunner, ProgressCallback
+from headscope.pruning.naming import Head, Heads, format_head, list_heads, resolve_heads
 from headscope.pruning.silencing import SilencingMode
 from headscope.pruning.texts import DEFAULT_LIMIT, CorpusWindows, Documents, read_windows
-from headscope.studies.labels import shape_in_words
+from headscope.studies.labels import format_shape
 from headscope.types import Floats
 from headscope.writing import load_dataset, save_dataset
 
@@ -87,7 +87,7 @@ class Ablation:
 
     def __repr__(self) -> str:
         attributes = self.data.attrs
-        size = shape_in_words(attributes, self.data.sizes["layer"], self.data.sizes["head"])
+        size = format_shape(attributes, self.data.sizes["layer"], self.data.sizes["head"])
         state = "" if attributes["complete"] else ", incomplete"
         unit = "image" if attributes["modality"] == "image" else "text"
         texts = f"{self.texts:,} {unit}{'s' * (self.texts != 1)} of {attributes['corpus']}"
@@ -99,7 +99,7 @@ class Ablation:
         return f"<p>{escape(repr(self))}</p>{self.table().sort_values('change', ascending=False).to_html(index=False)}"
 
 
-class Unfinished(Stopped):
+class AblationInterrupted(Stopped):
     """Raised when an ablation is interrupted; `ablation` has the texts finished until then, or is None."""
 
     def __init__(self, ablation: Ablation | None) -> None:
@@ -140,15 +140,15 @@ def ablate(
     ['L0H0', 'L0H1']
     """
     loaded = model if isinstance(model, Model) else load(model, objective=True)
-    selected = all_heads(loaded.anatomy)
+    selected = list_heads(loaded.anatomy)
     if heads is not None:
         selected = resolve_heads(loaded.anatomy, heads, some_left=False)
     if not selected:
         raise StudyError("no heads are named: name at least one, or leave them out to silence each in turn")
     corpus = read_windows(loaded, documents, length=length, windows=windows, limit=limit)
     started = time.monotonic()
-    bench = Bench.of(loaded, corpus.windows, by, batch_size)
-    sums = _Sums(selected)
+    bench = AblationRunner.create(loaded, corpus.windows, by, batch_size)
+    sums = _TextResults(selected)
 
     def build_result(stopped_by: str = "") -> Ablation:
         attributes = {
@@ -165,12 +165,12 @@ def ablate(
         for numbered, base, changes in bench.measure_changes(selected, progress=progress):
             sums.add(numbered.places, base, changes)
     except KeyboardInterrupt:
-        raise Unfinished(build_result("interrupted") if sums.places else None) from None
+        raise AblationInterrupted(build_result("interrupted") if sums.places else None) from None
     return build_result()
 
 
 @dataclass
-class _Sums:
+class _TextResults:
     """Results of the finished texts."""
 
     heads: Sequence[Head]
@@ -191,7 +191,7 @@ class _Sums:
         return np.concatenate(self.bases)[order], np.concatenate(self.changes)[order]
 
 
-def _build_dataset(model: Model, sums: _Sums) -> xr.Dataset:
+def _build_dataset(model: Model, sums: _TextResults) -> xr.Dataset:
     anatomy = model.anatomy
     base, changes = sums.sort_by_place()
     texts = len(base)
@@ -226,7 +226,7 @@ def _build_manifest(model: Model, corpus: CorpusWindows) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "kind": KIND,
-        **manifest.of_model(model),
+        **manifest.describe_model(model),
         "length": corpus.settings.length,
         "windows": corpus.settings.windows,
         "corpus": corpus.corpus.name,
@@ -235,7 +235,7 @@ def _build_manifest(model: Model, corpus: CorpusWindows) -> dict[str, Any]:
         "texts": len(corpus.windows),
         "documents_read": corpus.stats.documents,
         "documents_skipped": json.dumps(dict(sorted(corpus.stats.skipped.items()))),
-        **manifest.of_run(),
+        **manifest.describe_run(),
     }
 
 
@@ -246,7 +246,7 @@ def open_ablation(path: str | Path) -> Ablation:
     if not source.is_file():
         raise StudyError(f"{source}: no ablation there")
     data = load_dataset(source, StudyError)
-    if (attribute(data, "kind"), attribute(data, "format")) != (KIND, FORMAT):
+    if (get_scalar_attribute(data, "kind"), get_scalar_attribute(data, "format")) != (KIND, FORMAT):
         raise StudyError(f"{source}: not an ablation of headscope, of format {FORMAT}")
     label = f"{source}: an ablation"
     check_arrays(data, label, (*SHAPES, "model", "objective"), SHAPES, StudyError)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headscope.errors import StudyError
 from headscope.pruning.ablation import FILE, Ablation
-from headscope.writing import check_folder, write_whole
+from headscope.writing import check_folder, write_atomically
 
 TABLE = "ablation.csv"
 
@@ -25,7 +25,7 @@ def prepare(folder: Path, *, overwrite: bool) -> None:
 def write(ablation: Ablation, folder: Path) -> None:
     """Write both files, netCDF first."""
     ablation.save(folder / FILE)
-    write_whole(folder / TABLE, as_csv(ablation).encode("utf-8"), StudyError)
+    write_atomically(folder / TABLE, as_csv(ablation).encode("utf-8"), StudyError)
 
 
 def as_csv(ablation: Ablation) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from headscope.errors import StudyError
 from headscope.pruning.naming import Head
-from headscope.pruning.rankings import order_of
+from headscope.pruning.rankings import order_heads
 from headscope.types import Floats
 
 Keep = str | int | float
@@ -48,7 +48,7 @@ def select_lowest(
     rows = np.stack([head_scores[[numbers.index(layer) for layer in layers]].mean(axis=0) for layers in shared])
     left, removed = head_scores.size, list[Head]()
     target = parse_keep(keep, head_scores.size)
-    for row, head in order_of(rows):
+    for row, head in order_heads(rows):
         if left - len(shared[row]) >= target:
             removed += [(layer, head) for layer in shared[row]]
             left -= len(shared[row])
@@ -70,6 +70,6 @@ def select_lowest_per_layer(head_scores: Floats, numbers: tuple[int, ...], keep:
     for number, row in zip(numbers, head_scores, strict=True):
         parts = [sorted(group) for group in groups] if is_divisible else [list(range(heads))]
         for part in parts:
-            order = [part[k] for _, k in order_of(row[None, part])]
+            order = [part[k] for _, k in order_heads(row[None, part])]
             removed += [(number, head) for head in order[: len(part) - kept_per_layer // len(parts)]]
     return sorted(removed)

@@ -11,9 +11,9 @@ from headscope.corpus.windows import Window
 from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.pruning.ablation import compute_standard_error
-from headscope.pruning.measuring import Bench, ProgressCallback
-from headscope.pruning.naming import Head, all_heads
-from headscope.pruning.rankings import order_of, scores
+from headscope.pruning.measuring import AblationRunner, ProgressCallback
+from headscope.pruning.naming import Head, list_heads
+from headscope.pruning.rankings import order_heads, score_heads
 from headscope.pruning.silencing import SilencingMode
 from headscope.types import Floats
 
@@ -29,7 +29,7 @@ def select_share(head_scores: Floats, share: float, numbers: Sequence[int] | Non
     >>> select_share(np.array([[3.0, 1.0], [1.0, 2.0]]), 0.5)
     [(0, 1), (1, 0)]
     """
-    return take_share(order_of(np.asarray(head_scores, dtype=np.float64), numbers), share)
+    return take_share(order_heads(np.asarray(head_scores, dtype=np.float64), numbers), share)
 
 
 def take_share(order: Sequence[Head], share: float) -> list[Head]:
@@ -39,7 +39,7 @@ def take_share(order: Sequence[Head], share: float) -> list[Head]:
     return list(order[: min(int(share * len(order) + 0.5), len(order) - 1)])
 
 
-def curve(
+def measure_curve(
     model: Model,
     order: Sequence[Head],
     windows: Sequence[Window],
@@ -59,7 +59,7 @@ def curve(
         One row for each share, with the number of heads `removed`, the mean `loss`, and its standard `error` over
         texts.
     """
-    return _measure_curves(Bench.of(model, windows, by, batch_size, means), [order], shares, progress)[0]
+    return _measure_curves(AblationRunner.create(model, windows, by, batch_size, means), [order], shares, progress)[0]
 
 
 def measure_random_curve(
@@ -82,8 +82,10 @@ def measure_random_curve(
     """
     if draws < 1:
         raise StudyError(f"draws is {draws}: at least 1")
-    orders = [order_of(scores(model, "random", windows, seed=seed + k), model.anatomy.numbers) for k in range(draws)]
-    tables = _measure_curves(Bench.of(model, windows, by, batch_size, means), orders, shares, progress)
+    orders = [
+        order_heads(score_heads(model, "random", windows, seed=seed + k), model.anatomy.numbers) for k in range(draws)
+    ]
+    tables = _measure_curves(AblationRunner.create(model, windows, by, batch_size, means), orders, shares, progress)
     losses = np.stack([table["loss"].to_numpy() for table in tables])
     return tables[0][["share", "removed"]].assign(
         loss=losses.mean(axis=0),
@@ -94,9 +96,9 @@ def measure_random_curve(
 
 
 def _measure_curves(
-    bench: Bench, orders: Sequence[Sequence[Head]], shares: Sequence[float], progress: ProgressCallback | None
+    bench: AblationRunner, orders: Sequence[Sequence[Head]], shares: Sequence[float], progress: ProgressCallback | None
 ) -> list[pd.DataFrame]:
-    expected = set(all_heads(bench.model.anatomy))
+    expected = set(list_heads(bench.model.anatomy))
     for order in orders:
         if len(order) != len(expected) or {(int(layer), int(head)) for layer, head in order} != expected:
             raise StudyError(f"an order contains each of the model's {len(expected)} heads once; this one does not")
@@ -105,7 +107,7 @@ def _measure_curves(
         rows = []
         for share in shares:
             heads = take_share(order, share)
-            losses = bench.losses(heads)
+            losses = bench.measure_losses(heads)
             rows.append((share, len(heads), float(losses.mean()), float(compute_standard_error(losses))))
             done += 1
             if progress is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.model.capture.watching import prepared
+from headscope.model.capture.watching import prepare_network
 from headscope.pruning.units import Inputs, Unit, run_network
 from headscope.types import Bools
 
@@ -58,7 +58,7 @@ def find_division(network: Any, unit: Unit, inputs: Inputs) -> Division:
     entered: list[torch.Tensor] = []
     hook = projection.register_forward_pre_hook(lambda module, args: entered.append(args[0]))
     try:
-        with _set_random_weights(network, weights), prepared(network), torch.enable_grad():
+        with _set_random_weights(network, weights), prepare_network(network), torch.enable_grad():
             run_network(network, inputs)
             gradients = _compute_gradients(unit, entered[0], weights) if entered and entered[0].requires_grad else []
     finally:

@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError
 
 from headscope.errors import ModelError, StudyError
-from headscope.model.loading import quiet
+from headscope.model.loading import silence_transformers
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.model.shrinking import RECORD
@@ -29,7 +29,7 @@ from headscope.pruning.changes import Change, build_record
 from headscope.pruning.numbers import collect_config_numbers
 from headscope.pruning.removal import Removal
 from headscope.pruning.source import CODE_MODULE, generate_code, get_stock_class, load_original, open_network
-from headscope.pruning.units import TOLERANCE, capture_results, difference
+from headscope.pruning.units import TOLERANCE, capture_results, measure_difference
 
 MANIFEST = "pruning.json"
 Form = Literal["plain", "with code", "masked"]
@@ -50,7 +50,7 @@ def write_folder(
         StudyError: The folder cannot be written, or contains something else.
         ModelError: No form works for this model. Nothing is written.
     """
-    check_place(model.name, folder, overwrite=overwrite)
+    check_output_folder(model.name, folder, overwrite=overwrite)
     with _replace_folder(folder) as temporary:
         network = load_original(model)
         before = _count_parameters(network)
@@ -68,13 +68,13 @@ def write_folder(
     return manifest
 
 
-def opens_with(form: Form, folder: str | Path) -> list[str]:
+def format_load_code(form: Form, folder: str | Path) -> list[str]:
     """Return the Python expressions that open a folder of this form."""
     trust = ", trust_remote_code=True" * (form == "with code")
     return [f'transformers.AutoModel.from_pretrained("{folder}"{trust})', f'headscope.load("{folder}")']
 
 
-def check_place(source: str, folder: Path, *, overwrite: bool) -> None:
+def check_output_folder(source: str, folder: Path, *, overwrite: bool) -> None:
     """Refuse, before anything is computed, a folder that contains something else or the source model."""
     if folder.exists() and not folder.is_dir():
         raise StudyError(f"{folder} is a file: choose a folder with --out")
@@ -176,7 +176,7 @@ def _make_plain_config(removal: Removal, network: Any, config: Any) -> Any:
 
 def _write_form(model: Model, network: Any, config: Any, form: Form, folder: Path) -> None:
     network.config = config
-    with quiet():
+    with silence_transformers():
         network.save_pretrained(folder)
     preprocessor = model.tokens.processor if isinstance(model.tokens, Patches) else model.tokens.tokenizer
     preprocessor.save_pretrained(folder)
@@ -196,7 +196,7 @@ def _measure_saved_difference(model: Model, removal: Removal, folder: Path) -> f
         if info["mismatched_keys"]:
             return float("inf")
         result = capture_results(network.to(removal.expected.device), removal.inputs)[0]
-        return difference(removal.expected, result)
+        return measure_difference(removal.expected, result)
     except (OSError, SafetensorError):
         raise
     except Exception:  # a class may raise anything if its folder does not fit

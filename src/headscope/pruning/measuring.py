@@ -15,8 +15,8 @@ from headscope.model.model import Model
 from headscope.pruning.naming import Head
 from headscope.pruning.objective import Objective, choose_objective
 from headscope.pruning.reuse import LayerReplay
-from headscope.pruning.silencing import SilencingMode, head_means, silenced
-from headscope.pruning.texts import NumberedBatch, batches_of
+from headscope.pruning.silencing import SilencingMode, compute_head_means, silenced
+from headscope.pruning.texts import NumberedBatch, batch_windows
 from headscope.run.batch_size import is_out_of_memory
 from headscope.types import Floats
 
@@ -25,7 +25,7 @@ ProgressCallback = Callable[[str, int, int], None]
 
 
 @dataclass
-class Bench:
+class AblationRunner:
     """A model and texts on which its objective is measured while heads are silenced."""
 
     model: Model
@@ -35,25 +35,25 @@ class Bench:
     means: Floats | None = None
 
     @classmethod
-    def of(
+    def create(
         cls,
         model: Model,
         windows: Sequence[Window],
         by: SilencingMode = "zero",
         batch_size: int | None = None,
         means: Floats | None = None,
-    ) -> Bench:
+    ) -> AblationRunner:
         """Batch the texts, and measure the heads' mean outputs over them if `by` needs these and they are not given."""
-        batches = batches_of(model, windows, batch_size)
+        batches = batch_windows(model, windows, batch_size)
         if by == "mean" and means is None:
-            means = head_means(model, (numbered.batch for numbered in batches))
+            means = compute_head_means(model, (numbered.batch for numbered in batches))
         return cls(model, choose_objective(model), batches, by, means)
 
     @property
     def texts(self) -> int:
         return sum(len(numbered.places) for numbered in self.batches)
 
-    def losses(self, heads: Sequence[Head]) -> Floats:
+    def measure_losses(self, heads: Sequence[Head]) -> Floats:
         """Measure the objective of every text, in their order, with these heads silent together: (texts,)."""
         losses = np.zeros(self.texts)
         for numbered in self.batches:
@@ -96,7 +96,7 @@ class Bench:
         replay.verify(layer, losses, lambda: self._measure(batch))
         return losses
 
-    def mean_changes(self, heads: Sequence[Head], *, silent: Sequence[Head] = ()) -> Floats:
+    def compute_mean_changes(self, heads: Sequence[Head], *, silent: Sequence[Head] = ()) -> Floats:
         """Return the mean over texts of each head's change: (heads,)."""
         total = sum(changes.sum(axis=0) for _, _, changes in self.measure_changes(heads, silent=silent))
         return np.asarray(total / self.texts)

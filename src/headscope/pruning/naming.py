@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from headscope.errors import StudyError
-from headscope.model.anatomy import Anatomy
+from headscope.model.anatomy import StackAnatomy
 from headscope.types import Bools
 
 Head = tuple[int, int]
@@ -22,12 +22,12 @@ def format_head(head: Head) -> str:
     return f"L{head[0]}H{head[1]}"
 
 
-def all_heads(anatomy: Anatomy) -> list[Head]:
+def list_heads(anatomy: StackAnatomy) -> list[Head]:
     """Return every head of a stack, layer by layer."""
     return [(layer, head) for layer in anatomy.numbers for head in range(anatomy.heads)]
 
 
-def parse_heads(text: str, anatomy: Anatomy | None = None) -> list[Head]:
+def parse_heads(text: str, anatomy: StackAnatomy | None = None) -> list[Head]:
     """Return `L0H1,L3H4-7` as pairs of numbers, in the order written; checked if the anatomy is given.
 
     >>> parse_heads("L0H1,L3H4-6")
@@ -36,7 +36,7 @@ def parse_heads(text: str, anatomy: Anatomy | None = None) -> list[Head]:
     return _parse(text, None) if anatomy is None else resolve_heads(anatomy, text)
 
 
-def _parse(text: str, anatomy: Anatomy | None) -> list[Head]:
+def _parse(text: str, anatomy: StackAnatomy | None) -> list[Head]:
     heads: list[Head] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*[Ll](\d{1,6})[Hh](\d{1,6})(?:-[Hh]?(\d{1,6}))?\s*", part, re.ASCII)
@@ -52,7 +52,7 @@ def _parse(text: str, anatomy: Anatomy | None) -> list[Head]:
     return heads
 
 
-def resolve_heads(anatomy: Anatomy, heads: Heads, *, some_left: bool = True) -> list[Head]:
+def resolve_heads(anatomy: StackAnatomy, heads: Heads, *, some_left: bool = True) -> list[Head]:
     """Return heads as pairs of numbers.
 
     Raises:
@@ -74,7 +74,7 @@ def resolve_heads(anatomy: Anatomy, heads: Heads, *, some_left: bool = True) -> 
     return pairs
 
 
-def as_mask(anatomy: Anatomy, heads: Iterable[Head]) -> Bools:
+def as_mask(anatomy: StackAnatomy, heads: Iterable[Head]) -> Bools:
     """Return a mask (layers, heads) that is True for these heads, which `resolve_heads` has checked."""
     mask = np.zeros((anatomy.layers, anatomy.heads), dtype=bool)
     for layer, head in heads:
@@ -82,7 +82,7 @@ def as_mask(anatomy: Anatomy, heads: Iterable[Head]) -> Bools:
     return mask
 
 
-def _check_head(anatomy: Anatomy, head: Head) -> None:
+def _check_head(anatomy: StackAnatomy, head: Head) -> None:
     if head[0] not in anatomy.numbers:
         raise StudyError(
             f"{format_head(head)}: there is no layer {head[0]} with attention in the model's {anatomy.stack}; there "

@@ -30,7 +30,7 @@ from headscope.model.patches import Patches
 from headscope.types import Floats, Ints
 
 MASKED_SHARE = 0.15
-NEXT_TOKEN, MASKED_TOKEN, EMBEDDING = "next-token loss", "masked-token loss", "embedding distance"
+NEXT_TOKEN, MASKED_TOKEN, EMBEDDING_DISTANCE = "next-token loss", "masked-token loss", "embedding distance"
 
 
 class Objective(ABC):
@@ -70,7 +70,7 @@ class NextToken(Objective):
         """Return the mean loss of tokens 1 … N−1, each given those before it."""
         if min(map(len, batch.windows)) < 2:
             raise StudyError("a text of one token has no next token to predict: give longer ones")
-        logits = _run_network(self.model.network, self.model._inputs_of(batch)).logits
+        logits = _run_network(self.model.network, self.model.make_batch_inputs(batch)).logits
         return _compute_mean_losses(logits[:, :-1], batch.ids[:, 1:], batch.real[:, 1:])
 
 
@@ -82,9 +82,11 @@ class TextReconstruction(Objective):
     def compute_losses(self, batch: Batch) -> torch.Tensor:
         """Return the mean loss of all tokens of the encoder's text, each given that text and the tokens before it."""
         texts = [window.source or window for window in batch.windows]
-        shifted = [text.shifted(self.model._start_id, crosses=False) for text in texts]
+        shifted = [text.shift_right(self.model.decoder_start_id, crosses=False) for text in texts]
         source, target = Batch.of(texts, batch.pad_id), Batch.of(shifted, batch.pad_id)
-        inputs = self.model._inputs(source.ids, source.real) | self.model._decoder_inputs(target.ids, target.real)
+        inputs = self.model.make_token_inputs(source.ids, source.real) | self.model.make_decoder_inputs(
+            target.ids, target.real
+        )
         return _compute_mean_losses(_run_network(self.model.network, inputs).logits, source.ids, source.real)
 
 
@@ -99,14 +101,14 @@ class MaskedToken(Objective):
         for row, window in enumerate(batch.windows):
             masked[row, select_masked_tokens(window)] = True
         ids = np.where(masked, int(self.model._tokenizer.mask_token_id), batch.ids)
-        logits = _run_network(self.model.network, self.model._inputs(ids, batch.real)).logits
+        logits = _run_network(self.model.network, self.model.make_token_inputs(ids, batch.real)).logits
         return _compute_mean_losses(logits, batch.ids, masked)
 
 
 class EmbeddingDistance(Objective):
     """Embedding distance of models that do not predict words."""
 
-    name = EMBEDDING
+    name = EMBEDDING_DISTANCE
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -146,7 +148,7 @@ def choose_objective(model: Model) -> Objective:
     name, anatomy = type(model.network).__name__, model.anatomy
     if isinstance(model.tokens, Patches):
         return EmbeddingDistance(model)
-    if model.two_stacks:
+    if model.is_encoder_decoder:
         predicts_words = name in _list_class_names("SEQ_TO_SEQ_CAUSAL_LM")
         return TextReconstruction(model) if predicts_words else EmbeddingDistance(model)
     if anatomy.causal and name in _list_class_names("CAUSAL_LM"):
@@ -198,10 +200,10 @@ def _compute_mean_losses(logits: torch.Tensor, ids: Ints, predicted: np.ndarray[
 def _compute_hidden_states(model: Model, batch: Batch) -> torch.Tensor:
     """Return the last hidden states of the encoder or decoder that the observed stack is in: (texts, tokens, width)."""
     body = getattr(model.network, "base_model", model.network)
-    inputs = model._inputs_of(batch)
+    inputs = model.make_batch_inputs(batch)
     if batch.source is not None:
-        inputs |= model._decoder_inputs(batch.ids, batch.real)
-    elif model.two_stacks:
+        inputs |= model.make_decoder_inputs(batch.ids, batch.real)
+    elif model.is_encoder_decoder:
         body = body.get_encoder()
     output = _run_network(body, inputs)
     states = getattr(output, "last_hidden_state", None)

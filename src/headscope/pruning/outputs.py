@@ -14,7 +14,7 @@ from headscope.pruning.texts import NumberedBatch
 from headscope.types import Floats
 
 
-def output_norms(model: Model, batches: list[NumberedBatch], *, projected: bool = False) -> Floats:
+def compute_output_norms(model: Model, batches: list[NumberedBatch], *, projected: bool = False) -> Floats:
     """Return the root mean square, over real tokens, of the length of each head's output: (layers, heads).
 
     Args:

@@ -17,7 +17,7 @@ from headscope.pruning.choice import Keep, parse_keep, select_lowest, select_low
 from headscope.pruning.division import find_division
 from headscope.pruning.folder import write_folder
 from headscope.pruning.naming import Head, Heads, format_head, resolve_heads
-from headscope.pruning.rankings import MEASURED, RULES, STUDIED, scores
+from headscope.pruning.rankings import RULES, STUDY_RULES, TEXT_RULES, score_heads
 from headscope.pruning.removal import How, Removal, remove
 from headscope.pruning.texts import DEFAULT_LIMIT, Documents, read_windows
 from headscope.pruning.units import find_units, make_trial_inputs
@@ -84,7 +84,7 @@ def prune(
     >>> headscope.prune("minilm", "L0H1,L5H0-3")
     Pruned(minilm: 67 of 72 heads)
     """
-    loaded = model if isinstance(model, Model) else load(model, objective=by in MEASURED)
+    loaded = model if isinstance(model, Model) else load(model, objective=by in TEXT_RULES)
     if (heads is None) == (keep is None):
         raise StudyError("say which heads to remove, or how many to keep: one of the two")
     ranking: dict[str, Any] = {"by": "named"}
@@ -113,18 +113,18 @@ def _select_heads(
     if by not in RULES:
         raise StudyError(f"unknown ranking {by!r}; there are: {', '.join(RULES)}")
     parse_keep(keep, model.anatomy.layers * model.anatomy.heads)  # raises before anything is measured
-    if study is not None and by not in STUDIED:
-        raise StudyError(f"the ranking {by!r} reads no study: leave it out, or rank by {', '.join(STUDIED)}")
+    if study is not None and by not in STUDY_RULES:
+        raise StudyError(f"the ranking {by!r} reads no study: leave it out, or rank by {', '.join(STUDY_RULES)}")
     ranking: dict[str, Any] = {"by": by, "keep": str(keep), "per_layer": per_layer, "seed": seed}
     loaded_study, windows = None, list[Window]()
-    if by in STUDIED:
+    if by in STUDY_RULES:
         loaded_study = _load_study(model, texts, study)
         ranking |= {"corpus": str(loaded_study.manifest["corpus"]), "texts": int(loaded_study.texts)}
-    elif by in MEASURED:
+    elif by in TEXT_RULES:
         corpus = read_windows(model, texts.documents, limit=texts.limit, length=texts.length)
         windows = corpus.windows
         ranking |= {"corpus": corpus.corpus.name, "texts": len(windows)}
-    head_scores = scores(model, by, windows, study=loaded_study, seed=seed)
+    head_scores = score_heads(model, by, windows, study=loaded_study, seed=seed)
     units, numbers = find_units(model), model.anatomy.numbers
     if per_layer:
         groups = find_division(model.network, units[0], make_trial_inputs(model)).groups
@@ -145,7 +145,7 @@ def _load_study(model: Model, texts: _TextOptions, study: Study | str | Path | N
 def _build_manifest(
     model: Model, removal: Removal, removed: list[Head], ranking: dict[str, Any], command: str
 ) -> dict[str, Any]:
-    run = manifest.of_run()
+    run = manifest.describe_run()
     return {
         "source": model.name,
         "weight_hash": model.weight_hash,

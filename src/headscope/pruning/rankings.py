@@ -10,15 +10,15 @@ from headscope.corpus.windows import Window
 from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.pruning.gradient import compute_gate_gradients
-from headscope.pruning.measuring import Bench, ProgressCallback
-from headscope.pruning.naming import Head, all_heads
-from headscope.pruning.outputs import output_norms
+from headscope.pruning.measuring import AblationRunner, ProgressCallback
+from headscope.pruning.naming import Head, list_heads
+from headscope.pruning.outputs import compute_output_norms
 from headscope.pruning.silencing import SilencingMode
-from headscope.pruning.texts import batches_of
+from headscope.pruning.texts import batch_windows
 from headscope.studies.result import Study
 from headscope.types import Floats
 
-STUDIED: dict[str, Callable[[Study], Floats]] = {
+STUDY_RULES: dict[str, Callable[[Study], Floats]] = {
     "snr": lambda study: study.signal_to_noise().values,
     "snr-contrast": lambda study: study.signal_to_noise("contrast").values,
     "snr-explained": lambda study: study.signal_to_noise("explained").values,
@@ -31,17 +31,17 @@ STUDIED: dict[str, Callable[[Study], Floats]] = {
 }
 """rules that need a study of the model, and how the scores (layers, heads) are read from it"""
 
-MEASURED = ("norm", "projected-norm", "gradient", "ablation")
+TEXT_RULES = ("norm", "projected-norm", "gradient", "ablation")
 """rules that need texts: `output_norms`, `compute_gate_gradients`, and how the objective
 changes when the head alone is silenced"""
 
-RULES = (*STUDIED, *MEASURED, "random")
+RULES = (*STUDY_RULES, *TEXT_RULES, "random")
 
 GREEDY_STEPS = 20
 """approximate number of steps of a greedy search by default"""
 
 
-def scores(
+def score_heads(
     model: Model,
     by: str,
     windows: Sequence[Window],
@@ -56,8 +56,8 @@ def scores(
 
     Args:
         by: One of `RULES`.
-        windows: Texts for the rules in `MEASURED`; the others ignore them.
-        study: A study of this model, for the rules in `STUDIED`.
+        windows: Texts for the rules in `TEXT_RULES`; the others ignore them.
+        study: A study of this model, for the rules in `STUDY_RULES`.
         seed: For the rule `random`.
     """
     if by not in RULES:
@@ -66,25 +66,25 @@ def scores(
     head_scores: Floats
     if by == "random":
         head_scores = np.random.default_rng(seed).random(shape)
-    elif by in STUDIED:
-        head_scores = np.asarray(STUDIED[by](_check_study(model, by, study)), dtype=np.float64)
+    elif by in STUDY_RULES:
+        head_scores = np.asarray(STUDY_RULES[by](_check_study(model, by, study)), dtype=np.float64)
     elif by == "ablation":
-        bench = Bench.of(model, windows, batch_size=batch_size)
-        head_scores = bench.mean_changes(all_heads(model.anatomy)).reshape(shape)
+        bench = AblationRunner.create(model, windows, batch_size=batch_size)
+        head_scores = bench.compute_mean_changes(list_heads(model.anatomy)).reshape(shape)
     elif by == "gradient":
-        head_scores = compute_gate_gradients(model, batches_of(model, windows, batch_size))
+        head_scores = compute_gate_gradients(model, batch_windows(model, windows, batch_size))
     else:
-        batches = batches_of(model, windows, batch_size)
-        head_scores = output_norms(model, batches, projected=by == "projected-norm")
+        batches = batch_windows(model, windows, batch_size)
+        head_scores = compute_output_norms(model, batches, projected=by == "projected-norm")
     return np.where(np.isnan(head_scores), -np.inf, head_scores)
 
 
-def order_of(head_scores: Floats, numbers: Sequence[int] | None = None) -> list[Head]:
+def order_heads(head_scores: Floats, numbers: Sequence[int] | None = None) -> list[Head]:
     """Return all heads in the order of removal: lowest scores first, NaN before all, ties by layer and head.
 
     `numbers` are the layers' numbers in the model, 0, 1, 2, … by default.
 
-    >>> order_of(np.array([[0.5, 0.1], [0.1, np.nan]]))
+    >>> order_heads(np.array([[0.5, 0.1], [0.1, np.nan]]))
     [(1, 1), (0, 1), (1, 0), (0, 0)]
     """
     filled = np.where(np.isnan(head_scores), -np.inf, head_scores)
@@ -93,7 +93,7 @@ def order_of(head_scores: Floats, numbers: Sequence[int] | None = None) -> list[
     return [(layers[int(k) // filled.shape[1]], int(k) % filled.shape[1]) for k in order]
 
 
-def greedy(
+def rank_greedily(
     model: Model,
     windows: Sequence[Window],
     *,
@@ -110,14 +110,14 @@ def greedy(
     Args:
         step: Heads removed per step: 1 is the full greedy search; a twentieth of all heads, at least one, by default.
     """
-    left = all_heads(model.anatomy)
+    left = list_heads(model.anatomy)
     size = max(1, len(left) // GREEDY_STEPS) if step is None else step
     if size < 1:
         raise StudyError(f"step is {step}: take at least one head at a time")
-    bench, total = Bench.of(model, windows, by, batch_size), len(left)
+    bench, total = AblationRunner.create(model, windows, by, batch_size), len(left)
     removed: list[Head] = []
     while len(left) > 1:
-        changes = bench.mean_changes(left, silent=removed)
+        changes = bench.compute_mean_changes(left, silent=removed)
         order = [left[k] for k in np.argsort(changes, kind="stable")]
         removed += order[:size]
         left = [head for head in left if head in order[size:]]

@@ -25,10 +25,10 @@ from headscope.pruning.units import (
     Unit,
     capture_results,
     convert_inputs,
-    difference,
     find_units,
     has_same_results,
     make_trial_inputs,
+    measure_difference,
 )
 
 How = Literal["auto", "remove", "mask"]
@@ -220,7 +220,7 @@ class _Trial:
             network,
             tuple(sorted(layers, key=lambda layer: layer.layer)),
             tuple(self.changes),
-            difference(self.expected, result),
+            measure_difference(self.expected, result),
             self.inputs,
             self.expected,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.model.anatomy import places_of
+from headscope.model.anatomy import find_layer_positions
 from headscope.model.model import Model
 from headscope.types import Floats
 
@@ -23,7 +23,7 @@ class LayerReplay:
 
     def __init__(self, model: Model) -> None:
         anatomy = model.anatomy
-        places = places_of(model.network, model._plan.of([anatomy.stack]))
+        places = find_layer_positions(model.network, model._plan.of([anatomy.stack]))
         self._layers: list[torch.nn.Module] = [] if places is None else list(model.network.get_submodule(places[0]))
         self._numbers = anatomy.numbers if places is None else places[1]
         self._outputs: list[Any] = []

@@ -21,7 +21,7 @@ from headscope.pruning.naming import Head, Heads, as_mask, format_head, parse_he
 from headscope.pruning.sites import edit_outputs, find_sites
 from headscope.types import Floats
 
-__all__ = ["Head", "Heads", "SilencingMode", "format_head", "gated", "head_means", "parse_heads", "silenced"]
+__all__ = ["Head", "Heads", "SilencingMode", "compute_head_means", "format_head", "gated", "parse_heads", "silenced"]
 
 SilencingMode = Literal["zero", "mean"]
 """what a silenced head writes: zero, or its mean output"""
@@ -85,7 +85,7 @@ def gated(model: Model, gates: torch.Tensor) -> Iterator[Model]:
         yield model
 
 
-def head_means(model: Model, batches: Iterable[Batch]) -> Floats:
+def compute_head_means(model: Model, batches: Iterable[Batch]) -> Floats:
     """Return the mean output of each head over all real tokens of these batches: (layers, heads, width), float64."""
     widths = find_sites(model).widths
     if len(set(widths)) > 1:
@@ -113,7 +113,7 @@ def _convert_means(model: Model, means: Floats | None) -> torch.Tensor:
     """Check the means, and return them as float32 on the model's device."""
     anatomy, widths = model.anatomy, find_sites(model).widths
     if means is None:
-        raise StudyError('silencing by="mean" needs the means: pass means=head_means(model, batches)')
+        raise StudyError('silencing by="mean" needs the means: pass means=compute_head_means(model, batches)')
     array = np.asarray(means)
     expected = (anatomy.layers, anatomy.heads, *sorted(set(widths)))
     if array.shape != expected:

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from headscope.corpus.windows import Batch, Window
 from headscope.errors import ModelError
 from headscope.model.anatomy import TOKENS
-from headscope.model.capture.observation import AGREES, entering
+from headscope.model.capture.observation import CAPTURE_TOLERANCE, watch_inputs
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 
@@ -142,7 +142,7 @@ def _detect_sites(model: Model) -> Sites:
             layer_calls += [None] * is_own
     outputs: list[torch.Tensor] = []
     entered: dict[torch.nn.Module, list[torch.Tensor]] = {module: [] for module in calls}
-    with entering(calls, lambda module, inputs: entered[module].append(inputs)):
+    with watch_inputs(calls, lambda module, inputs: entered[module].append(inputs)):
         model.observe(_make_probe(model), lambda layer, output, attention: outputs.append(output))
     layers = [
         None if call is None else _match_site(model, call.module, entered[call.module][call.index], output)
@@ -164,7 +164,8 @@ def _make_probe(model: Model) -> Batch:
         plain = Window.plain(np.arange(model.tokens.length))
         return Batch.of([Window(**{**vars(plain), "pixels": model.tokens.noise()[0], "u": 0})])
     return Batch.of(
-        [model.reads(Window.plain(np.array(model.plain_tokens(TOKENS), dtype=np.int64)))], model.tokens.pad_id
+        [model.adapt_window(Window.plain(np.array(model.pick_ordinary_tokens(TOKENS), dtype=np.int64)))],
+        model.tokens.pad_id,
     )
 
 
@@ -177,7 +178,7 @@ def _match_site(model: Model, module: torch.nn.Module, inputs: torch.Tensor, out
             continue
         rows = inputs.movedim(axis, -1)[..., : heads * width].reshape(-1, heads * width)
         # In half precision, too, the input is the very tensor that was observed: no larger tolerance is needed.
-        if rows.shape == joined.shape and bool((rows - joined).abs().max() <= AGREES * joined.abs().max()):
+        if rows.shape == joined.shape and bool((rows - joined).abs().max() <= CAPTURE_TOLERANCE * joined.abs().max()):
             return Site(module, heads, width, axis)
     raise ModelError(
         f"{model.name}: its heads cannot be silenced: the projection of the model type {model.type!r} is given them in "

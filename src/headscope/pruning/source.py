@@ -13,7 +13,7 @@ from transformers.models.auto import modeling_auto
 from headscope.errors import ModelError
 from headscope.model import shrinking
 from headscope.model.default_model import DEFAULT_MODEL, find_default_model
-from headscope.model.loading import quiet, without_heads
+from headscope.model.loading import make_pruned_class, silence_transformers
 from headscope.model.model import Model
 
 CODE_MODULE = "pruned_heads"
@@ -75,8 +75,8 @@ def _has_same_weights(network: Any, other: Any) -> bool:
 
 def open_network(source: str, stock_class: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Open a network from a folder or the hub's cache; return it and the loading info. No code of the folder is run."""
-    with quiet():
-        network, info = without_heads(stock_class).from_pretrained(
+    with silence_transformers():
+        network, info = make_pruned_class(stock_class).from_pretrained(
             source, output_loading_info=True, use_safetensors=True, ignore_mismatched_sizes=True, **options
         )
     network.__class__ = stock_class  # under this name it is saved; its shapes stay those of the pruned model

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.corpus.documents import Corpus, as_corpus
-from headscope.corpus.windows import Batch, Window, WindowMode, grouped
+from headscope.corpus.windows import Batch, Window, WindowMode, group_by_length
 from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.run.batch_size import choose_batch_size
@@ -74,7 +74,7 @@ class NumberedBatch:
     batch: Batch
 
 
-def batches_of(model: Model, windows: Sequence[Window], size: int | None = None) -> list[NumberedBatch]:
+def batch_windows(model: Model, windows: Sequence[Window], size: int | None = None) -> list[NumberedBatch]:
     """Return windows in batches of similar lengths; of equal lengths if padding would change the model's results."""
     if size is not None and size < 1:
         raise StudyError(f"batch size is {size}: at least 1")
@@ -84,7 +84,7 @@ def batches_of(model: Model, windows: Sequence[Window], size: int | None = None)
     size = size or _choose_size(model, windows)
     return [
         NumberedBatch([item.place for item in group], Batch.of([item.window for item in group], model.tokens.pad_id))
-        for group in grouped(items, size, alike=not model.ignores_padding)
+        for group in group_by_length(items, size, alike=not model.ignores_padding)
     ]
 
 

@@ -13,8 +13,8 @@ import torch
 
 from headscope.devices import to_float64
 from headscope.errors import ModelError
-from headscope.model.anatomy import unmasked
-from headscope.model.capture.watching import prepared
+from headscope.model.anatomy import disable_image_masking
+from headscope.model.capture.watching import prepare_network
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.pruning.changes import KeptIndices, get_input_axis
@@ -84,12 +84,12 @@ def make_trial_inputs(model: Model) -> Inputs:
     if isinstance(model.tokens, Patches):
         return model.tokens.inputs(model.tokens.noise())
     longest = min(TRIAL_LENGTHS[0], model.max_length or TRIAL_LENGTHS[0])
-    ids = np.array([model.plain_tokens(longest)] * len(TRIAL_LENGTHS), dtype=np.int64)
+    ids = np.array([model.pick_ordinary_tokens(longest)] * len(TRIAL_LENGTHS), dtype=np.int64)
     ids[1] = ids[1, ::-1]
     real = np.arange(longest) < np.array(TRIAL_LENGTHS)[:, None]
     ids[~real] = model.tokens.pad_id
-    inputs = model._inputs(ids, real)
-    return inputs | model._decoder_inputs(ids[:, :-1], real[:, :-1]) if model.two_stacks else inputs
+    inputs = model.make_token_inputs(ids, real)
+    return inputs | model.make_decoder_inputs(ids[:, :-1], real[:, :-1]) if model.is_encoder_decoder else inputs
 
 
 def convert_inputs(inputs: Inputs, dtype: torch.dtype) -> Inputs:
@@ -102,7 +102,7 @@ def run_network(network: Any, inputs: Inputs) -> torch.Tensor:
     arguments = dict(inputs)
     if "use_cache" in inspect.signature(network.forward).parameters:
         arguments["use_cache"] = False
-    with unmasked(network):
+    with disable_image_masking(network):
         return torch.as_tensor(network(**arguments)[0])
 
 
@@ -115,14 +115,14 @@ def capture_results(network: Any, inputs: Inputs, units: Iterable[Unit] = ()) ->
 
     hooks = [network.base_model.get_submodule(unit.projection).register_forward_hook(keep_output) for unit in units]
     try:
-        with prepared(network), torch.no_grad():  # some models (Switch) convert weights in a run
+        with prepare_network(network), torch.no_grad():  # some models (Switch) convert weights in a run
             return [run_network(network, inputs), *outputs]
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+def measure_difference(one: torch.Tensor, other: torch.Tensor) -> float:
     """Return the largest difference, relative to the largest value; infinite if they cannot be compared."""
     if one.shape != other.shape:
         return float("inf")
@@ -136,7 +136,7 @@ def has_same_results(network: Any, inputs: Inputs, units: list[Unit], expected: 
     results = _try_run(lambda: capture_results(network, inputs, units))
     if results is None or len(results) != len(expected):
         return False
-    return all(difference(before, after) <= TOLERANCE for before, after in zip(expected, results, strict=True))
+    return all(measure_difference(before, after) <= TOLERANCE for before, after in zip(expected, results, strict=True))
 
 
 def _try_run(call: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor] | None:

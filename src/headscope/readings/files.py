@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headscope.declared import attribute, check_arrays, check_numbers
+from headscope.declared import check_arrays, check_numbers, get_scalar_attribute
 from headscope.errors import ReadingError
 from headscope.readings.dataset import FORMAT, KIND
 from headscope.readings.reading import Reading
-from headscope.writing import load_dataset, save_dataset, write_whole
+from headscope.writing import load_dataset, save_dataset, write_atomically
 
 STRINGS = ("token", "text")
 COORDINATES = ("layer", "head", "position", "token_id", "special", "sentence", "word", "start", "end")
@@ -60,10 +60,10 @@ def open_reading(path: str | Path) -> Reading:
     if not os.path.isfile(source):
         raise ReadingError(f"{source}: no such file")
     data = load_dataset(source, ReadingError)
-    if attribute(data, "kind") != KIND:
+    if get_scalar_attribute(data, "kind") != KIND:
         reason = "a study: open it with open_study" if "theta" in data.attrs else "not a headscope reading"
         raise ReadingError(f"{source}: {reason}")
-    if attribute(data, "format") != FORMAT:
+    if get_scalar_attribute(data, "format") != FORMAT:
         raise ReadingError(f"{source}: a reading of format {data.attrs.get('format')}; this headscope reads {FORMAT}")
     description = f"{source}: a reading"
     check_arrays(data, description, NEEDED, SHAPES, ReadingError)
@@ -103,7 +103,7 @@ def write_table(table: pd.DataFrame, path: Path) -> Path:
         buffer = io.BytesIO()
         _convert_heads_to_text(table).to_parquet(buffer, index=False)
         content = buffer.getvalue()
-    return write_whole(path, content, ReadingError)
+    return write_atomically(path, content, ReadingError)
 
 
 def _refuse_folder(path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from headscope import similarity as equations
-from headscope.corpus.bundled import paper_examples
+from headscope.corpus.bundled import load_paper_examples
 from headscope.errors import ModelError, ReadingError
 from headscope.model.model import Model
 from headscope.model.patches import Patches
@@ -54,7 +54,7 @@ def load_figure_9() -> Published:
     >>> {head: len(pairs) for head, pairs in load_figure_9().pairs.items()}
     {5: 9, 7: 18, 8: 8}
     """
-    example = paper_examples()[EXAMPLE]
+    example = load_paper_examples()[EXAMPLE]
     pairs = {
         int(head): tuple((int(i), int(j)) for i, j in head_pairs)
         for head, head_pairs in example["pairs_by_head"].items()
@@ -120,7 +120,7 @@ class PaperCheck:
 
     layer: int
     heads: tuple[HeadCheck, ...]
-    tried: int
+    choices_tried: int
     """number of choices other than METHOD's"""
     better: tuple[Alternative, ...]
     """choices that match better, best first, without those that make a further change and gain nothing by it"""
@@ -149,7 +149,7 @@ class PaperCheck:
     def published(self) -> int:
         return self.outcome.matched + self.outcome.missing
 
-    def nearest(self, most: int = 5) -> tuple[Alternative, ...]:
+    def select_nearest(self, most: int = 5) -> tuple[Alternative, ...]:
         """Return the best alternatives; the best with a single change is always among them, as the most plausible."""
         best = self.better[:most]
         single = next((alternative for alternative in self.better if len(alternative.choice.changed) == 1), None)
@@ -172,11 +172,11 @@ class PaperCheck:
         elif best is not None and best.outcome.jaccard >= NEAR:
             sentences.append(
                 f"With {_join_words(best.choice.changes)}, {best.outcome.matched} are found, {best.outcome.missing} "
-                f"missing, {best.outcome.extra:,} others: the best of {self.tried:,} other choices."
+                f"missing, {best.outcome.extra:,} others: the best of {self.choices_tried:,} other choices."
             )
         elif outcome.jaccard < NEAR:
             sentences.append(
-                f"None of the {self.tried:,} other choices comes near the published pairs: "
+                f"None of the {self.choices_tried:,} other choices comes near the published pairs: "
                 f"this model does not do what Fig. 9 shows. The paper's is {MODEL}."
             )
         moved = [f"head {check.head} is {check.closest}" for check in self.heads if check.has_moved]
@@ -223,7 +223,7 @@ def compare(reading: Reading, published: Published | None = None) -> PaperCheck:
     return PaperCheck(
         layer=figure.layer,
         heads=_check_heads(reading, figure),
-        tried=len(counts) * len(THETAS) - 1,
+        choices_tried=len(counts) * len(THETAS) - 1,
         better=select_better(counts, figure),
         manifest=reading.manifest,
     )
@@ -263,8 +263,8 @@ def _check_heads(reading: Reading, figure: Published) -> tuple[HeadCheck, ...]:
     closest: dict[int, HeadMatch | None] = dict.fromkeys(figure.pairs)
     checks: dict[int, HeadCheck] = {}
     for layer, head in product(reading.layers, reading.heads):
-        matrix = equations.similarity(get_output(reading, layer, head))
-        high = np.triu(equations.high(matrix), k=1)
+        matrix = equations.compute_similarity(get_output(reading, layer, head))
+        high = np.triu(equations.mark_high(matrix), k=1)
         for number, elements in published.items():
             common = int((high & elements).sum())
             outcome = Outcome(common, int(elements.sum()) - common, int(high.sum()) - common)
@@ -300,14 +300,14 @@ def _list_pairs(elements: Bools, matrix: Floats, tokens: tuple[str, ...]) -> tup
     largest = float(matrix.max())
     return tuple(
         Pair(tokens[i], tokens[j], i, j, float(matrix[i, j]) / largest if largest > 0 else None)
-        for i, j in equations.pairs_of(elements)
+        for i, j in equations.list_pairs(elements)
     )
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
-def how_to_get(error: ModelError, name: str) -> ModelError:
+def add_download_hint(error: ModelError, name: str) -> ModelError:
     """Return the error of a missing model with instructions to download the paper's; other errors unchanged."""
     is_missing = any(phrase in str(error) for phrase in ("cannot be loaded", "no such folder"))
     if not is_missing or Path(name).expanduser().exists():
@@ -323,19 +323,19 @@ def how_to_get(error: ModelError, name: str) -> ModelError:
     )
 
 
-def as_json(made: PaperCheck) -> str:
+def as_json(result: PaperCheck) -> str:
     """Return the whole result as JSON."""
     content = {
-        "manifest": made.manifest,
+        "manifest": result.manifest,
         "figure": "9",
-        "layer": made.layer,
+        "layer": result.layer,
         "theta": THETA,
-        "agrees": made.agrees,
-        "verdict": made.verdict,
-        "published": made.published,
-        **made.outcome.as_dict(),
-        "heads": [_head_to_dict(head) for head in made.heads],
-        "choices_tried": made.tried,
+        "agrees": result.agrees,
+        "verdict": result.verdict,
+        "published": result.published,
+        **result.outcome.as_dict(),
+        "heads": [_head_to_dict(head) for head in result.heads],
+        "choices_tried": result.choices_tried,
         "better": [
             {
                 "changes": list(alternative.choice.changes),
@@ -344,7 +344,7 @@ def as_json(made: PaperCheck) -> str:
                 "theta_from": alternative.theta_from,
                 "theta_to": alternative.theta_to,
             }
-            for alternative in made.better
+            for alternative in result.better
         ],
     }
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"

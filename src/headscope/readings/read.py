@@ -22,7 +22,7 @@ from headscope.readings.reading import Reading
 from headscope.settings import Settings
 from headscope.similarity import TAU, THETA
 from headscope.studies.study import fit_settings
-from headscope.tally.tally import not_finite
+from headscope.tally.tally import make_nonfinite_error
 from headscope.types import Floats, Ints
 
 
@@ -94,14 +94,14 @@ def read(
             attention=None if window.crosses else maps,
             layers=loaded.anatomy.numbers,
             attributes={
-                **manifest.of_model(loaded),
+                **manifest.describe_model(loaded),
                 "length": settings.length,
                 "sentences": sentences,
                 "theta": theta,
                 "tau": tau,
                 "tokens_in_text": token_count,
                 "command": command,
-                **manifest.of_run(),
+                **manifest.describe_run(),
             },
         )
     )
@@ -117,7 +117,7 @@ def _make_document(text: Any) -> Document:
         raise ReadingError(
             f"the text is a {type(text).__name__}: give it as a string; an image as one of PIL, or as an array"
         )
-    return Document.of_image(image, "the image")
+    return Document.from_image(image, "the image")
 
 
 def _locate_tokens(tokens: ModelTokens, text: str, length: int, window: Window) -> tuple[Ints | None, Ints]:
@@ -126,7 +126,7 @@ def _locate_tokens(tokens: ModelTokens, text: str, length: int, window: Window) 
     spans = None
     if encoding.starts is not None and encoding.ends is not None:
         spans = np.where(encoding.special[:, None], -1, np.stack([encoding.starts, encoding.ends], axis=1))
-    words = tokens.word_numbers(encoding.ids, encoding.special) if encoding.words is None else encoding.words
+    words = tokens.number_words(encoding.ids, encoding.special) if encoding.words is None else encoding.words
     if window.source is not None:  # a decoder first reads a start token, which is not in the text
         spans = None if spans is None else np.concatenate([[[-1, -1]], spans[:-1]])
         words = np.concatenate([[0], words[:-1] + 1])
@@ -142,7 +142,9 @@ def _capture_heads(model: Model, batch: Batch) -> tuple[Floats, Floats]:
         layer_output = _to_numpy(output[0])
         is_finite = np.isfinite(layer_output)
         if not is_finite.all():
-            raise not_finite(model.anatomy.numbers[layer], int(np.flatnonzero(~is_finite.all(axis=(0, 2)))[0]))
+            raise make_nonfinite_error(
+                model.anatomy.numbers[layer], int(np.flatnonzero(~is_finite.all(axis=(0, 2)))[0])
+            )
         outputs.append(layer_output)
         maps.append(_to_numpy(attention[0]))
 

@@ -20,10 +20,10 @@ import xarray as xr
 from headscope import similarity as equations
 from headscope.corpus.windows import Window
 from headscope.errors import ReadingError
-from headscope.studies.labels import of_images, shape_in_words
-from headscope.tally.relations import explains, relations
+from headscope.studies.labels import format_shape, has_images
+from headscope.tally.relations import compute_relations, mark_explained
 from headscope.types import Bools, Floats, Ints
-from headscope.writing import write_whole
+from headscope.writing import write_atomically
 
 if TYPE_CHECKING:
     from headscope.segmentation.result import Segmentation
@@ -83,7 +83,7 @@ class Reading:
     @property
     def size(self) -> str:
         """The numbers of layers, heads and tokens, in words."""
-        return f"{shape_in_words(self.data.attrs, len(self.layers), len(self.heads))}, {len(self)} tokens"
+        return f"{format_shape(self.data.attrs, len(self.layers), len(self.heads))}, {len(self)} tokens"
 
     def __len__(self) -> int:
         """Return the number of tokens."""
@@ -95,7 +95,7 @@ class Reading:
 
         For arrays they are unknown if no token begins a second sentence, because the arrays need not be of a text.
         """
-        if of_images(self.data.attrs):
+        if has_images(self.data.attrs):
             return ()
         unknown = "weight_hash" not in self.data.attrs and not self.data["sentence"].values.any()
         return tuple(name for name in RELATIONS if not (unknown and name == "sentence"))
@@ -208,13 +208,13 @@ class Reading:
         table = self.pairs(layer, head, theta)
         if not len(table) or not self.relations:
             return float(np.nan)
-        return float(explains(self._compute_relations())[table["index_i"], table["index_j"]].mean())
+        return float(mark_explained(self._compute_relations())[table["index_i"], table["index_j"]].mean())
 
     def lines(self, layer: int, head: Head = SUM, tau: float | None = None) -> pd.DataFrame:
         """Return the tokens that receive more attention than τ of the strongest; `received` is s_j of METHOD §4."""
         attention = self._get_map(layer, head)
         sums = attention.sum(axis=0)
-        index = np.flatnonzero(equations.lines(attention, self._resolve_threshold("tau", tau)))
+        index = np.flatnonzero(equations.mark_lines(attention, self._resolve_threshold("tau", tau)))
         return pd.DataFrame(
             {"token": self._get_labels()[index], "index": index, "received": sums[index] / sums.max()},
         )
@@ -241,7 +241,7 @@ class Reading:
         blocks = self._split_blocks(layer, head if lines_of is None else lines_of, tau)
         starts = [block.start for block in blocks]
         return xr.DataArray(
-            equations.regions(self._compute_similarity(layer, head), blocks),
+            equations.average_regions(self._compute_similarity(layer, head), blocks),
             dims=("block_i", "block_j"),
             coords=self._make_coordinates(layer, head)
             | {"start_i": ("block_i", starts), "start_j": ("block_j", starts)},
@@ -258,8 +258,8 @@ class Reading:
         share, ids, rows = self._resolve_threshold("theta", theta), self._get_ids(), []
         names = dict(zip(ids[::-1].tolist(), self._get_labels()[::-1].tolist(), strict=True))  # the label of the first
         for a, b in self._iterate_heads(layer, head):
-            pairs = equations.pairs_of(equations.high(self._compute_similarity(a, b), share))
-            token_id, count = equations.dominant(pairs, ids) or (-1, 0)
+            pairs = equations.list_pairs(equations.mark_high(self._compute_similarity(a, b), share))
+            token_id, count = equations.find_dominant(pairs, ids) or (-1, 0)
             pair_share = count / len(pairs) if pairs else np.nan
             rows.append((a, b, names[token_id] if count else "", token_id, len(pairs), pair_share))
         return pd.DataFrame(rows, columns=["layer", "head", "token", "token_id", "pairs", "share"])
@@ -281,7 +281,7 @@ class Reading:
         }
         return Reading(self.data.sel(numbers))
 
-    def at(self, theta: float | None = None, tau: float | None = None) -> Reading:
+    def with_thresholds(self, theta: float | None = None, tau: float | None = None) -> Reading:
         """Return the same reading with other default thresholds."""
         thresholds = {
             "theta": self._resolve_threshold("theta", theta),
@@ -295,7 +295,7 @@ class Reading:
 
         return save_reading(self, Path(path))
 
-    def page(
+    def to_html(
         self, path: str | Path | None = None, *, precision: str = "auto", start: tuple[int, Head] | None = None
     ) -> str:
         """Return the explorer, a self-contained HTML page, and write it to `path` if given.
@@ -307,11 +307,11 @@ class Reading:
         start
             Layer and head that the page shows first.
         """
-        from headscope.page.explorer import explorer
+        from headscope.page.explorer import render_explorer
 
-        html = explorer(self, precision=precision, start=start)
+        html = render_explorer(self, precision=precision, start=start)
         if path is not None:
-            write_whole(Path(path), html.encode("utf-8"), ReadingError)
+            write_atomically(Path(path), html.encode("utf-8"), ReadingError)
         return html
 
     def __repr__(self) -> str:
@@ -319,9 +319,9 @@ class Reading:
         return f"<Reading of {self.data.attrs['model']}: {self.size}: {text[:60]}{'…' if len(text) > 60 else ''}>"
 
     def _repr_html_(self) -> str:
-        from headscope.page.frame import reading_frame
+        from headscope.page.frame import render_reading_frame
 
-        return reading_frame(self)
+        return render_reading_frame(self)
 
     # -- implementation -----------------------------------------------------------------------------------------------
 
@@ -329,10 +329,12 @@ class Reading:
         """Return C (position, position) of one head, or the sum over the heads."""
         outputs = self.data["outputs"].sel(layer=self._resolve_number("layer", layer))
         if not _is_sum(head):
-            return equations.similarity(outputs.sel(head=self._resolve_number("head", head)).values.astype(np.float64))
+            return equations.compute_similarity(
+                outputs.sel(head=self._resolve_number("head", head)).values.astype(np.float64)
+            )
         total = np.zeros((len(self), len(self)))
         for number in self.heads:
-            total += equations.similarity(outputs.sel(head=number).values.astype(np.float64))
+            total += equations.compute_similarity(outputs.sel(head=number).values.astype(np.float64))
         return total
 
     def _get_map(self, layer: int, head: Head) -> Floats:
@@ -347,13 +349,13 @@ class Reading:
         largest, first_tokens = matrix.max(), np.arange(len(self))
         is_special = self.data["special"].values.astype(bool)
         if words:
-            matrix = equations.joined(matrix, self._get_words())
+            matrix = equations.join_words(matrix, self._get_words())
             first_tokens = np.searchsorted(self._get_words(), np.arange(len(matrix)))
             labels, is_special = self.word_labels(), is_special[first_tokens]
         elements = matrix > theta * largest
         if not special:
             elements &= ~(is_special[:, None] | is_special[None, :])
-        i, j = np.array(equations.pairs_of(elements), dtype=np.int64).reshape(-1, 2).T
+        i, j = np.array(equations.list_pairs(elements), dtype=np.int64).reshape(-1, 2).T
         values = matrix[i, j]
         return pd.DataFrame(
             {
@@ -369,7 +371,7 @@ class Reading:
     def _compute_relations(self) -> Bools:
         """Return which tokens are related (RELATIONS, position, position); none by relations that are not known."""
         window = replace(Window.plain(self._get_ids()), sentence=self.data["sentence"].values)
-        return relations(window) & np.isin(RELATIONS, self.relations)[:, None, None]
+        return compute_relations(window) & np.isin(RELATIONS, self.relations)[:, None, None]
 
     def _name_relations(self, i: Ints, j: Ints, *, words: bool) -> np.ndarray[Any, Any]:
         """Return the names of the relations of pairs (pairs); i and j are tokens, or first tokens of words."""
@@ -398,7 +400,9 @@ class Reading:
         return joined
 
     def _split_blocks(self, layer: int, head: Head, tau: float | None) -> list[range]:
-        return equations.blocks(equations.lines(self._get_map(layer, head), self._resolve_threshold("tau", tau)))
+        return equations.cut_blocks(
+            equations.mark_lines(self._get_map(layer, head), self._resolve_threshold("tau", tau))
+        )
 
     def _iterate_heads(
         self, layer: int | Iterable[int] | None, head: Head | Iterable[int] | None

@@ -10,7 +10,7 @@ from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.run import kernel_trial
 from headscope.run.plan import RunPlan
-from headscope.tally.kernels import AUTO, FASTEST, Choice, choose
+from headscope.tally.kernels import AUTO, FASTEST, Choice, choose_kernel
 
 
 def choose_backend(plan: RunPlan, model: Model) -> Choice:
@@ -19,26 +19,26 @@ def choose_backend(plan: RunPlan, model: Model) -> Choice:
     A fast kernel counts a few made-up texts first. One that differs from plain torch is replaced by `vectorized` and
     the reason is noted; one that was asked for by name is an error.
     """
-    tf32 = plan.tf32 and uses_tf32(model)
+    tf32 = plan.tf32 and can_use_tf32(model)
     counting = plan.get_counting(model)
-    choice = choose(plan.kernel, counting, model.device, tf32=tf32)
+    choice = choose_kernel(plan.kernel, counting, model.device, tf32=tf32)
     if choice.name not in FASTEST.values():
         return choice
     trial_counting = kernel_trial.select_one_layer(counting)
     key = choice.name, trial_counting, tf32
-    if key not in model.tried:
-        tallier = choose(choice.name, trial_counting, model.device, tf32=tf32).make()
-        model.tried[key] = kernel_trial.find_disagreement(tallier, trial_counting, model, rounded=tf32)
-    difference = model.tried[key]
+    if key not in model.kernel_errors:
+        tallier = choose_kernel(choice.name, trial_counting, model.device, tf32=tf32).make()
+        model.kernel_errors[key] = kernel_trial.find_disagreement(tallier, trial_counting, model, rounded=tf32)
+    difference = model.kernel_errors[key]
     if not difference:
         return choice
     if plan.kernel != AUTO:
         raise StudyError(f"the kernel {choice.name} cannot do this: {difference}: choose --kernel vectorized")
-    plain = choose("vectorized", counting, model.device, tf32=tf32)
+    plain = choose_kernel("vectorized", counting, model.device, tf32=tf32)
     return replace(plain, note=f"not {choice.name}: {difference}")
 
 
-def uses_tf32(model: Model) -> bool:
+def can_use_tf32(model: Model) -> bool:
     """Return whether a model's products of single-precision numbers can be in TF32 on its device.
 
     TF32 rounds to eleven bits before each product, which is several times faster on NVIDIA GPUs from 2020 on.

@@ -23,7 +23,7 @@ from headscope.model.model import Model
 from headscope.run.batch_size import is_out_of_memory, measure_memory
 from headscope.tally.kernels import Choice
 from headscope.tally.quantities import QUANTITIES, Shape
-from headscope.tally.tally import Tallier, Tally, array_shape
+from headscope.tally.tally import Tallier, Tally, get_array_shape
 
 MEMORY_FRACTION = 0.25
 """Part of the memory that may hold sums: those of the batch that each thread works on, and those of all before."""
@@ -80,9 +80,9 @@ class BatchExecutor:
             if not self.talliers:
                 return Tally.zeros(self.shape)
             first = self.talliers[0]
-            if hasattr(first, "settle"):
-                first.settle()
-            sums = first.total()
+            if hasattr(first, "flush_pending"):
+                first.flush_pending()
+            sums = first.get_sums()
             self._clear_sums()
         return sums
 
@@ -90,7 +90,7 @@ class BatchExecutor:
     def note(self) -> str:
         """Why a faster kernel was not used, as far as that is known."""
         used_model_attention = any(
-            getattr(tallier, "shown", 0) and hasattr(tallier, "attend") for tallier in self.talliers
+            getattr(tallier, "layers_shown", 0) and hasattr(tallier, "attend") for tallier in self.talliers
         )
         return self.backend.note or (MODEL_COMPUTED if used_model_attention else "")
 
@@ -148,7 +148,7 @@ class BatchExecutor:
     def run(self, batches: Sequence[Batch]) -> None:
         """Run the model over some batches with every head observed. They count when their talliers are ended."""
         self.start_sums()
-        if not self.backend.shares:
+        if not self.backend.single_threaded:
             (batch,) = batches
             _observe(self.model, batch, self.talliers[0])
             return
@@ -189,7 +189,7 @@ def count_bytes(shape: Shape) -> int:
     for quantity in QUANTITIES:
         if shape.maps or not quantity.is_map:
             size = 8
-            for dimension in array_shape(quantity, shape):
+            for dimension in get_array_shape(quantity, shape):
                 size *= dimension
             total += size
     return total
@@ -197,7 +197,7 @@ def count_bytes(shape: Shape) -> int:
 
 def _observe(model: Model, batch: Batch, tallier: Tallier) -> None:
     tallier.begin(batch)
-    model.observe(batch, tallier.see, getattr(tallier, "attend", None))
+    model.observe(batch, tallier.observe_layer, getattr(tallier, "attend", None))
 
 
 @contextmanager

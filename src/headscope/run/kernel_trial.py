@@ -19,12 +19,12 @@ from headscope.corpus.windows import Batch, Window
 from headscope.devices import find_float64_device, to_float64
 from headscope.errors import ModelError
 from headscope.model.capture import plain
-from headscope.model.capture.plain import Question
+from headscope.model.capture.plain import AttentionInputs
 from headscope.model.model import Model
 from headscope.model.patches import Patches
 from headscope.tally.quantities import QUANTITIES, Quantity
-from headscope.tally.tally import Counting, Tallier, Tally
-from headscope.tally.vectorized import VectorizedTallier
+from headscope.tally.tally import Tallier, Tally, TallySettings
+from headscope.tally.vectorized import TorchTallier
 
 TEXTS = 5
 """Number of texts: three in the same block, so that sums over texts are verified, and two with padding."""
@@ -42,7 +42,7 @@ class _FirstLayerDone(Exception):
     """The first layer was observed."""
 
 
-def select_one_layer(counting: Counting) -> Counting:
+def select_one_layer(counting: TallySettings) -> TallySettings:
     """Return the settings for counting one layer in a trial."""
     fraction = SAMPLE if counting.fraction else 0.0
     return replace(
@@ -50,7 +50,7 @@ def select_one_layer(counting: Counting) -> Counting:
     )
 
 
-def find_disagreement(tallier: Tallier, counting: Counting, model: Model, *, rounded: bool = False) -> str:
+def find_disagreement(tallier: Tallier, counting: TallySettings, model: Model, *, rounded: bool = False) -> str:
     """Return how a tallier differs from plain torch, or why it fails; empty if all sums agree.
 
     Args:
@@ -59,7 +59,7 @@ def find_disagreement(tallier: Tallier, counting: Counting, model: Model, *, rou
         rounded: Products are in TF32.
     """
     half = model.dtype in ("float16", "bfloat16")
-    reference = VectorizedTallier(counting, find_float64_device(model.device))
+    reference = TorchTallier(counting, find_float64_device(model.device))
     comparison = _Comparison(tallier, reference, plain.NARROW if half or rounded else plain.WIDE)
     windows = _make_windows(model, counting.shape.length)
     try:
@@ -67,7 +67,7 @@ def find_disagreement(tallier: Tallier, counting: Counting, model: Model, *, rou
         for batch in (windows, windows[:3]):
             comparison.run_batch(model, Batch.of(batch, model.tokens.pad_id))
         difference = comparison.difference or _find_difference(
-            tallier.total(), comparison.reference.total(), comparison.tolerance
+            tallier.get_sums(), comparison.reference.get_sums(), comparison.tolerance
         )
     except ModelError:  # not caused by the kernel
         raise
@@ -82,7 +82,7 @@ class _Comparison:
     """Run a tallier and plain torch on the same batches."""
 
     tallier: Any
-    reference: VectorizedTallier
+    reference: TorchTallier
     tolerance: float
     """allowed difference of floating-point sums, relative to the largest"""
     difference: str = ""
@@ -92,28 +92,28 @@ class _Comparison:
         self.tallier.begin(batch)
         self.reference.begin(batch)
         try:
-            model.observe(batch, self.see, self.attend if hasattr(self.tallier, "attend") else None)
+            model.observe(batch, self.observe_layer, self.attend if hasattr(self.tallier, "attend") else None)
         except _FirstLayerDone:
             self.tallier.end()
             self.reference.end()
 
-    def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-        self.tallier.see(layer, output, attention)
-        self.reference.see(layer, to_float64(output), to_float64(attention))
+    def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+        self.tallier.observe_layer(layer, output, attention)
+        self.reference.observe_layer(layer, to_float64(output), to_float64(attention))
         raise _FirstLayerDone
 
-    def attend(self, layer: int, question: Question) -> torch.Tensor | None:
+    def attend(self, layer: int, question: AttentionInputs) -> torch.Tensor | None:
         output: torch.Tensor | None = self.tallier.attend(layer, question)
         if output is None:
             return None
         query, key, value = (tensor.double() for tensor in (question.query, question.key, question.value))
         expected, maps = plain.attend(replace(question, query=query, key=key, value=value))
         if not bool(expected[self.real].isfinite().all()):
-            self.reference.see(layer, expected, maps)  # raises the error for this
+            self.reference.observe_layer(layer, expected, maps)  # raises the error for this
         if not _is_close(output[self.real].double(), expected[self.real], self.tolerance):
             self.difference = "what heads write"
         else:
-            self.reference.see(layer, output.double(), maps)
+            self.reference.observe_layer(layer, output.double(), maps)
         raise _FirstLayerDone
 
 
@@ -122,7 +122,7 @@ def _make_windows(model: Model, length: int) -> list[Window]:
     random = np.random.default_rng(0)
     if isinstance(model.tokens, Patches):
         return [_make_image(model.tokens, random, k) for k in (0, 20, 40, 1, 2)]  # blocks 0, 0, 0, 1, 2
-    words = np.array(model.plain_tokens(WORDS))
+    words = np.array(model.pick_ordinary_tokens(WORDS))
     first = _make_text(model, random, words, length)
     windows = [first]
     while len(windows) < 3:
@@ -137,7 +137,7 @@ def _make_text(model: Model, random: np.random.Generator, words: Any, length: in
     special = np.zeros(length, dtype=bool)
     special[[0, -1]] = True
     ids = random.choice(words, length)
-    return model.reads(Window(ids, special, sentences.by_tokens(ends), ends, commas & ~ends))
+    return model.adapt_window(Window(ids, special, sentences.number_by_tokens(ends), ends, commas & ~ends))
 
 
 def _make_image(patches: Patches, random: np.random.Generator, digest: int) -> Window:

@@ -11,7 +11,7 @@ from headscope import manifest
 from headscope.corpus.chunks import Chunk
 from headscope.corpus.documents import Corpus
 from headscope.model.model import Model
-from headscope.run.backend import choose_backend, uses_tf32
+from headscope.run.backend import can_use_tf32, choose_backend
 from headscope.run.batch_size import choose_batch_size
 from headscope.run.engines import OnProgress, PartialResult
 from headscope.run.executor import BatchExecutor
@@ -37,7 +37,7 @@ class LocalEngine:
     ) -> None:
         self.model, self.corpus, self.plan, self.in_thread = model, corpus, plan, in_thread
         self.backend = choose_backend(plan, model)
-        self.tf32 = plan.tf32 and uses_tf32(model)
+        self.tf32 = plan.tf32 and can_use_tf32(model)
         if plan.batch_size is not None:
             self.planned_size = plan.batch_size
         elif model.device.type == "cuda" and batch_size:

@@ -26,7 +26,7 @@ from headscope.corpus.chunks import Chunk, read_chunk
 from headscope.corpus.document import Document
 from headscope.corpus.documents import Corpus
 from headscope.corpus.lines import resolve_line_numbers
-from headscope.corpus.windows import Batch, Cut, Window
+from headscope.corpus.windows import Batch, Window, WindowSpec
 from headscope.errors import CorpusError, StorageError
 from headscope.model.model import Model
 from headscope.run.state import HASH_MODULUS, ChunkProgress, CorpusStats, hash_document, make_changed_error
@@ -65,7 +65,7 @@ class Section:
 class SectionReader:
     """Read chunks section by section. `section_texts` is the number of texts at which a section ends."""
 
-    def __init__(self, corpus: Corpus, model: Model, cut: Cut, batch_size: int, section_texts: int) -> None:
+    def __init__(self, corpus: Corpus, model: Model, cut: WindowSpec, batch_size: int, section_texts: int) -> None:
         self.corpus, self.model, self.cut = corpus, model, cut
         self.batch_size, self.section_texts = batch_size, section_texts
         self.can_pad = model.ignores_padding  # runs the model, so not in the background thread
@@ -161,7 +161,7 @@ class SectionReader:
         self, documents: Iterator[tuple[int, Document]]
     ) -> Iterator[tuple[int, Document, list[Window] | str]]:
         for group in self._group_for_tokenizer(documents):
-            windows = self.model.windows_of([document for _, document in group], self.cut)
+            windows = self.model.cut_documents([document for _, document in group], self.cut)
             for (source, document), cut in zip(group, windows, strict=True):
                 yield source, document, cut
 

@@ -14,9 +14,9 @@ from headscope.corpus.chunks import Chunk, ChunkSize
 from headscope.corpus.documents import Corpus
 from headscope.model.model import Model
 from headscope.run.share import Share, check_limit, format_share
-from headscope.settings import SMALL_CORPUS, Settings
+from headscope.settings import MAX_SMALL_CORPUS, Settings
 from headscope.tally.quantities import Shape
-from headscope.tally.tally import Counting
+from headscope.tally.tally import TallySettings
 
 SECONDS_PER_CHUNK = 16.0
 """A chunk holds about so much work; `benchmarks/chunks.py` shows what other sizes cost."""
@@ -73,7 +73,7 @@ class RunPlan:
             device: Type of the device that counts, if it is not the model's.
         """
         check_limit(share, corpus.limit)
-        expected, mean_bytes = corpus.measure(SMALL_CORPUS)
+        expected, mean_bytes = corpus.measure(MAX_SMALL_CORPUS)
         sample = settings.choose_sample(expected, corpus.limit)
         size = choose_chunk_size(model, settings, mean_bytes or BYTES_PER_DOCUMENT, corpus, device)
         if share is not None:
@@ -89,10 +89,10 @@ class RunPlan:
         """Return the shape of the sums."""
         return Shape(model.anatomy.layers, model.anatomy.heads, self.settings.length, self.settings.keeps_maps)
 
-    def get_counting(self, model: Model) -> Counting:
+    def get_counting(self, model: Model) -> TallySettings:
         """Return what the sums depend on besides the model and the texts."""
         anatomy, settings = model.anatomy, self.settings
-        return Counting(
+        return TallySettings(
             self.get_shape(model), settings.theta, settings.tau, self.sample, anatomy.causal, anatomy.numbers
         )
 
@@ -123,7 +123,7 @@ class RunPlan:
             "limit": corpus.limit or "none",
             "share": format_share(self.share),
             **{name: value for name, value in asdict(corpus.options).items() if name != "skip_broken"},
-            "headscope": manifest.of_run()["headscope"],
+            "headscope": manifest.describe_run()["headscope"],
             "texts": [source.name for source in corpus.sources],
         }
 

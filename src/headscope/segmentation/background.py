@@ -25,15 +25,15 @@ from pathlib import Path
 
 import numpy as np
 
-from headscope.corpus.bundled import openings
+from headscope.corpus.bundled import load_openings
 from headscope.errors import HeadscopeError
 from headscope.folders import find_cache_folder
 from headscope.model.model import Model
 from headscope.segmentation import pieces
-from headscope.segmentation.vectors import ReadCallback, head_means
+from headscope.segmentation.vectors import ReadCallback, compute_head_means
 from headscope.segmentation.weights import NEAR, Contrast, compute_contrast, compute_products, scale_outputs
 from headscope.types import Floats, Ints
-from headscope.writing import replacing
+from headscope.writing import replace_atomically
 
 SHRINKAGE = 0.3
 """κ: limits how much directions in which a head hardly varies are amplified"""
@@ -58,13 +58,13 @@ class Background:
         return np.asarray((vectors.transpose(1, 0, 2) @ self.maps).transpose(1, 0, 2), dtype=np.float32)
 
 
-def background(model: Model, done: ReadCallback | None = None) -> Background:
+def load_background(model: Model, done: ReadCallback | None = None) -> Background:
     """Return the background of a model, from its cache file or else measured and cached."""
     path = _get_path(model)
     cached = None if path is None else _read_cache(path)
     if cached is not None:
         return cached
-    statistics = measured(model, done)
+    statistics = measure_background(model, done)
     if path is not None:
         _write_cache(statistics, path)
     return statistics
@@ -74,20 +74,20 @@ def load_bundled_sentences() -> tuple[list[str], list[int]]:
     """Return the sentences of the bundled texts that have a subject, and the number of the text of each."""
     texts: list[str] = []
     sources: list[int] = []
-    for number, document in enumerate(openings()):
-        edges = pieces.edges_of(document.text)
+    for number, document in enumerate(load_openings()):
+        edges = pieces.find_sentence_edges(document.text)
         sentences = [document.text[a:b].strip() for a, b in pairwise(edges)]
-        starts = [*pieces.units(sentences).tolist(), len(sentences)]
+        starts = [*pieces.find_units(sentences).tolist(), len(sentences)]
         for a, b in pairwise(starts):
             texts.append(" ".join(sentences[a:b]))
             sources.append(number)
     return texts, sources
 
 
-def measured(model: Model, done: ReadCallback | None = None) -> Background:
+def measure_background(model: Model, done: ReadCallback | None = None) -> Background:
     """Measure the background of a model with a pass over the bundled texts."""
     texts, sources = load_bundled_sentences()
-    return _estimate_background(head_means(model, texts, done), np.asarray(sources))
+    return _estimate_background(compute_head_means(model, texts, done), np.asarray(sources))
 
 
 def _estimate_background(vectors: Floats, source: Ints) -> Background:
@@ -158,7 +158,7 @@ def _write_cache(statistics: Background, path: Path) -> None:
     contrast = statistics.contrast
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path, HeadscopeError) as temporary, temporary.open("wb") as file:
+        with replace_atomically(path, HeadscopeError) as temporary, temporary.open("wb") as file:
             np.savez(file, maps=statistics.maps, mean=statistics.mean, gain=contrast.gain, noise=contrast.noise)
     except (OSError, HeadscopeError) as error:
         _warn(str(error))

@@ -28,17 +28,17 @@ BAND = 256
 """longest segment in pieces, unless a given count requires longer ones"""
 
 
-def band_for(n: int, count: int | None = None) -> int:
+def choose_band(n: int, count: int | None = None) -> int:
     """Return the longest segment to consider among n pieces; for a given count, four times the mean length."""
     return min(n, BAND if count is None else max(BAND, 4 * -(-n // count)))
 
 
-def prices(band: int, granularity: float = 1.0) -> Floats:
+def compute_prices(band: int, granularity: float = 1.0) -> Floats:
     """Return P of segments by their length − 1 (band)."""
     return np.asarray((COST + NOISE * np.log1p(np.arange(1, band + 1) / RHO)) / granularity)
 
 
-def worths(vectors: Floats, band: int) -> Floats:
+def compute_worths(vectors: Floats, band: int) -> Floats:
     """Return G of the segments that end before piece b, by length − 1 and b (band, n + 1); −inf if there is none."""
     n = len(vectors)
     sums = np.zeros(band)  # Σ K over the segments that end before the previous b, by length − 1

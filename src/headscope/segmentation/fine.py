@@ -20,7 +20,7 @@ from headscope.errors import ReadingError
 from headscope.readings.reading import Reading
 from headscope.segmentation import cutting, weights
 from headscope.segmentation.asked import validate_options
-from headscope.segmentation.result import HeadVote, Segmentation, list_votes
+from headscope.segmentation.result import HeadWeight, Segmentation, list_votes
 from headscope.types import Bools, Floats, Ints
 
 LAST = 1 / 3
@@ -41,7 +41,7 @@ class FineCut:
     """(block − 1)"""
     vectors: Floats
     """(block, numbers), each of length 1"""
-    heads: tuple[HeadVote, ...]
+    heads: tuple[HeadWeight, ...]
 
     @classmethod
     def from_short_text(cls, text: str) -> FineCut:
@@ -75,7 +75,7 @@ def cut_reading(
     layers = select_last_layers(reading)
     data = reading.data.sel(layer=layers)
     attention = data["attention"].values.astype(np.float64).sum(axis=(0, 1))[np.ix_(words, words)]
-    blocks = equations.blocks(_find_lines(reading, attention, words, reading.tau if tau is None else tau))
+    blocks = equations.cut_blocks(_find_lines(reading, attention, words, reading.tau if tau is None else tau))
     if count is not None and count > len(blocks):
         raise ReadingError(
             f"{count} segments are asked for, and the attention lines cut the text into {len(blocks)} blocks: ask for "
@@ -85,8 +85,8 @@ def cut_reading(
     outputs = outputs.reshape(len(words), -1, outputs.shape[-1])
     means = np.stack([outputs[block.start : block.stop].mean(axis=0) for block in blocks])
     vectors, head_weights, contrasts = _weight_heads(means)
-    band = cutting.band_for(len(blocks), count)
-    worth, price = cutting.worths(vectors, band), cutting.prices(band, granularity)
+    band = cutting.choose_band(len(blocks), count)
+    worth, price = cutting.compute_worths(vectors, band), cutting.compute_prices(band, granularity)
     boundaries = cutting.cut(worth, price, count)
     edges = [0, *(int(starts[block.start]) for block in blocks[1:]), len(reading.text)]
     return FineCut(
@@ -115,7 +115,7 @@ def segment_reading(reading: Reading, *, count: int | None, granularity: float, 
     )
 
 
-def token_segments(reading: Reading) -> list[int]:
+def number_token_segments(reading: Reading) -> list[int]:
     """Return the number of the fine segment of each token, −1 for special ones; empty if there are no segments."""
     try:
         cut = cut_reading(reading)

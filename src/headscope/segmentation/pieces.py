@@ -29,18 +29,18 @@ _UNSPACED = re.compile(r"[。！？][」』”’）)]*\s*")
 _CLOSING = frozenset(")]},;:.!?%”’»")
 
 
-def edges_of(text: str) -> Ints:
+def find_sentence_edges(text: str) -> Ints:
     """Return where each sentence of a text starts, and the end of the text. Trailing white space is part of a sentence.
 
     A blank line ends a sentence too, because headings and list items have no full stop.
 
-    >>> edges_of("Dr. Ito left.  She was late.").tolist()
+    >>> find_sentence_edges("Dr. Ito left.  She was late.").tolist()
     [0, 15, 28]
     """
     starts = {0}
     for block, end in _split_at_blank_lines(text):
         starts.add(block)
-        starts.update(block + int(start) for start in sentences.starts(text[block:end]))
+        starts.update(block + int(start) for start in sentences.find_sentence_starts(text[block:end]))
         starts.update(match.end() for match in _UNSPACED.finditer(text, block, end))
     lead = len(text) - len(text.lstrip())  # white space before the first sentence is part of it
     edges = [*[0][: len(text)], *sorted(start for start in starts if lead < start < len(text)), len(text)]
@@ -76,10 +76,10 @@ def join_sentences(texts: Sequence[str]) -> tuple[str, Ints]:
     return " ".join(texts), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
-def units(texts: Sequence[str]) -> Ints:
+def find_units(texts: Sequence[str]) -> Ints:
     """Return the numbers of the sentences that start a unit: a sentence with a subject, and those joined to it.
 
-    >>> units(["1 .", "Rain fell all day .", "Snow fell all night .", "hp ."]).tolist()
+    >>> find_units(["1 .", "Rain fell all day .", "Snow fell all night .", "hp ."]).tolist()
     [0, 2]
     """
     is_start: Bools = np.ones(len(texts), dtype=bool)

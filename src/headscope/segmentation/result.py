@@ -37,7 +37,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class HeadVote:
+class HeadWeight:
     """Weight of one head in the segmentation, and its contrast: how well its similarities tell near pieces from far."""
 
     layer: int
@@ -52,7 +52,9 @@ class HeadVote:
         return f"L{self.layer}H{self.head}"
 
 
-def list_votes(weights: Floats, contrasts: Floats, layers: Sequence[int], heads: Sequence[int]) -> tuple[HeadVote, ...]:
+def list_votes(
+    weights: Floats, contrasts: Floats, layers: Sequence[int], heads: Sequence[int]
+) -> tuple[HeadWeight, ...]:
     """Return the heads with a positive weight, largest first.
 
     Args:
@@ -62,7 +64,7 @@ def list_votes(weights: Floats, contrasts: Floats, layers: Sequence[int], heads:
         heads: Numbers of the heads of a layer.
     """
     return tuple(
-        HeadVote(layers[k // len(heads)], heads[k % len(heads)], float(weights[k]), float(contrasts[k]))
+        HeadWeight(layers[k // len(heads)], heads[k % len(heads)], float(weights[k]), float(contrasts[k]))
         for k in np.argsort(-weights, kind="stable")
         if weights[k] > 0
     )
@@ -85,7 +87,7 @@ class Segmentation:
     """(cell, cell): mean similarity of the pieces of two cells, as the segmentation used it"""
     cells: Ints
     """(cell + 1): first piece of each cell of the map; cells have one piece, except in long texts"""
-    heads: tuple[HeadVote, ...]
+    heads: tuple[HeadWeight, ...]
     """those with a positive weight, largest first"""
     manifest: dict[str, Any] = field(default_factory=dict)
 
@@ -113,11 +115,11 @@ class Segmentation:
         )
 
     @property
-    def piece(self) -> str:
+    def piece_name(self) -> str:
         """What a piece is: a sentence or a block."""
         return "sentence" if self.level == "topic" else "block"
 
-    def plain(self, separator: str = SEPARATOR) -> str:
+    def to_text(self, separator: str = SEPARATOR) -> str:
         """Return the text with a line between segments, for people to read; `segments` has the exact texts."""
         return f"\n{separator}\n".join(segment.text.strip() for segment in self.segments) + "\n"
 
@@ -154,32 +156,32 @@ class Segmentation:
             "manifest": self.manifest,
         }
 
-    def json(self) -> str:
+    def to_json(self) -> str:
         return json.dumps(self.as_dict(), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
-    def page(self, path: str | Path | None = None) -> str:
+    def to_html(self, path: str | Path | None = None) -> str:
         """Return a self-contained HTML page with segments, strengths, similarity map and heads.
 
         It is written to `path` if given.
         """
         from headscope.output import write_text
-        from headscope.page.segments import segments_page
+        from headscope.page.segments import render_segmentation_page
 
-        html = segments_page(self)
+        html = render_segmentation_page(self)
         if path is not None:
             write_text(Path(path), html)
         return html
 
     def _repr_html_(self) -> str:
-        from headscope.page.frame import segmentation_frame
+        from headscope.page.frame import render_segmentation_frame
 
-        return segmentation_frame(self)
+        return render_segmentation_frame(self)
 
     def __repr__(self) -> str:
         segments, pieces = len(self), len(self.edges) - 1
         return (
             f"<Segmentation, {self.level}: {segments} segment{'s' * (segments != 1)} "
-            f"of {pieces} {self.piece}{'s' * (pieces != 1)}>"
+            f"of {pieces} {self.piece_name}{'s' * (pieces != 1)}>"
         )
 
 

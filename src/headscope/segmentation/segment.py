@@ -19,10 +19,10 @@ from headscope.model.patches import Patches
 from headscope.readings.read import read
 from headscope.segmentation import pieces, topic
 from headscope.segmentation.asked import validate_options
-from headscope.segmentation.background import background
+from headscope.segmentation.background import load_background
 from headscope.segmentation.fine import FineCut, cut_reading
-from headscope.segmentation.result import HeadVote, Level, Segmentation, list_votes
-from headscope.segmentation.vectors import ReadCallback, head_means
+from headscope.segmentation.result import HeadWeight, Level, Segmentation, list_votes
+from headscope.segmentation.vectors import ReadCallback, compute_head_means
 from headscope.segmentation.windowed import count_tokens, split_windows
 from headscope.similarity import TAU
 from headscope.types import Floats, Ints
@@ -87,7 +87,7 @@ def segment(
     if isinstance(loaded.tokens, Patches):
         raise StudyError(f"{loaded.name} reads images: choose a model of texts")
     attributes: dict[str, Any] = {
-        **manifest.of_model(loaded),
+        **manifest.describe_model(loaded),
         "level": level,
         "count": "found" if count is None else count,
         "granularity": granularity,
@@ -101,7 +101,7 @@ def segment(
 def _split_sentences(text: str | Sequence[str]) -> tuple[str, Ints]:
     """Return the text and where its sentences start."""
     if isinstance(text, str):
-        edges = pieces.edges_of(text)
+        edges = pieces.find_sentence_edges(text)
         full_text = text
     elif isinstance(text, Sequence) and not isinstance(text, (bytes, bytearray)):
         full_text, edges = pieces.join_sentences(text)
@@ -113,7 +113,7 @@ def _split_sentences(text: str | Sequence[str]) -> tuple[str, Ints]:
 
 
 def _describe_run() -> dict[str, Any]:
-    attributes = manifest.of_run()
+    attributes = manifest.describe_run()
     return attributes | {"versions": json.loads(attributes["versions"])}
 
 
@@ -131,7 +131,7 @@ def _segment_topics(
 ) -> Segmentation:
     readable = _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
     sentences = [readable[a:b].strip() for a, b in pairwise(edges)]
-    starts = pieces.units(sentences)
+    starts = pieces.find_units(sentences)
     stops = [*starts[1:].tolist(), len(sentences)]
     if count is not None and count > len(starts):
         raise StudyError(
@@ -139,11 +139,11 @@ def _segment_topics(
             "begin one with: ask for fewer"
         )
     units = [" ".join(sentences[a:b]) for a, b in zip(starts, stops, strict=True)]
-    known = background(model, _make_counter(progress, "learning how the heads vary", None))
-    vectors = head_means(model, units, _make_counter(progress, "reading", len(units)))
+    known = load_background(model, _make_counter(progress, "learning how the heads vary", None))
+    vectors = compute_head_means(model, units, _make_counter(progress, "reading", len(units)))
     if not vectors.size:
         raise CorpusError(f"the text has no token that {model.tokens.name} knows: there is nothing to cut")
-    weighted = topic.measure(vectors, known)
+    weighted = topic.weight_units(vectors, known)
     boundaries, strengths = topic.cut(weighted, count, granularity)
     sentence_strengths = np.full(len(sentences) - 1, np.nan)
     sentence_strengths[starts[1:] - 1] = strengths
@@ -255,7 +255,7 @@ def _compute_overview(window_vectors: list[Floats]) -> tuple[Floats, Ints]:
     return similarity, cells
 
 
-def _average_votes(votes: list[tuple[HeadVote, ...]]) -> tuple[HeadVote, ...]:
+def _average_votes(votes: list[tuple[HeadWeight, ...]]) -> tuple[HeadWeight, ...]:
     """Return the votes of the heads, averaged over windows; in windows without a vote a head counts as 0."""
     weights: dict[tuple[int, int], float] = {}
     contrasts: dict[tuple[int, int], float] = {}
@@ -264,5 +264,5 @@ def _average_votes(votes: list[tuple[HeadVote, ...]]) -> tuple[HeadVote, ...]:
             key = (vote.layer, vote.head)
             weights[key] = weights.get(key, 0.0) + vote.weight / len(votes)
             contrasts[key] = contrasts.get(key, 0.0) + vote.contrast / len(votes)
-    averages = [HeadVote(*key, weights[key], contrasts[key]) for key in weights]
+    averages = [HeadWeight(*key, weights[key], contrasts[key]) for key in weights]
     return tuple(sorted(averages, key=lambda vote: (-vote.weight, vote.layer, vote.head)))

@@ -30,7 +30,7 @@ class WeightedUnits:
     contrast: Contrast
 
 
-def measure(vectors: Floats, known: Background) -> WeightedUnits:
+def weight_units(vectors: Floats, known: Background) -> WeightedUnits:
     """Return the units weighted by what their outputs (unit, head, width) and the background say of the heads."""
     white = known.whiten(vectors)
     n = len(white)
@@ -45,8 +45,8 @@ def measure(vectors: Floats, known: Background) -> WeightedUnits:
 
 def cut(units: WeightedUnits, count: int | None, granularity: float) -> tuple[Ints, Floats]:
     """Return the boundaries between units, and the strength of every gap (unit − 1)."""
-    band = cutting.band_for(len(units.vectors), count)
-    worth, price = cutting.worths(units.vectors, band), cutting.prices(band, granularity)
+    band = cutting.choose_band(len(units.vectors), count)
+    worth, price = cutting.compute_worths(units.vectors, band), cutting.compute_prices(band, granularity)
     boundaries = cutting.cut(worth, price, count)
     return boundaries, cutting.compute_strengths(worth, price, boundaries)
 

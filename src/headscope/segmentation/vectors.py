@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import torch
 
-from headscope.corpus.windows import Batch, Encoding, Window, grouped
+from headscope.corpus.windows import Batch, Encoding, Window, group_by_length
 from headscope.devices import send
 from headscope.errors import CorpusError, ModelError
 from headscope.model.model import Model
@@ -27,7 +27,7 @@ ReadCallback = Callable[[int], None]
 """called with the number of pieces read since the last call"""
 
 
-def head_means(model: Model, texts: Sequence[str], done: ReadCallback | None = None) -> Floats:
+def compute_head_means(model: Model, texts: Sequence[str], done: ReadCallback | None = None) -> Floats:
     """Return the mean outputs of all heads of all layers (piece, head, width).
 
     A piece without tokens has zeros; if no piece has any, there are no heads either.
@@ -43,7 +43,7 @@ def head_means(model: Model, texts: Sequence[str], done: ReadCallback | None = N
     means = np.zeros((len(texts), 0, 0), dtype=np.float32)
     # Unlike a study, which sorts a few batches at a time, this sorts all windows: they are in memory anyway.
     ordered = sorted((window for window in windows if len(window)), key=len)
-    for group in grouped(ordered, batch_size, alike=not model.ignores_padding):
+    for group in group_by_length(ordered, batch_size, alike=not model.ignores_padding):
         batch_means = _average_outputs(model, [numbered.window for numbered in group])
         if not means.size:
             means = np.zeros((len(texts), *batch_means.shape[1:]), dtype=np.float32)
@@ -70,7 +70,7 @@ def _encode(model: Model, tokens: ModelTokens, texts: Sequence[str], length: int
             encodings = [tokens.encode(text, length, all_windows=False, offsets=False) for text in texts]
         except CorpusError as error:
             raise CorpusError(f"a sentence of the text: {error}") from None
-    return [model.reads(_make_window(text_encodings[0])) for text_encodings in encodings]
+    return [model.adapt_window(_make_window(text_encodings[0])) for text_encodings in encodings]
 
 
 def _make_window(encoding: Encoding) -> Window:

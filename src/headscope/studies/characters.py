@@ -19,9 +19,9 @@ import pandas as pd
 import xarray as xr
 
 from headscope.studies import noise
-from headscope.studies.labels import ratio
+from headscope.studies.labels import divide_sums
 from headscope.studies.result import Study
-from headscope.studies.speaking import spoken
+from headscope.studies.speaking import adapt_wording
 from headscope.types import Bools, Floats
 
 Z = 5
@@ -189,11 +189,11 @@ def characters(study: Study) -> pd.DataFrame:
         choices.append(_choose_character(head, sorted(effects, key=lambda effect: -effect.strength)))
     for position, column in enumerate(("character", "also", "description", "strength"), start=3):
         table.insert(position, column, [head[column] for head in choices])
-    table["description"] = [spoken(study, words) for words in table["description"]]
+    table["description"] = [adapt_wording(study, words) for words in table["description"]]
     return table.sort_values(["layer", "head"], ignore_index=True)
 
 
-def counts(table: pd.DataFrame) -> pd.Series:
+def count_heads(table: pd.DataFrame) -> pd.Series:
     """Return the number of heads of each character, in the order of `CHARACTERS`."""
     return table["character"].value_counts().reindex(list(NAMES), fill_value=0).rename("heads").rename_axis("character")
 
@@ -274,7 +274,7 @@ def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
 def _stack_rates(study: Study) -> Floats:
     """Return all rates: (rate, layer, head)."""
     pairs_by_distance = study.data["distance"].variable
-    near_share = ratio(
+    near_share = divide_sums(
         pairs_by_distance.isel(distance=slice(NEIGHBORS)).sum("distance"), pairs_by_distance.sum("distance")
     )
     return np.stack([near_share.values if name == NEAR else study.rate(name).values for name in RATES])
@@ -285,7 +285,7 @@ def _stack_chances(study: Study) -> Floats:
     data = study.data
     texts_by_tokens, tokens = data["window_tokens"].values, data["tokens"].values
     distances = np.arange(1, NEIGHBORS + 1)[:, None]  # a window of n tokens has n − d pairs that are d tokens apart
-    near_share = ratio(
+    near_share = divide_sums(
         xr.Variable((), (texts_by_tokens * (tokens - distances).clip(min=0)).sum()), data["all_pairs"].variable
     )
     chances = (near_share if name == NEAR else study.chance(name) for name in RATES)

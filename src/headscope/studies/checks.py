@@ -5,7 +5,7 @@ from __future__ import annotations
 import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
-from headscope.declared import attribute, check_arrays, check_json, check_numbers
+from headscope.declared import check_arrays, check_json, check_numbers, get_scalar_attribute
 from headscope.errors import StudyError
 from headscope.studies.labels import RATES
 from headscope.tally.quantities import QUANTITIES, Shape
@@ -38,8 +38,8 @@ def check_study(data: xr.Dataset, source: object) -> None:
     check_arrays(data, description, NEEDED, SHAPES, StudyError)
     check_numbers(data, description, NUMBERS, StudyError)
     check_json(data, description, JSON, StudyError)
-    layers, heads, length = (int(attribute(data, name)) for name in ("layers", "heads", "length"))
-    sizes = {**Shape(layers, heads, length).sizes(), "block": BLOCKS}
+    layers, heads, length = (int(get_scalar_attribute(data, name)) for name in ("layers", "heads", "length"))
+    sizes = {**Shape(layers, heads, length).get_sizes(), "block": BLOCKS}
     for name, size in data.sizes.items():
         selected = name in ("layer", "head") and 0 < size <= sizes[str(name)]
         if str(name) in sizes and size != sizes[str(name)] and not selected:

@@ -109,7 +109,7 @@ def measure_first_token(study: Study) -> Measured:
 def measure_separators(study: Study) -> Measured:
     """Measure the share of texts in which `.` or `,` is the most attended token, in the last layers."""
     layers = stats.get_last_layers(study)
-    marks = [str(name) for name in study.data["token"].values if words.unmarked(str(name)) in (".", ",")]
+    marks = [str(name) for name in study.data["token"].values if words.strip_marks(str(name)) in (".", ",")]
     share, error = study.jackknife(lambda s: stats.compute_most_attended_share(s, marks)[layers].mean())
     received, received_error = study.jackknife(
         lambda s: stats.compute_separator_share(s.data["attention_received_share"])[layers].mean()
@@ -171,7 +171,7 @@ def measure_value_gap(study: Study) -> Measured:
 def measure_repeat_rates(study: Study) -> Measured:
     """Measure the spread of repeat rates over heads, and their correlation with those within one sentence."""
     inner = "repeat_rate_in_sentence"
-    value, error = study.jackknife(lambda s: stats.correlation(s.rate("repeat_rate"), s.rate(inner)))
+    value, error = study.jackknife(lambda s: stats.correlate(s.rate("repeat_rate"), s.rate(inner)))
     if np.isnan(value):
         raise CannotMeasure("too few heads have high pairs within sentences")
     rates, errors = study.rate("repeat_rate"), study.standard_error("repeat_rate")
@@ -191,7 +191,7 @@ def measure_repeat_rates(study: Study) -> Measured:
         {
             "spread": spread,
             "typical_error": typical,
-            "last_layer_correlation": stats.correlation(rates[-1], study.rate(inner)[-1]),
+            "last_layer_correlation": stats.correlate(rates[-1], study.rate(inner)[-1]),
         },
     )
 

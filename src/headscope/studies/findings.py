@@ -14,7 +14,7 @@ from typing import Any, Literal
 from headscope.errors import StudyError
 from headscope.studies.claims import CLAIMS, CannotMeasure, Claim
 from headscope.studies.result import Study
-from headscope.studies.speaking import RASTER, spoken
+from headscope.studies.speaking import RASTER_NOTE, adapt_wording
 
 Verdict = Literal["holds", "does not hold", "cannot be measured"]
 
@@ -61,28 +61,29 @@ def findings(study: Study) -> list[Finding]:
     """Return all twelve findings of a study."""
     if not study.whole:
         raise StudyError("findings are about all layers and heads: pass the whole study, not selected layers or heads")
-    return [_finding(claim, study) for claim in CLAIMS]
+    return [measure_claim(claim, study) for claim in CLAIMS]
 
 
-def _finding(claim: Claim, study: Study) -> Finding:
+def measure_claim(claim: Claim, study: Study) -> Finding:
+    """Return what a study says of one claim."""
     claim_fields = (claim.number, claim.claim, claim.paper)
     try:
-        if claim.of_words and study.of_images:
+        if claim.of_words and study.has_images:
             raise CannotMeasure("patches are no words, and images have no sentences")
         measured = claim.measure(study)
     except CannotMeasure as reason:
         return Finding(
-            *claim_fields, f"not measured: {spoken(study, str(reason))}", "cannot be measured", claim.criterion
+            *claim_fields, f"not measured: {adapt_wording(study, str(reason))}", "cannot be measured", claim.criterion
         )
     value, error = float(measured.value), float(measured.error)
     return Finding(
         *claim_fields,
-        spoken(study, measured.words),
+        adapt_wording(study, measured.words),
         "holds" if measured.holds else "does not hold",
         claim.criterion,
         value,
         None if math.isnan(error) else error,
-        spoken(study, measured.unit),
+        adapt_wording(study, measured.unit),
         measured.details,
     )
 
@@ -99,9 +100,10 @@ def as_markdown(study: Study, results: Sequence[Finding]) -> str:
     lines = [
         f"# Findings: {_escape_markdown(manifest['model'])} on {_escape_markdown(manifest['corpus'])}",
         "",
-        f"{study.texts:,} {spoken(study, 'texts')} of {'' if study.of_images else 'up to '}{manifest['length']} "
-        f"{spoken(study, 'tokens')}, {study.size}, θ = {manifest['theta']}. ± is one standard error."
-        f"{' ' + RASTER if study.of_images else ''}",
+        f"{study.texts:,} {adapt_wording(study, 'texts')} of {'' if study.has_images else 'up to '}"
+        f"{manifest['length']} "
+        f"{adapt_wording(study, 'tokens')}, {study.size}, θ = {manifest['theta']}. ± is one standard error."
+        f"{' ' + RASTER_NOTE if study.has_images else ''}",
         "",
     ]
     if not manifest["complete"]:

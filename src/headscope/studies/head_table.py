@@ -15,7 +15,7 @@ ASCENDING_COLUMNS = ("layer", "head", "name", "character")
 """columns sorted in ascending order; all others are numbers, sorted from the largest"""
 
 
-def only(table: pd.DataFrame, character: str | None) -> pd.DataFrame:
+def filter_by_character(table: pd.DataFrame, character: str | None) -> pd.DataFrame:
     """Return the heads of one character; with None, all heads."""
     if character is None:
         return table
@@ -24,7 +24,7 @@ def only(table: pd.DataFrame, character: str | None) -> pd.DataFrame:
     return table[table["character"] == character].reset_index(drop=True)
 
 
-def ordered(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
+def sort_heads(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
     """Sort heads by a column: numbers from the largest, characters in the order of `CHARACTERS`, layers and heads
     from the first. With None, keep the order."""
     if column is None:

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
-from headscope.tally.quantities import KINDS, QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
+from headscope.tally.quantities import PAIR_KINDS, QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
 from headscope.tally.tally import Tally
 
 RATES = {
@@ -29,18 +29,18 @@ OF_WORDS = ("repeat_rate", "repeat_rate_in_sentence", "same_sentence_rate")
 """Rates about words and sentences. They are not measured on images, where they are NaN."""
 
 
-def shape_in_words(attributes: Mapping[str, Any], layers: int, heads: int) -> str:
+def format_shape(attributes: Mapping[str, Any], layers: int, heads: int) -> str:
     """Format the number of layers and heads, with the name of the stack if the model has several."""
     stack = f"{attributes['stack']}, " if "+" in str(attributes.get("stacks", "")) else ""
     return f"{stack}{layers} layer{'s' * (layers != 1)} × {heads} head{'s' * (heads != 1)}"
 
 
-def of_images(attributes: Mapping[Any, Any]) -> bool:
+def has_images(attributes: Mapping[Any, Any]) -> bool:
     """Return whether tokens are patches of images, according to a manifest. Older manifests are of texts."""
     return str(attributes.get("modality", "text")) == "image"
 
 
-def labelled(
+def label_sums(
     tally: Tally,
     token_names: Callable[[list[int]], list[str]],
     layers: Sequence[int] | None = None,
@@ -76,10 +76,10 @@ def labelled(
     for quantity in QUANTITIES:
         if quantity.name in data:
             data[quantity.name].attrs["long_name"] = quantity.about
-    return derived(data)
+    return add_derived_variables(data)
 
 
-def derived(data: xr.Dataset) -> xr.Dataset:
+def add_derived_variables(data: xr.Dataset) -> xr.Dataset:
     """Return the Dataset with all variables that depend on its sums computed again."""
     return data.assign(compute_derived(data.variables, data.attrs))
 
@@ -88,12 +88,12 @@ def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, An
     """Compute the variables that depend on sums: rates, attention shares, and texts per position."""
     variables: dict[str, xr.Variable] = {}
     for name, (numerator, denominator) in RATES.items():
-        variables[name] = ratio(sums[numerator], sums[denominator])
-        if name in OF_WORDS and of_images(attributes):
+        variables[name] = divide_sums(sums[numerator], sums[denominator])
+        if name in OF_WORDS and has_images(attributes):
             variables[name] = xr.full_like(variables[name], np.nan)
     if "attention_received" in sums:  # absent if only some heads are selected
         received = sums["attention_received"]
-        variables["attention_received_share"] = ratio(received, received.sum("receiver"))
+        variables["attention_received_share"] = divide_sums(received, received.sum("receiver"))
     if "attention" in sums:
         counts = sums["window_tokens"].values
         texts_by_length = counts[::-1].cumsum()[::-1]  # texts with at least this number of tokens
@@ -109,10 +109,10 @@ def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, An
 Labelled = TypeVar("Labelled", xr.DataArray, xr.Variable)
 
 
-def ratio(numerator: Labelled, denominator: Labelled) -> Labelled:
+def divide_sums(numerator: Labelled, denominator: Labelled) -> Labelled:
     """Divide two sums; NaN where nothing was counted. Labels are not compared: sums of one study share them."""
     if isinstance(numerator, xr.DataArray):
-        return xr.DataArray(ratio(numerator.variable, denominator.variable), numerator.coords)
+        return xr.DataArray(divide_sums(numerator.variable, denominator.variable), numerator.coords)
     rate: Labelled = (numerator / denominator.where(denominator != 0)).astype(np.float64)  # type: ignore[no-untyped-call]
     return rate
 
@@ -130,7 +130,7 @@ def _make_coordinates(shape: Shape, layers: Sequence[int]) -> dict[str, object]:
         "offset": np.arange(-(shape.length - 1), shape.length),
         "count": np.arange(shape.heads + 1),
         "receiver": np.array(RECEIVERS, dtype=object),
-        "kind": np.array(KINDS, dtype=object),
+        "kind": np.array(PAIR_KINDS, dtype=object),
         "tokens": np.arange(shape.length + 1),
         **maps,
     }

@@ -12,7 +12,7 @@ import xarray as xr
 from headscope.errors import StudyError
 from headscope.run.share import WHOLE, format_share, format_shares, parse_shares
 from headscope.run.state import HASH_MODULUS
-from headscope.studies.labels import derived
+from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import JSON_ATTRIBUTES, Study
 from headscope.tally.quantities import BY_NAME
 
@@ -55,7 +55,7 @@ def merge_studies(first: Study, second: Study, *, allow_changed_files: bool = Fa
     data = coordinates.assign(sums).assign_coords(
         token_id=("token", np.array([ids[token] for token in tokens], dtype=np.int64))
     )
-    data = derived(_assign_sources(data, first, second, add_up=_has_shares(first, second)))
+    data = add_derived_variables(_assign_sources(data, first, second, add_up=_has_shares(first, second)))
     return Study(data.assign_attrs(_merge_attributes(first.manifest, second.manifest)))
 
 

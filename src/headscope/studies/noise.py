@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from headscope.errors import StudyError
-from headscope.studies.labels import of_images, ratio
+from headscope.studies.labels import divide_sums, has_images
 
 DEFAULT = "structure"
 DEFINITIONS = {
@@ -34,7 +34,7 @@ def signal_to_noise(data: xr.Dataset, name: str = DEFAULT) -> xr.DataArray:
     if not has_signal_to_noise(data):
         raise StudyError("this study was made by a version that did not measure signal-to-noise: run it again")
     ratios = _RATIOS[name](data)
-    if name in OF_WORDS and of_images(data.attrs):
+    if name in OF_WORDS and has_images(data.attrs):
         ratios = xr.full_like(ratios, np.nan)
     decibels = ratios.copy(data=10 * np.log10(ratios.values)).rename(f"snr_{name}")
     return decibels.assign_attrs(long_name=f"signal-to-noise: {DEFINITIONS[name]}", units="dB")
@@ -45,27 +45,27 @@ def has_signal_to_noise(data: xr.Dataset) -> bool:
     return "apart_sum" in data and "within_sum" in data
 
 
-def output_norm(data: xr.Dataset) -> xr.DataArray:
+def compute_output_norm(data: xr.Dataset) -> xr.DataArray:
     """Return the root mean square length of the output of each head for a token: (layer, head)."""
-    power = ratio(data["output_power"], data["sample_texts"])
+    power = divide_sums(data["output_power"], data["sample_texts"])
     return power.copy(data=np.sqrt(power.values)).rename("output_norm")
 
 
-def apart(data: xr.Dataset, *, shuffled: bool = False) -> xr.DataArray:
+def compute_distances(data: xr.Dataset, *, shuffled: bool = False) -> xr.DataArray:
     """Return half the mean square distance of two outputs, in units of their mean square length: (layer, head, kind).
 
     `kind` is the kind of the pair of tokens. If outputs have no common part, the distance of unrelated tokens is 1.
     """
-    return ratio(data["shuffled_apart_sum" if shuffled else "apart_sum"], data["kind_share"])
+    return divide_sums(data["shuffled_apart_sum" if shuffled else "apart_sum"], data["kind_share"])
 
 
-def shares(data: xr.Dataset) -> xr.DataArray:
+def compute_reductions(data: xr.Dataset) -> xr.DataArray:
     """Return by what share related tokens reduce the distance of outputs: (layer, head, source).
 
     Equal tokens and tokens of one sentence are compared with unrelated tokens; neighbours are compared with other
     tokens of one sentence.
     """
-    distances = _split_by_kind(apart(data))
+    distances = _split_by_kind(compute_distances(data))
     unrelated = distances["unrelated"].where(distances["unrelated"] > 0)
     same_sentence = distances["same sentence"].where(distances["same sentence"] > 0)
     reductions = [
@@ -82,15 +82,17 @@ def _split_by_kind(distances: xr.DataArray) -> dict[str, xr.DataArray]:
 
 
 def _compute_structure(data: xr.Dataset) -> xr.DataArray:
-    noise, shuffled_noise = (_compute_noise_share(apart(data, shuffled=shuffled)) for shuffled in (False, True))
+    noise, shuffled_noise = (
+        _compute_noise_share(compute_distances(data, shuffled=shuffled)) for shuffled in (False, True)
+    )
     return shuffled_noise.copy(data=shuffled_noise.values / noise.values.clip(min=10 ** (-MOST / 10)))
 
 
 def _compute_noise_share(distances: xr.DataArray) -> xr.DataArray:
     """Return the share of the distance that remains if token, sentence and neighbourhood are the same."""
     by_kind = _split_by_kind(distances)
-    noise = ratio(by_kind["equal in a sentence"], by_kind["unrelated"])
-    return noise.copy(data=noise.values * ratio(by_kind["neighbours"], by_kind["same sentence"]).values)
+    noise = divide_sums(by_kind["equal in a sentence"], by_kind["unrelated"])
+    return noise.copy(data=noise.values * divide_sums(by_kind["neighbours"], by_kind["same sentence"]).values)
 
 
 def _compute_contrast(data: xr.Dataset) -> xr.DataArray:

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headscope.declared import attribute
+from headscope.declared import get_scalar_attribute
 from headscope.errors import StudyError
 from headscope.studies import noise
 from headscope.studies.checks import check_study
-from headscope.studies.labels import OF_WORDS, RATES, compute_derived, of_images, ratio, shape_in_words
+from headscope.studies.labels import OF_WORDS, RATES, compute_derived, divide_sums, format_shape, has_images
 from headscope.types import Floats
 from headscope.writing import load_dataset, save_dataset
 
@@ -48,9 +48,9 @@ class Study:
         return {name: json.loads(value) if name in JSON_ATTRIBUTES else value for name, value in attributes.items()}
 
     @property
-    def of_images(self) -> bool:
+    def has_images(self) -> bool:
         """Whether the texts are images and the tokens their patches. Rates about words are then not measured."""
-        return of_images(self.data.attrs)
+        return has_images(self.data.attrs)
 
     @property
     def texts(self) -> int:
@@ -67,7 +67,7 @@ class Study:
     @property
     def size(self) -> str:
         """Number of layers and heads, formatted."""
-        return shape_in_words(self.data.attrs, len(self.layers), len(self.heads))
+        return format_shape(self.data.attrs, len(self.layers), len(self.heads))
 
     @property
     def whole(self) -> bool:
@@ -101,14 +101,14 @@ class Study:
         _check_rate_name(name)
         data = self.data
         if name == "dominant_share":
-            return ratio(data["shuffled_share_sum"], data["shuffled_share_texts"])
+            return divide_sums(data["shuffled_share_sum"], data["shuffled_share_texts"])
         if name == "mean_distance":
             tokens = data["tokens"].values.astype(np.float64)
             distance_sum = xr.Variable((), (data["window_tokens"].values * tokens * (tokens**2 - 1) / 6).sum())
-            return xr.DataArray(ratio(distance_sum, data["all_pairs"].variable))
+            return xr.DataArray(divide_sums(distance_sum, data["all_pairs"].variable))
         numerator, denominator = RATES[name]
-        chance = ratio(data[f"all_{numerator}"], data[f"all_{denominator}"])
-        return xr.full_like(chance, np.nan) if name in OF_WORDS and self.of_images else chance
+        chance = divide_sums(data[f"all_{numerator}"], data[f"all_{denominator}"])
+        return xr.full_like(chance, np.nan) if name in OF_WORDS and self.has_images else chance
 
     def standard_error(self, name: str) -> xr.DataArray:
         """Return the jackknife standard errors of a rate, over the blocks of texts: (layer, head)."""
@@ -226,13 +226,13 @@ class Study:
     def __repr__(self) -> str:
         attributes = self.data.attrs
         state = "" if attributes.get("complete", 1) else ", incomplete"
-        texts = "images" if self.of_images else "texts"
+        texts = "images" if self.has_images else "texts"
         return f"<Study of {attributes['model']}: {self.size}, {self.texts:,} {texts} of {attributes['corpus']}{state}>"
 
     def _repr_html_(self) -> str:
-        from headscope.page.card import study_card  # imported late: `page` imports this module
+        from headscope.page.card import render_study_card  # imported late: `page` imports this module
 
-        return study_card(self)
+        return render_study_card(self)
 
 
 def open_study(path: str | Path) -> Study:
@@ -246,7 +246,7 @@ def open_study(path: str | Path) -> Study:
     if kind != "study":
         description = f"{OTHERS[kind]}, not a study: open it with open_{kind}" if kind in OTHERS else "not a study"
         raise StudyError(f"{source}: {description}")
-    if attribute(data, "format") != FORMAT:
+    if get_scalar_attribute(data, "format") != FORMAT:
         raise StudyError(
             f"{source}: not a headscope study of format {FORMAT} (its format is {data.attrs.get('format', 'unknown')})"
         )

@@ -14,17 +14,20 @@ OF_IMAGES = {
     "tokens": "patches",
 }
 """replacements in a study of images. 'token' in the singular stays, because special tokens are no patches."""
-RASTER = "Distances and neighbours are counted along the patches row by row: a patch and the one below are a row apart."
+RASTER_NOTE = (
+    "Distances and neighbours are counted along the patches row by row: a patch and the one below are a row apart."
+)
 
 
-def spoken(study: Study, words: str) -> str:
+def adapt_wording(study: Study, words: str) -> str:
     """Return a text about a study in the units of what was studied. Only for our own texts, never for user content.
 
     >>> import headscope
     >>> study = headscope.study(headscope.load(), headscope.documents(limit=1))
-    >>> spoken(study, "2 texts"), spoken(headscope.Study(study.data.assign_attrs(modality="image")), "2 texts")
+    >>> image_study = headscope.Study(study.data.assign_attrs(modality="image"))
+    >>> adapt_wording(study, "2 texts"), adapt_wording(image_study, "2 texts")
     ('2 texts', '2 images')
     """
-    if not study.of_images:
+    if not study.has_images:
         return words
     return re.sub(r"(?<!\w)(" + "|".join(OF_IMAGES) + r")(?!\w)", lambda match: OF_IMAGES[match[1]], words)

@@ -88,7 +88,7 @@ def compute_value_shares(histogram: xr.DataArray) -> list[float]:
     return [float(histogram.where(mask, 0).sum()) / total for mask in bin_masks]
 
 
-def correlation(first: xr.DataArray | Floats, second: xr.DataArray | Floats) -> float:
+def correlate(first: xr.DataArray | Floats, second: xr.DataArray | Floats) -> float:
     """Return Pearson's correlation over the heads where both are finite; NaN below three heads or without spread."""
     x, y = np.ravel(np.asarray(first, dtype=np.float64)), np.ravel(np.asarray(second, dtype=np.float64))
     is_finite = np.isfinite(x) & np.isfinite(y)
@@ -114,14 +114,14 @@ def compute_half_correlations(study: Study) -> dict[str, list[float]]:
     if len(occupied) < 2:
         return {}
     random = np.random.default_rng(0)  # fixed seed: the same halves in every run
-    rates = [name for name in BETWEEN_HALVES if not (study.of_images and name in OF_WORDS)]
+    rates = [name for name in BETWEEN_HALVES if not (study.has_images and name in OF_WORDS)]
     correlations: dict[str, list[float]] = {name: [] for name in rates}
     sums = {name: [study.data[f"{part}_blocks"].values for part in RATES[name]] for name in rates}
     for _ in range(HALVINGS):
         shuffled = random.permutation(occupied)
         halves = shuffled[: len(shuffled) // 2], shuffled[len(shuffled) // 2 :]
         for name, values in correlations.items():
-            values.append(correlation(*(_compute_rate(sums[name], half) for half in halves)))
+            values.append(correlate(*(_compute_rate(sums[name], half) for half in halves)))
     return {} if any(np.isnan(values).any() for values in correlations.values()) else correlations
 
 

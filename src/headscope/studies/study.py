@@ -24,7 +24,7 @@ from headscope.run.run import Progress, run_chunks
 from headscope.run.share import format_share, parse_share
 from headscope.run.state import CorpusStats, RunState, StageClock
 from headscope.settings import Options, Settings, check_run_options
-from headscope.studies.labels import labelled
+from headscope.studies.labels import label_sums
 from headscope.studies.result import FORMAT, Study
 from headscope.studies.sources import assign_sources
 from headscope.tally.kernels import AUTO
@@ -198,7 +198,7 @@ def _connect(model: Model, corpus: Corpus, address: str | None) -> AbstractConte
 
     if model.origin is None:
         raise StudyError("on a cluster every worker loads the model itself: give its name or folder, not an object")
-    if not corpus.anywhere:
+    if not corpus.is_readable_elsewhere:
         raise StudyError(f"{corpus.name}: only this process can read it: write it to a file, and give that")
     return connect(address, str(model.origin.get("device", "auto")))
 
@@ -225,9 +225,9 @@ def fit_settings(model: Model, settings: Settings) -> Settings:
             f"length is {settings.length}, but {model.name} has positions for {limit} tokens: "
             f"choose --length {limit} or less"
         )
-    if settings.length < model.tokens.added + settings.min_tokens:
+    if settings.length < model.tokens.special_count + settings.min_tokens:
         raise StudyError(
-            f"length is {settings.length}, of which this model's special tokens take {model.tokens.added}: "
+            f"length is {settings.length}, of which this model's special tokens take {model.tokens.special_count}: "
             "choose a larger --length"
         )
     return settings
@@ -237,7 +237,7 @@ def _make_study(
     model: Model, corpus: Corpus, plan: RunPlan, state: RunState, command: str, stopped_by: str = ""
 ) -> Study:
     clock = StageClock(state.seconds)
-    data = labelled(state.sums, model.tokens.names, model.anatomy.numbers, model.modality)
+    data = label_sums(state.sums, model.tokens.names, model.anatomy.numbers, model.modality)
     names = [source.name for source in corpus.sources]
     data = assign_sources(data, state.stats.sources, names)
     clock.lap("finishing")
@@ -267,7 +267,7 @@ def _get_manifest(
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        **manifest.of_model(model),
+        **manifest.describe_model(model),
         "length": settings.length,
         "windows": settings.windows,
         "sentences": settings.sentences,
@@ -287,5 +287,5 @@ def _get_manifest(
         "excerpts": json.dumps([excerpt for _, excerpt in sorted(stats.excerpts.items())], ensure_ascii=False),
         "complete": int(not stopped_by),
         "stopped_by": stopped_by,
-        **manifest.of_run(),
+        **manifest.describe_run(),
     }

@@ -13,10 +13,10 @@ from headscope.devices import CPU, supports_float64
 from headscope.errors import StudyError
 from headscope.settings import AUTO, KERNELS
 from headscope.tally.reference import ReferenceTallier
-from headscope.tally.tally import Counting, Tallier, Tally
-from headscope.tally.vectorized import VectorizedTallier
+from headscope.tally.tally import Tallier, Tally, TallySettings
+from headscope.tally.vectorized import TorchTallier
 
-__all__ = ["AUTO", "FASTEST", "KERNELS", "Choice", "OnCpu", "choose"]
+__all__ = ["AUTO", "FASTEST", "KERNELS", "Choice", "OnCpu", "choose_kernel"]
 
 FASTEST = {"cuda": "triton", "cpu": "compiled"}
 """fastest backend by device type; it works on no other device type"""
@@ -31,7 +31,7 @@ class Choice:
     make: Callable[[], Tallier]
     threads: int = 1
     """how many talliers may run side by side, each in its own thread"""
-    shares: bool = False
+    single_threaded: bool = False
     """A batch is computed in one thread, whatever torch would do by default."""
 
 
@@ -44,52 +44,52 @@ class OnCpu:
     def begin(self, batch: Batch) -> None:
         self.tallier.begin(batch)
 
-    def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-        self.tallier.see(layer, output.cpu(), attention.cpu())
+    def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+        self.tallier.observe_layer(layer, output.cpu(), attention.cpu())
 
     def end(self) -> None:
         self.tallier.end()
 
-    def total(self) -> Tally:
-        return self.tallier.total()
+    def get_sums(self) -> Tally:
+        return self.tallier.get_sums()
 
 
-def choose(name: str, counting: Counting, device: torch.device, *, tf32: bool = False) -> Choice:
+def choose_kernel(name: str, counting: TallySettings, device: torch.device, *, tf32: bool = False) -> Choice:
     """Return the backend of this name; for `auto`, the fastest that can do this, with a note on what ruled out a faster
     one.
 
     Whether a fast backend counts correctly on this machine is tested elsewhere, by `run.kernel_trial`.
     """
     if not supports_float64(device) and name != "triton":  # triton is refused below, with the usual message
-        chosen = choose(name, counting, CPU)
+        chosen = choose_kernel(name, counting, CPU)
         note = chosen.note or f"summed on the CPU: {device.type} has no double precision"
         # Only one thread runs the model: a GPU gains nothing from more.
-        return replace(chosen, note=note, make=lambda: OnCpu(chosen.make()), threads=1, shares=False)
+        return replace(chosen, note=note, make=lambda: OnCpu(chosen.make()), threads=1, single_threaded=False)
     if name == AUTO:
         fastest = FASTEST.get(device.type, "vectorized")
         reason = _explain_unavailable(fastest, counting, device)
         if not reason:
-            return choose(fastest, counting, device, tf32=tf32)
-        return Choice("vectorized", f"not {fastest}: {reason}", lambda: VectorizedTallier(counting, device))
+            return choose_kernel(fastest, counting, device, tf32=tf32)
+        return Choice("vectorized", f"not {fastest}: {reason}", lambda: TorchTallier(counting, device))
     if name not in KERNELS:
         raise StudyError(f"unknown kernel {name!r}; there are: {', '.join((AUTO, *KERNELS))}")
     reason = _explain_unavailable(name, counting, device)
     if reason:
         raise StudyError(f"the kernel {name} cannot do this: {reason}")
     if name == "triton":
-        from headscope.tally.gpu.tallier import GpuTallier
+        from headscope.tally.gpu.tallier import TritonTallier
 
-        return Choice(name, "", lambda: GpuTallier(counting, device, tf32=tf32))
+        return Choice(name, "", lambda: TritonTallier(counting, device, tf32=tf32))
     if name == "compiled":
-        from headscope.tally.compiled.tallier import CompiledTallier
+        from headscope.tally.compiled.tallier import NumbaTallier
 
-        return Choice(name, "", lambda: CompiledTallier(counting, device), torch.get_num_threads(), shares=True)
+        return Choice(name, "", lambda: NumbaTallier(counting, device), torch.get_num_threads(), single_threaded=True)
     if name == "vectorized":
-        return Choice(name, "", lambda: VectorizedTallier(counting, device))
+        return Choice(name, "", lambda: TorchTallier(counting, device))
     return Choice(name, "", lambda: ReferenceTallier(counting))
 
 
-def _explain_unavailable(name: str, counting: Counting, device: torch.device) -> str:
+def _explain_unavailable(name: str, counting: TallySettings, device: torch.device) -> str:
     """Return why a backend cannot do this here; empty if it can."""
     if name not in FASTEST.values():
         return ""

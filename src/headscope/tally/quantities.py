@@ -14,7 +14,7 @@ VALUE_BINS = 200
 """number of bins on [−1, 1]"""
 RECEIVERS = ("first token", "last special token", "sentence end", "comma", "itself", "neighbour", "rest")
 """What a key is to a query that attends to it. If several fit, the first counts."""
-KINDS = ("unrelated", "equal", "same sentence", "equal in a sentence", "neighbours")
+PAIR_KINDS = ("unrelated", "equal", "same sentence", "equal in a sentence", "neighbours")
 """Kinds of pairs of tokens. The first four, by token and sentence, are not neighbours; the last are unequal neighbours
 in one sentence. Some pairs are of no kind."""
 
@@ -28,7 +28,7 @@ class Shape:
     length: int
     maps: bool = True
 
-    def sizes(self) -> dict[str, int]:
+    def get_sizes(self) -> dict[str, int]:
         return {
             "layer": self.layers,
             "head": self.heads,
@@ -38,7 +38,7 @@ class Shape:
             "offset": 2 * self.length - 1,
             "count": self.heads + 1,
             "receiver": len(RECEIVERS),
-            "kind": len(KINDS),
+            "kind": len(PAIR_KINDS),
             "tokens": self.length + 1,
             "position_i": self.length,
             "position_j": self.length,

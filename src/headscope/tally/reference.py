@@ -11,16 +11,16 @@ import torch
 from headscope import similarity as equations
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS
-from headscope.tally.relations import compute_kinds, explains, relations
-from headscope.tally.tally import Counting, Tally
-from headscope.tally.text_structure import draw_position_order, rank_pairs, receivers
+from headscope.tally.relations import compute_kinds, compute_relations, mark_explained
+from headscope.tally.tally import Tally, TallySettings
+from headscope.tally.text_structure import draw_position_order, find_receivers, rank_pairs
 from headscope.types import Floats, Ints
 
 
 class ReferenceTallier:
     """Backend that counts one text after the other, one head after the other."""
 
-    def __init__(self, counting: Counting) -> None:
+    def __init__(self, counting: TallySettings) -> None:
         self.counting = counting
         self.ended = Tally.zeros(counting.shape)
 
@@ -30,7 +30,7 @@ class ReferenceTallier:
         for window in batch.windows:
             self._count_text(window)
 
-    def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+    def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         for row, window in enumerate(self.batch.windows):
             n = len(window)
             outputs = output[row, :n].double().cpu().numpy()
@@ -39,20 +39,20 @@ class ReferenceTallier:
             distinct = len({token for token in dominants if token is not None})
             self.tally["distinct_dominants"][window.block, layer, distinct] += 1
             self._count_attention(window, layer, maps)
-            if window.sampled(self.counting.fraction):
+            if window.is_sampled(self.counting.fraction):
                 self._count_signal(window, layer, outputs, maps.sum(axis=0))
 
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
 
-    def total(self) -> Tally:
+    def get_sums(self) -> Tally:
         return self.ended
 
     def _count_text(self, window: Window) -> None:
         """Add what belongs to the text alone: the chance levels."""
         t, block, n = self.tally, window.block, len(window)
         t["texts"][block] += 1
-        t["sample_texts"][block] += window.sampled(self.counting.fraction)
+        t["sample_texts"][block] += window.is_sampled(self.counting.fraction)
         t["window_tokens"][block, n] += 1
         for i in range(n):
             for j in range(i + 1, n):
@@ -61,12 +61,12 @@ class ReferenceTallier:
                 t["all_equal"][block] += equal
                 t["all_same"][block] += same
                 t["all_equal_same"][block] += equal and same
-        if window.sampled(self.counting.fraction):
+        if window.is_sampled(self.counting.fraction):
             t["sentence_texts"][block] += has_both(count_pairs(window.sentence))
-            t["kind_share"][block] += np.triu(compute_kinds(relations(window)), k=1).sum(axis=(1, 2)) / (
+            t["kind_share"][block] += np.triu(compute_kinds(compute_relations(window)), k=1).sum(axis=(1, 2)) / (
                 n * (n - 1) / 2
             )
-        kinds = receivers(window)
+        kinds = find_receivers(window)
         for i in range(n):
             reached = range(i + 1) if self.counting.causal else range(n)
             for j in reached:
@@ -76,11 +76,11 @@ class ReferenceTallier:
         """Add everything about one head's similarity matrix; return its dominant token."""
         t, block, at = self.tally, window.block, (window.block, layer, head)
         if not np.isfinite(output).all():
-            raise self.counting.not_finite(layer, head)
-        matrix = equations.similarity(output)
+            raise self.counting.make_nonfinite_error(layer, head)
+        matrix = equations.compute_similarity(output)
         largest = matrix.max()
-        elements = equations.high(matrix, self.counting.theta)
-        pairs = equations.pairs_of(elements)
+        elements = equations.mark_high(matrix, self.counting.theta)
+        pairs = equations.list_pairs(elements)
         equal = [window.ids[i] == window.ids[j] for i, j in pairs]
         same = [window.sentence[i] == window.sentence[j] for i, j in pairs]
         n_equal, n_same = sum(equal), sum(same)
@@ -105,7 +105,7 @@ class ReferenceTallier:
         upper = matrix[np.triu_indices(len(window), k=1)]
         if largest > 0:
             t["near_threshold"][at] += (np.abs(upper / largest - self.counting.theta) <= equations.NEAR).sum()
-        if window.sampled(self.counting.fraction):
+        if window.is_sampled(self.counting.fraction):
             if largest > 0:
                 for value in upper / largest:
                     t["value_histogram"][(*at, get_value_bin(value))] += 1
@@ -114,12 +114,12 @@ class ReferenceTallier:
                     t["similarity"][layer, : len(window), : len(window)] += matrix / largest
             if pairs:
                 ranks = rank_pairs(window)
-                shuffled = equations.dominant(equations.pairs_of(ranks < len(pairs)), window.ids)
+                shuffled = equations.find_dominant(equations.list_pairs(ranks < len(pairs)), window.ids)
                 assert shuffled is not None
                 t["shuffled_share_sum"][at] += shuffled[1] / len(pairs)
                 t["shuffled_share_texts"][at] += 1
 
-        dominant = equations.dominant(pairs, window.ids)
+        dominant = equations.find_dominant(pairs, window.ids)
         if dominant is None:
             return None
         token, count = dominant
@@ -131,7 +131,7 @@ class ReferenceTallier:
     def _count_attention(self, window: Window, layer: int, maps: Floats) -> None:
         t, block, n, maximum = self.tally, window.block, len(window), self.counting.shape.length
         summed = maps.sum(axis=0)
-        kinds = receivers(window)
+        kinds = find_receivers(window)
         for i in range(n):
             for j in range(n):
                 t["attention_offset"][block, layer, :, j - i + maximum - 1] += maps[:, i, j]
@@ -143,8 +143,8 @@ class ReferenceTallier:
         if not self.counting.shape.maps:
             return
         t["attention"][layer, :, :n, :n] += maps
-        if window.sampled(self.counting.fraction):
-            without = np.where(equations.lines(summed, self.counting.tau)[None, :], 0.0, summed)
+        if window.is_sampled(self.counting.fraction):
+            without = np.where(equations.mark_lines(summed, self.counting.tau)[None, :], 0.0, summed)
             t["attention_without_lines"][layer, :n, :n] += without
             t["attention_without_lines_and_diagonal"][layer, :n, :n] += without * (1 - np.eye(n))
 
@@ -152,19 +152,19 @@ class ReferenceTallier:
         """Add what signal-to-noise ratios are made of (docs/noise.md), for the text as it is and with its positions
         shuffled."""
         t, block, n, order = self.tally, window.block, len(window), draw_position_order(window)
-        lines = equations.lines(attention, self.counting.tau)
-        cuts = equations.blocks(lines)
+        lines = equations.mark_lines(attention, self.counting.tau)
+        cuts = equations.cut_blocks(lines)
         in_block = np.array([k for k, cut in enumerate(cuts) for _ in cut])
         by_sentence, by_block = count_pairs(window.sentence), count_pairs(in_block)
         cut = has_both(by_block) and not window.crosses
         t["block_texts"][block, layer] += cut
-        explained, kinds = explains(relations(window)), compute_kinds(relations(window))
+        explained, kinds = mark_explained(compute_relations(window)), compute_kinds(compute_relations(window))
         for head in range(outputs.shape[1]):
             at, output = (block, layer, head), outputs[:, head]
             power = (output**2).sum() / n
             t["output_power"][at] += power
-            matrix = equations.similarity(output)
-            for i, j in equations.pairs_of(equations.high(matrix, self.counting.theta)):
+            matrix = equations.compute_similarity(output)
+            for i, j in equations.list_pairs(equations.mark_high(matrix, self.counting.theta)):
                 t["sample_pairs"][at] += 1
                 t["explained"][at] += explained[i, j]
                 t["shuffled_explained"][at] += explained[order[i], order[j]]

@@ -8,7 +8,7 @@ from headscope.corpus.windows import Window
 from headscope.types import Bools
 
 
-def relations(window: Window) -> Bools:
+def compute_relations(window: Window) -> Bools:
     """Return for each pair whether its tokens are equal, in one sentence, and neighbours: (3, N, N)."""
     positions = np.arange(len(window))
     equal = window.ids[:, None] == window.ids[None, :]
@@ -23,7 +23,7 @@ def compute_kinds(relations: Bools) -> Bools:
     return np.stack([*kinds, ~equal & same & near])
 
 
-def explains(relations: Bools) -> Bools:
+def mark_explained(relations: Bools) -> Bools:
     """Return which pairs are related in any way: (N, N)."""
     related: Bools = np.logical_or.reduce(relations)
     return related

@@ -52,7 +52,7 @@ class Structure:
     @classmethod
     def from_batch(cls, batch: Batch, fraction: float, device: torch.device | str) -> Structure | None:
         """Return the structure of the sampled texts of a batch; None if there are none."""
-        rows = np.flatnonzero([window.sampled(fraction) for window in batch.windows])
+        rows = np.flatnonzero([window.is_sampled(fraction) for window in batch.windows])
         if not len(rows):
             return None
         windows = [batch.windows[row] for row in rows]

@@ -32,7 +32,8 @@ class Tally:
     def zeros(cls, shape: Shape) -> Tally:
         quantities = [quantity for quantity in QUANTITIES if shape.maps or not quantity.is_map]
         return cls(
-            shape, {quantity.name: np.zeros(array_shape(quantity, shape), dtype(quantity)) for quantity in quantities}
+            shape,
+            {quantity.name: np.zeros(get_array_shape(quantity, shape), get_dtype(quantity)) for quantity in quantities},
         )
 
     def __add__(self, other: Tally) -> Tally:
@@ -88,24 +89,24 @@ class Tallier(Protocol):
         attend       compute plain attention in the model's place (`model.Attend`); `shown` then counts the layers whose
                      maps the model computed
         settle       add batches whose results are still on a device; `pending_batches` says how many there are
-        make_peer    return a tallier for another thread, see `CompiledTallier`
+        make_peer    return a tallier for another thread, see `NumbaTallier`
     """
 
     def begin(self, batch: Batch) -> None:
         """Start a batch. What was added for a batch that never ended is dropped."""
 
-    def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+    def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         """Add one layer: outputs (batch, position, head, width) and attention maps (batch, head, query, key)."""
 
     def end(self) -> None:
         """Add the batch, of which all layers were seen, to the totals."""
 
-    def total(self) -> Tally:
+    def get_sums(self) -> Tally:
         """Return the sums over all batches that ended. The caller must not change them."""
 
 
 @dataclass(frozen=True)
-class Counting:
+class TallySettings:
     """The settings that the sums depend on, besides the model and the texts."""
 
     shape: Shape
@@ -118,23 +119,23 @@ class Counting:
     numbers: tuple[int, ...] = ()
     """layer numbers to use in error messages, if they are not 0, 1, 2, …"""
 
-    def not_finite(self, layer: int, head: int) -> ModelError:
+    def make_nonfinite_error(self, layer: int, head: int) -> ModelError:
         """Return the error for outputs of a head that are NaN or infinite; `layer` counts from 0."""
-        return not_finite(self.numbers[layer] if self.numbers else layer, head)
+        return make_nonfinite_error(self.numbers[layer] if self.numbers else layer, head)
 
 
-def array_shape(quantity: Quantity, shape: Shape) -> tuple[int, ...]:
+def get_array_shape(quantity: Quantity, shape: Shape) -> tuple[int, ...]:
     """Return the shape of a quantity's array, with the blocks as its first axis if the quantity is kept by block."""
-    sizes = shape.sizes()
+    sizes = shape.get_sizes()
     return ((BLOCKS,) if quantity.in_blocks else ()) + tuple(sizes[dim] for dim in quantity.dims)
 
 
-def dtype(quantity: Quantity) -> type[np.float64] | type[np.int64]:
+def get_dtype(quantity: Quantity) -> type[np.float64] | type[np.int64]:
     """Return the dtype of a quantity: counts are exact integers, reals are summed in double precision."""
     return np.float64 if quantity.real else np.int64
 
 
-def not_finite(layer: int, head: int) -> ModelError:
+def make_nonfinite_error(layer: int, head: int) -> ModelError:
     """Return the error for outputs that are NaN or infinite."""
     return ModelError(
         f"the outputs of head L{layer}H{head} are not finite numbers (NaN or infinity): broken weights, "

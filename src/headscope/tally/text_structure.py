@@ -72,7 +72,7 @@ def _hash_integers(values: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[A
     return z ^ (z >> np.uint64(31))
 
 
-def receivers(window: Window) -> Ints:
+def find_receivers(window: Window) -> Ints:
     """Return the receiver numbers of a window, (query, key). If several receivers fit, the first counts.
 
     Keys may be another window's tokens (cross-attention); itself and neighbours are then those of the same position.

@@ -15,16 +15,16 @@ from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
 from headscope.tally.signal import Structure, measure
-from headscope.tally.tally import Counting, Tally
-from headscope.tally.text_structure import REST, rank_pairs, receivers
+from headscope.tally.tally import Tally, TallySettings
+from headscope.tally.text_structure import REST, find_receivers, rank_pairs
 
 PAIR_COUNTS = ("pairs", "equal", "same", "equal_same", "distance_sum")
 
 
-class VectorizedTallier:
+class TorchTallier:
     """Backend that counts all texts and heads of a batch together."""
 
-    def __init__(self, counting: Counting, device: torch.device | str = "cpu") -> None:
+    def __init__(self, counting: TallySettings, device: torch.device | str = "cpu") -> None:
         self.counting = counting
         self.device = torch.device(device)
         self.ended = Tally.zeros(counting.shape)
@@ -44,7 +44,7 @@ class VectorizedTallier:
         self.pair_mask = real[:, :, None] & real[:, None, :]
         self.blocks = torch.tensor([window.block for window in batch.windows], device=self.device)
         self.sampled = torch.tensor(
-            [window.sampled(self.counting.fraction) for window in batch.windows], device=self.device
+            [window.is_sampled(self.counting.fraction) for window in batch.windows], device=self.device
         )
 
         equal = (ids[:, :, None] == ids[:, None, :]) & self.pair_mask
@@ -64,7 +64,7 @@ class VectorizedTallier:
         self.ranks = torch.full((len(batch), n, n), n * n, dtype=torch.int64)
         for row, window in enumerate(batch.windows):
             m = len(window)
-            self.receivers[row, :m, :m] = torch.from_numpy(receivers(window))
+            self.receivers[row, :m, :m] = torch.from_numpy(find_receivers(window))
             if bool(self.sampled[row]):
                 self.ranks[row, :m, :m] = torch.from_numpy(rank_pairs(window))
         self.receivers, self.ranks = self.receivers.to(self.device), self.ranks.to(self.device)
@@ -88,14 +88,14 @@ class VectorizedTallier:
 
     # -- one layer ----------------------------------------------------------------------------------------------------
 
-    def see(self, layer: int, output: Tensor, attention: Tensor) -> None:
+    def observe_layer(self, layer: int, output: Tensor, attention: Tensor) -> None:
         width = torch.float64 if output.dtype == torch.float64 else torch.float32
         vectors = output.to(width).transpose(1, 2).masked_fill(~self.real[:, None, :, None], 0)
         matrix = vectors @ vectors.transpose(2, 3)
         # If every vector's product with itself is finite, so are all other products (Cauchy–Schwarz).
         finite = torch.isfinite(matrix.diagonal(dim1=2, dim2=3)).all(2).all(0)
         if not bool(finite.all()):
-            raise self.counting.not_finite(layer, int((~finite).nonzero()[0, 0]))
+            raise self.counting.make_nonfinite_error(layer, int((~finite).nonzero()[0, 0]))
         matrix.diagonal(dim1=2, dim2=3).zero_()
         # Padding and diagonal are 0, so the largest is at least 0, and if it is 0, no element is above θ times it.
         largest = matrix.amax((2, 3))
@@ -119,7 +119,7 @@ class VectorizedTallier:
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
 
-    def total(self) -> Tally:
+    def get_sums(self) -> Tally:
         return self.ended
 
     def _count_near_threshold(self, matrix: Tensor, largest: Tensor) -> Tensor:

@@ -16,12 +16,12 @@ from typing import Any, Literal
 import torch
 
 Route = Literal["registry", "products"]
-AGREES = 1e-5
+CAPTURE_TOLERANCE = 1e-5
 """largest difference, relative to the largest value, between the captured outputs and the projection's input"""
 
 
 @dataclass(frozen=True, eq=False)
-class Sighting:
+class CapturedAttention:
     """Outputs and maps of one attention computation of one module."""
 
     module: torch.nn.Module
@@ -58,7 +58,7 @@ class AttentionRequest:
         return result[0], result[1]
 
 
-OnCapture = Callable[[Sighting], None]
+OnCapture = Callable[[CapturedAttention], None]
 """Called after each attention computation, in order."""
 OverrideAttention = Callable[[AttentionRequest], torch.Tensor | None]
 """May return the outputs in place of the model's own function, which is then neither called nor reported."""
@@ -94,10 +94,10 @@ class ProjectionFinder:
     """Find the output projection of each attention computation during one run of a network."""
 
     def __init__(self) -> None:
-        self.captures: list[Sighting] = []
+        self.captures: list[CapturedAttention] = []
         self._linear_inputs: list[list[tuple[torch.nn.Module, torch.Tensor]]] = []
 
-    def add_capture(self, captured: Sighting) -> None:
+    def add_capture(self, captured: CapturedAttention) -> None:
         self.captures.append(captured)
         self._linear_inputs.append([])
 
@@ -125,7 +125,9 @@ def _is_linear(module: torch.nn.Module) -> bool:
     return isinstance(weight, torch.Tensor) and weight.dim() >= 2 and not isinstance(module, torch.nn.Embedding)
 
 
-def _find_projection(captured: Sighting, inputs: list[tuple[torch.nn.Module, torch.Tensor]]) -> Projection | None:
+def _find_projection(
+    captured: CapturedAttention, inputs: list[tuple[torch.nn.Module, torch.Tensor]]
+) -> Projection | None:
     outputs = captured.output.flatten(2)
     for module, value in inputs:
         if any(_is_close(outputs, layout) for layout in _list_layouts(value, outputs)):
@@ -150,11 +152,11 @@ def _list_layouts(value: torch.Tensor, outputs: torch.Tensor) -> Iterable[torch.
 
 
 def _is_close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
-    return bool((actual - expected).abs().max() <= AGREES * expected.abs().max())
+    return bool((actual - expected).abs().max() <= CAPTURE_TOLERANCE * expected.abs().max())
 
 
 @contextmanager
-def entering(
+def watch_inputs(
     modules: Iterable[torch.nn.Module], on_input: Callable[[torch.nn.Module, torch.Tensor], None]
 ) -> Iterator[None]:
     """Call `on_input` with each of these modules and its input, within this context."""

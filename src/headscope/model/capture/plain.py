@@ -28,7 +28,7 @@ NARROW, WIDE = 2e-2, 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class AttentionInputs:
     """Inputs of plain attention, softmax(scaling · Q·Kᵀ) · V: every token attends to all real tokens, or to those up to
     itself.
 
@@ -63,7 +63,7 @@ class PlainDetector:
     mask_kinds: dict[int, tuple[torch.Tensor, bool | None]] = field(default_factory=dict)
     """masks of this run, and whether they are causal; None: neither causal nor plain padding"""
 
-    def find_plain_inputs(self, request: AttentionRequest) -> Question | None:
+    def find_plain_inputs(self, request: AttentionRequest) -> AttentionInputs | None:
         scaling = request.options.get("scaling")
         if not isinstance(scaling, float) or request.module.training or not self._has_matching_shapes(request):
             return None
@@ -73,7 +73,7 @@ class PlainDetector:
         if causal is None:
             return None
         mask = request.mask if causal or self.has_padding else None
-        inputs = Question(request.query, request.key, request.value, mask, scaling, causal)
+        inputs = AttentionInputs(request.query, request.key, request.value, mask, scaling, causal)
         if id(request.module) not in self.plain_modules:
             self.plain_modules[id(request.module)] = is_plain(inputs, request)
         return inputs if self.plain_modules[id(request.module)] else None
@@ -111,7 +111,7 @@ class PlainDetector:
         return None
 
 
-def attend(inputs: Question) -> tuple[torch.Tensor, torch.Tensor]:
+def attend(inputs: AttentionInputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Return outputs (batch, query, head, width) and maps (batch, head, query, key) by the formula, in plain torch."""
     key, value = (tensor.repeat_interleave(inputs.group, 1) for tensor in (inputs.key, inputs.value))
     scores = inputs.query @ key.transpose(2, 3) * inputs.scaling
@@ -121,9 +121,9 @@ def attend(inputs: Question) -> tuple[torch.Tensor, torch.Tensor]:
     return (maps @ value).transpose(1, 2), maps
 
 
-def is_plain(inputs: Question, request: AttentionRequest) -> bool:
+def is_plain(inputs: AttentionInputs, request: AttentionRequest) -> bool:
     """Return whether the formula reproduces the model's own function on the first texts."""
-    first = Question(
+    first = AttentionInputs(
         inputs.query[:PROOF_TEXTS],
         inputs.key[:PROOF_TEXTS],
         inputs.value[:PROOF_TEXTS],

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from headscope.model.capture.observation import Sighting, Watcher
+from headscope.model.capture.observation import CapturedAttention, Watcher
 
 Tensor = torch.Tensor
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
@@ -99,7 +99,7 @@ class _SoftmaxTracer:
         captured = self._trace_call(name, args, options, result)
         if captured is not None:
             self.map_forms.clear()
-            self.watcher.on_capture(Sighting(self._find_owner(), *captured, "products"))
+            self.watcher.on_capture(CapturedAttention(self._find_owner(), *captured, "products"))
 
     def _trace_call(
         self, name: str, args: tuple[Any, ...], options: dict[str, Any], result: Tensor

@@ -21,7 +21,14 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 from headscope.errors import ModelError
-from headscope.model.capture.observation import AttentionRequest, OnCapture, OverrideAttention, Route, Sighting, Watcher
+from headscope.model.capture.observation import (
+    AttentionRequest,
+    CapturedAttention,
+    OnCapture,
+    OverrideAttention,
+    Route,
+    Watcher,
+)
 from headscope.model.capture.products import trace_softmax
 
 ALL_ROUTES: tuple[Route, ...] = ("registry", "products")
@@ -32,7 +39,7 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def watching(
+def watch_attention(
     network: torch.nn.Module,
     on_capture: OnCapture,
     *,
@@ -56,7 +63,7 @@ def watching(
     watcher = Watcher(on_capture, batch, frozenset(id(module) for module in all_modules), override=override)
     chosen = set(routes)
     with ExitStack() as contexts:
-        contexts.enter_context(prepared(network, all_modules))
+        contexts.enter_context(prepare_network(network, all_modules))
         if "registry" in chosen:
             contexts.enter_context(watch_registry(watcher))
         if "products" in chosen:
@@ -65,7 +72,7 @@ def watching(
 
 
 @contextmanager
-def prepared(network: torch.nn.Module, modules: list[torch.nn.Module] | None = None) -> Iterator[None]:
+def prepare_network(network: torch.nn.Module, modules: list[torch.nn.Module] | None = None) -> Iterator[None]:
     """Run a network with eager attention and without dropout, within this context.
 
     Threads that watch one network at the same time need it around all of them: otherwise the first to leave would
@@ -145,7 +152,7 @@ def _wrap_get_interface(get_interface: Callable[..., Callable[..., Any]]) -> Cal
     return get_watched_interface
 
 
-def _make_capture(module: torch.nn.Module, output: torch.Tensor, attention: torch.Tensor | None) -> Sighting:
+def _make_capture(module: torch.nn.Module, output: torch.Tensor, attention: torch.Tensor | None) -> CapturedAttention:
     if attention is None:
         raise ModelError(f"{type(module).__name__} gives no attention map, even with eager attention")
-    return Sighting(module, output, attention, "registry")
+    return CapturedAttention(module, output, attention, "registry")

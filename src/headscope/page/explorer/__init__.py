@@ -12,13 +12,13 @@ from typing import Any
 from markupsafe import Markup
 
 from headscope.errors import ReadingError
-from headscope.page.codes import Precision, choose, pack_layer
-from headscope.page.explorer.pieces import pieces
+from headscope.page.codes import Precision, choose_precision, pack_layer
+from headscope.page.explorer.pieces import split_into_pieces
 from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
 from headscope.page.words import IMAGE_WORDS, MANIFEST, TEXT_ENTRIES, format_scalar, make_visible
 from headscope.readings.reading import SUM, Head, Reading
-from headscope.segmentation.fine import token_segments
-from headscope.studies.labels import of_images, shape_in_words
+from headscope.segmentation.fine import number_token_segments
+from headscope.studies.labels import format_shape, has_images
 
 SCRIPTS = ("data", "relations", "draw", "state", "maps", "overview", "text", "layers", "save", "main")
 SHORTCUTS = (
@@ -44,7 +44,7 @@ MANIFEST_ENTRIES = (
 """entries of the manifest that the page shows"""
 
 
-def explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Head] | None = None) -> str:
+def render_explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Head] | None = None) -> str:
     """Return the page of a reading.
 
     Args:
@@ -54,12 +54,12 @@ def explorer(reading: Reading, *, precision: str = "auto", start: tuple[int, Hea
     Raises:
         ReadingError: There is no such precision, or no such head.
     """
-    chosen_precision = choose(reading, precision)
+    chosen_precision = choose_precision(reading, precision)
     packed, scales = zip(*(pack_layer(reading, layer, chosen_precision) for layer in reading.layers), strict=True)
     script = read_assets("base.js", *(f"explorer/{name}.js" for name in SCRIPTS))
     manifest = reading.manifest
-    segments = [] if of_images(manifest) else token_segments(reading)
-    shape = shape_in_words(reading.data.attrs, len(reading.layers), len(reading.heads))
+    segments = [] if has_images(manifest) else number_token_segments(reading)
+    shape = format_shape(reading.data.attrs, len(reading.layers), len(reading.heads))
     size = sum(len(layer) for layer in packed)
     template = make_environment().from_string(read_assets("explorer/page.html"))
     page = template.render(
@@ -99,7 +99,7 @@ def _collect_data(
         "heads": reading.heads,
         "tokens": token_labels,
         "word_labels": [make_visible(replace_surrogates(str(label))) for label in reading.word_labels()],
-        "pieces": [[gap, replace_surrogates(shown)] for gap, shown in pieces(reading)],
+        "pieces": [[gap, replace_surrogates(shown)] for gap, shown in split_into_pieces(reading)],
         "kind": [kind_numbers[int(token_id)] for token_id in data["token_id"].values],
         "kinds": len(kind_numbers),
         "special": data["special"].values.astype(bool).tolist(),
@@ -161,7 +161,7 @@ def _describe_contents(reading: Reading, precision: Precision, size: int) -> lis
 
 def _list_manifest(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     labels = {name: label for group in MANIFEST.values() for name, label in group.items()}
-    image_labels = IMAGE_WORDS if of_images(manifest) else {}
+    image_labels = IMAGE_WORDS if has_images(manifest) else {}
     rows = []
     for name in MANIFEST_ENTRIES:
         value = manifest.get(name)

@@ -7,12 +7,12 @@ import unicodedata
 
 from headscope.page.words import make_visible
 from headscope.readings.reading import Reading
-from headscope.studies.labels import of_images
+from headscope.studies.labels import has_images
 
 LINE_CONTROLS = "\n\t"
 
 
-def pieces(reading: Reading) -> list[tuple[str, str]]:
+def split_into_pieces(reading: Reading) -> list[tuple[str, str]]:
     """Return for each token the text between it and the one before, and its own text."""
     data, text = reading.data, reading.text
     shown_pieces: list[tuple[str, str]] = []
@@ -58,7 +58,7 @@ def _mark_blanks(shown: str) -> str:
 def _get_gap(reading: Reading, k: int) -> str:
     if k == 0:
         return ""
-    if of_images(reading.data.attrs) and re.fullmatch(r"r\d+c0", str(reading.data["token"].values[k])):
+    if has_images(reading.data.attrs) and re.fullmatch(r"r\d+c0", str(reading.data["token"].values[k])):
         return "\n"  # the rows of an image are lines
     word = reading.data["word"].values
     return "" if word[k] == word[k - 1] else " "

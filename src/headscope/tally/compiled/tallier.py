@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from headscope.corpus.windows import BLOCKS, Batch
-from headscope.model.capture.plain import Question
+from headscope.model.capture.plain import AttentionInputs
 from headscope.tally import signal
 from headscope.tally.compiled.attention import add_attention_sums, add_heads
 from headscope.tally.compiled.bits import WORD, count_bits, mark_equal
@@ -19,8 +19,8 @@ from headscope.tally.compiled.high import MAX_BYTE
 from headscope.tally.compiled.pairs import add_pair_sums
 from headscope.tally.compiled.signal import GROUPINGS, add_distances, add_similarities, find_explained, find_groups
 from headscope.tally.compiled.softmax import compute_softmax
-from headscope.tally.quantities import KINDS, QUANTITIES
-from headscope.tally.tally import Counting, Tally
+from headscope.tally.quantities import PAIR_KINDS, QUANTITIES
+from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import (
     ITSELF,
     NEIGHBOR,
@@ -74,7 +74,7 @@ class TextArrays(NamedTuple):
     def from_batch(cls, batch: Batch, fraction: float) -> TextArrays:
         windows, (count, longest) = batch.windows, batch.ids.shape
         lengths = np.array([len(window) for window in windows])
-        sampled = np.array([window.sampled(fraction) for window in windows])
+        sampled = np.array([window.is_sampled(fraction) for window in windows])
         sentences, key_receivers, key_ids = (np.zeros((count, longest), np.int64) for _ in range(3))
         sentences[batch.real] = np.concatenate([window.sentence for window in windows])
         key_receivers[batch.real] = find_key_receivers(windows)
@@ -134,7 +134,7 @@ class SignalLoops:
         self, structure: signal.Structure, output: torch.Tensor, mean: torch.Tensor, blocks: torch.Tensor, theta: float
     ) -> signal.PairSums:
         texts, n, heads, _ = output.shape
-        distances, high_counts = np.zeros((texts, heads, 2, len(KINDS) + 2)), np.zeros((texts, heads, 3), np.int64)
+        distances, high_counts = np.zeros((texts, heads, 2, len(PAIR_KINDS) + 2)), np.zeros((texts, heads, 3), np.int64)
         energies, means, block_ids = np.zeros((texts, heads, 3)), mean.numpy(), blocks.numpy()
         matrix = output.new_empty((heads, n, n))
         int_matrix = matrix.view(torch.int32 if matrix.dtype == torch.float32 else torch.int64).numpy()
@@ -152,23 +152,23 @@ class SignalLoops:
         )
 
 
-class CompiledTallier:
+class NumbaTallier:
     """Backend that counts one head of one text at a time, in one thread. Several threads may have a tallier each.
 
     Args:
         ended: Sums of the batches that ended, if other talliers add to them too.
     """
 
-    def __init__(self, counting: Counting, device: torch.device | str = "cpu", ended: Tally | None = None) -> None:
+    def __init__(self, counting: TallySettings, device: torch.device | str = "cpu", ended: Tally | None = None) -> None:
         if torch.device(device).type != "cpu":
             raise ValueError(f"compiled loops run on the CPU, not on {device}")
         self.counting = counting
         self.ended = ended or Tally.zeros(counting.shape)
         self.tally = Tally.zeros(counting.shape)
         self.clean = True
-        self.shown = 0
+        self.layers_shown = 0
 
-    def make_peer(self) -> CompiledTallier:
+    def make_peer(self) -> NumbaTallier:
         """Return a tallier for another thread that adds its batches to the same sums. Only one may end a batch at a
         time."""
         return type(self)(self.counting, ended=self.ended)
@@ -187,8 +187,8 @@ class CompiledTallier:
             for name, values in self.structure.text_sums.items():
                 np.add.at(self.tally[name], blocks, values.numpy())
 
-    def see(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-        self.shown += 1
+    def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
+        self.layers_shown += 1
         layer_sums = _LayerSums(self, layer)
         for part in layer_sums.iterate_parts():
             layer_sums.add(
@@ -196,7 +196,7 @@ class CompiledTallier:
             )
         layer_sums.finish()
 
-    def attend(self, layer: int, question: Question) -> torch.Tensor | None:
+    def attend(self, layer: int, question: AttentionInputs) -> torch.Tensor | None:
         """Compute attention for a few texts at a time, so that no map is ever written to memory."""
         if question.query.dtype not in (torch.float32, torch.float64):
             return None
@@ -224,7 +224,7 @@ class CompiledTallier:
         self.ended.move_from(self.tally)
         self.clean = True
 
-    def total(self) -> Tally:
+    def get_sums(self) -> Tally:
         """Return the sums, with the lower triangle of symmetric maps filled in: only the upper one was counted."""
         total = Tally(self.ended.shape, dict(self.ended.arrays), self.ended.most_attended)
         if total.shape.maps:
@@ -236,7 +236,7 @@ class CompiledTallier:
 class _LayerSums:
     """Sums of one layer of a batch, to which a few texts are added at a time."""
 
-    def __init__(self, tallier: CompiledTallier, layer: int) -> None:
+    def __init__(self, tallier: NumbaTallier, layer: int) -> None:
         self.layer, self.counting, self.tally = layer, tallier.counting, tallier.tally
         self.texts, self.ids = tallier.texts, tallier.ids
         self.structure, self.sum_pairs = tallier.structure, tallier.sum_pairs
@@ -283,7 +283,7 @@ class _LayerSums:
             halves, int_halves, start, texts, theta, self.sums, position_counts, self.dominants, self.nonfinite
         )
         if self.nonfinite.any():
-            raise self.counting.not_finite(self.layer, int(self.nonfinite.argmax()))
+            raise self.counting.make_nonfinite_error(self.layer, int(self.nonfinite.argmax()))
         attention = maps.numpy()
         offsets = self.tally["attention_offset"][:, self.layer]
         add_attention_sums(attention, start, texts, offsets, self.maps, self.received, self.near_attention)
@@ -360,7 +360,7 @@ class _LayerSums:
             self.tally.attend(token, counts)
 
 
-def _apply_softmax(scores: torch.Tensor, question: Question, text: int, length: int) -> None:
+def _apply_softmax(scores: torch.Tensor, question: AttentionInputs, text: int, length: int) -> None:
     """Turn the scores of a text into attention maps, in place."""
     if scores.dtype == torch.float32 and question.scaling > 0:
         compute_softmax(scores.numpy(), scores.view(torch.int32).numpy(), question.scaling, length, question.causal)

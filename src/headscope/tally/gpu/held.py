@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS
-from headscope.devices import Fetched
+from headscope.devices import PendingCopy
 from headscope.tally.gpu.pairs import LAST
 from headscope.tally.gpu.texts import TextTensors
-from headscope.tally.tally import Counting
+from headscope.tally.tally import TallySettings
 
 SHORT = 128
 """Up to this many keys are in one tile: then maps are summed by the kernel that computes outputs."""
@@ -20,7 +20,7 @@ SHORT = 128
 class BatchArrays:
     """The arrays of one batch."""
 
-    def __init__(self, texts: TextTensors, counting: Counting) -> None:
+    def __init__(self, texts: TextTensors, counting: TallySettings) -> None:
         shape, device = counting.shape, texts.lengths.device
         layers, heads, count, n = shape.layers, shape.heads, texts.count, texts.length
         parts, sampled = len(texts.part_blocks), len(texts.sampled)
@@ -85,7 +85,7 @@ class BatchArrays:
         most_attended = self.received.argmax(2)
         tokens = self.texts.key_ids.expand(len(most_attended), -1, -1).gather(2, most_attended[..., None])[..., 0]
         flags = ~self.largest.isfinite().all(1)
-        self.fetched = Fetched([tokens, flags, self.texts.blocks])
+        self.fetched = PendingCopy([tokens, flags, self.texts.blocks])
 
     def receive_results(self) -> tuple[Any, Any, Any]:
         """Return the most attended token ids (layer, text), which heads' outputs are NaN or infinite (layer, head), and

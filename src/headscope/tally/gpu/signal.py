@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headscope.tally.gpu.sample import add_signal
 from headscope.tally.gpu.tiles import MIN_ROWS, compute_divisor, get_side, get_step, round_up_to_power
-from headscope.tally.quantities import KINDS
+from headscope.tally.quantities import PAIR_KINDS
 from headscope.tally.signal import PairSums, Structure, SumPairs
 
 TILE = 64
@@ -23,7 +23,7 @@ def make_sum_pairs(largest: Tensor) -> SumPairs:
         actual = (structure.ids, structure.sentence, torch.arange(n, device=order.device).expand_as(order), blocks[0])
         shuffled = (structure.ids.gather(1, order), structure.sentence.gather(1, order), order, blocks[1])
         labels = torch.stack([label.to(torch.int32) for label in (*actual, *shuffled)])
-        distances = torch.zeros((texts, heads, 2, len(KINDS) + 2), dtype=torch.float64, device=output.device)
+        distances = torch.zeros((texts, heads, 2, len(PAIR_KINDS) + 2), dtype=torch.float64, device=output.device)
         high_counts = torch.zeros((texts, heads, 3), dtype=torch.int32, device=output.device)
         energies = torch.zeros((texts, heads, 3), dtype=torch.float64, device=output.device)
         tile = get_side(min(TILE, round_up_to_power(n, MIN_ROWS)), compute_divisor(width, torch.float32, output.device))

@@ -16,7 +16,7 @@ from headscope.tally.gpu.signal import make_sum_pairs
 from headscope.tally.gpu.tiles import MIN_ROWS, compute_divisor, get_side, get_step, round_up_to_power
 from headscope.tally.quantities import QUANTITIES, RATE_BINS, VALUE_BINS, Quantity
 from headscope.tally.signal import measure
-from headscope.tally.tally import Counting, Tally, array_shape
+from headscope.tally.tally import Tally, TallySettings, get_array_shape
 from headscope.tally.text_structure import ITSELF, NEIGHBOR, REST
 
 MAX_ELEMENTS = 1 << 28
@@ -28,12 +28,12 @@ MAX_PENDING = 1 << 18
 class DeviceSums:
     """One tensor per quantity, with the blocks as its first axis if the quantity is kept by block."""
 
-    def __init__(self, counting: Counting, device: torch.device) -> None:
+    def __init__(self, counting: TallySettings, device: torch.device) -> None:
         self.counting, self.device = counting, device
         shape = counting.shape
         quantities = [quantity for quantity in QUANTITIES if shape.maps or not quantity.is_map]
         self.tensors = {
-            q.name: torch.zeros(array_shape(q, shape), dtype=_get_dtype(q), device=device) for q in quantities
+            q.name: torch.zeros(get_array_shape(q, shape), dtype=_get_dtype(q), device=device) for q in quantities
         }
         self.pending_tokens: list[tuple[Any, Any]] = []
         self.most_attended = Tally(shape, {})

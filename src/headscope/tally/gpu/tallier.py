@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from headscope.corpus.windows import Batch
-from headscope.model.capture.plain import Question
+from headscope.model.capture.plain import AttentionInputs
 from headscope.similarity import NEAR
 from headscope.tally.gpu import launches
 from headscope.tally.gpu.attention import (
@@ -36,7 +36,7 @@ from headscope.tally.gpu.pairs import add_positions, count_pairs, find_dominants
 from headscope.tally.gpu.sums import DeviceSums
 from headscope.tally.gpu.texts import TextTensors
 from headscope.tally.gpu.tiles import compute_divisor, get_step, round_up_to_power
-from headscope.tally.tally import Counting, Tally
+from headscope.tally.tally import Tally, TallySettings
 
 T = TypeVar("T")
 
@@ -54,51 +54,51 @@ def _use_own_device(method: Callable[..., T]) -> Callable[..., T]:
     """Make the tallier's device the current one, on which kernels are launched."""
 
     @functools.wraps(method)
-    def on_device(self: GpuTallier, *args: Any) -> T:
+    def on_device(self: TritonTallier, *args: Any) -> T:
         with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
             return method(self, *args)
 
     return on_device
 
 
-class GpuTallier:
+class TritonTallier:
     """Backend that counts all texts and heads of a batch together, on a GPU."""
 
-    def __init__(self, counting: Counting, device: torch.device | str = "cuda", *, tf32: bool = False) -> None:
+    def __init__(self, counting: TallySettings, device: torch.device | str = "cuda", *, tf32: bool = False) -> None:
         self.counting, self.device = counting, torch.device(device)
         self.precision = "tf32" if tf32 else "ieee"
         self.sums = DeviceSums(counting, self.device)
-        self.stream = _stream(self.device)
+        self.stream = _make_stream(self.device)
         self.layer_done: torch.cuda.Event | None = None
         self.pending: BatchArrays | None = None
-        self.shown = 0
+        self.layers_shown = 0
 
     @_use_own_device
     def begin(self, batch: Batch) -> None:
         if self.stream is not None:  # kernels of a batch that did not end must not write into this one
             torch.cuda.current_stream().wait_stream(self.stream)
         texts = TextTensors.from_batch(batch, self.counting.fraction, self.device, causal=self.counting.causal)
-        self.held = BatchArrays(texts, self.counting)
+        self.arrays = BatchArrays(texts, self.counting)
 
     @_use_own_device
-    def see(self, layer: int, output: Tensor, attention: Tensor) -> None:
-        self.shown += 1
+    def observe_layer(self, layer: int, output: Tensor, attention: Tensor) -> None:
+        self.layers_shown += 1
         vectors = output.float() if output.dtype == torch.float64 else output
         with self._run_beside_model(vectors, attention):
             self._add_pairs(layer, vectors.contiguous())
             self._add_maps(layer, None, attention.contiguous(), attention.shape[1])
-            if len(self.held.texts.sampled):
-                self.held.summed_maps[layer] = attention[self.held.texts.sampled].float().sum(1)
+            if len(self.arrays.texts.sampled):
+                self.arrays.summed_maps[layer] = attention[self.arrays.texts.sampled].float().sum(1)
 
     @_use_own_device
-    def attend(self, layer: int, question: Question) -> Tensor | None:
+    def attend(self, layer: int, question: AttentionInputs) -> Tensor | None:
         """Compute the outputs of attention; maps are computed only while they are summed."""
         query, key, value = (_make_contiguous(tensor) for tensor in (question.query, question.key, question.value))
         if query.dtype == torch.float64 or max(query.shape[3], value.shape[3]) > MAX_WIDTH or question.scaling <= 0:
             return None
-        arrays, texts, (count, heads, n, width) = self.held, self.held.texts, query.shape
+        arrays, texts, (count, heads, n, width) = self.arrays, self.arrays.texts, query.shape
         output = query.new_empty((count, n, heads, value.shape[3]))
-        contiguous = Question(query, key, value, question.mask, question.scaling, question.causal)
+        contiguous = AttentionInputs(query, key, value, question.mask, question.scaling, question.causal)
         strides = (*query.stride()[:3], *key.stride()[:3], *value.stride()[:3])
         sizes = (
             question.group,
@@ -142,9 +142,9 @@ class GpuTallier:
     def end(self) -> None:
         if self.stream is not None:
             torch.cuda.current_stream().wait_stream(self.stream)
-        self.held.send_results()
-        self.settle()
-        self.pending = self.held
+        self.arrays.send_results()
+        self.flush_pending()
+        self.pending = self.arrays
 
     @property
     def pending_batches(self) -> int:
@@ -152,18 +152,18 @@ class GpuTallier:
         return int(self.pending is not None)
 
     @_use_own_device
-    def settle(self) -> None:
+    def flush_pending(self) -> None:
         """Add the pending batch to the sums, unless a head's outputs are NaN or infinite."""
         arrays, self.pending = self.pending, None
         if arrays is None:
             return
         tokens, nonfinite, blocks = arrays.receive_results()
         if nonfinite.any():
-            raise self.counting.not_finite(*np.argwhere(nonfinite)[0].tolist())
+            raise self.counting.make_nonfinite_error(*np.argwhere(nonfinite)[0].tolist())
         self.sums.add(arrays, tokens, blocks)
 
-    def total(self) -> Tally:
-        self.settle()
+    def get_sums(self) -> Tally:
+        self.flush_pending()
         return self.sums.to_tally()
 
     @contextmanager
@@ -186,7 +186,7 @@ class GpuTallier:
             torch.cuda.current_stream().wait_event(self.layer_done)
 
     def _add_pairs(self, layer: int, output: Tensor) -> None:
-        arrays, texts = self.held, self.held.texts
+        arrays, texts = self.arrays, self.arrays.texts
         count, n, heads, _ = output.shape
         arrays.keep_sampled(layer, output)
         self._find_high(output, arrays.largest[layer], arrays.near[layer])
@@ -212,7 +212,7 @@ class GpuTallier:
     def _find_high(self, output: Tensor, largest: Tensor, near: Tensor) -> None:
         """Find the bits of the high elements and each head's largest element, and count the elements near the
         threshold."""
-        arrays, texts = self.held, self.held.texts
+        arrays, texts = self.arrays, self.arrays.texts
         count, n, heads, width = output.shape
         sizes = {"WIDTH": width, "D": round_up_to_power(width, 16)}
         # Products of half-precision numbers are exact; one of single precision takes three of TF32.
@@ -248,10 +248,10 @@ class GpuTallier:
             arrays.bits, heads, n, texts.words, grid[0], ACROSS=launch.rows // 32, num_warps=1
         )
 
-    def _add_maps(self, layer: int, question: Question | None, source: Tensor, heads: int) -> None:
+    def _add_maps(self, layer: int, question: AttentionInputs | None, source: Tensor, heads: int) -> None:
         """Sum maps over texts: maps that are computed again, with `source` their normals; or, without a question, the
         maps `source`."""
-        arrays, texts, n = self.held, self.held.texts, self.held.texts.length
+        arrays, texts, n = self.arrays, self.arrays.texts, self.arrays.texts.length
         query, key, strides, group, width, scaling, causal = _get_map_arguments(question, source)
         divisor = compute_divisor(width, query.dtype, self.device)
         launch = launches.add_maps(n, query.dtype, divisor, precomputed=question is None)
@@ -270,14 +270,14 @@ class GpuTallier:
 
     def _add_received(self, layer: int, heads: int, tiles: int) -> None:
         """Sum what keys received over heads and tiles of rows."""
-        arrays, n = self.held, self.held.texts.length
+        arrays, n = self.arrays, self.arrays.texts.length
         keys = min(128, round_up_to_power(n, 16))
         add_received[(-(-n // keys), arrays.texts.count)](
             arrays.get_received_parts(tiles), arrays.received[layer], heads * tiles, n, KEYS=keys, num_warps=1
         )
 
-    def _add_near_attention(self, layer: int, question: Question | None, source: Tensor, heads: int) -> None:
-        arrays, texts, n = self.held, self.held.texts, self.held.texts.length
+    def _add_near_attention(self, layer: int, question: AttentionInputs | None, source: Tensor, heads: int) -> None:
+        arrays, texts, n = self.arrays, self.arrays.texts, self.arrays.texts.length
         query, key, strides, group, width, scaling, causal = _get_map_arguments(question, source)
         add_near_attention[(heads, texts.count)](
             query, key, source, source, texts.lengths, texts.receiver_keys, arrays.near_attention[layer], scaling,
@@ -288,27 +288,27 @@ class GpuTallier:
     def _get_tile_options(self, launch: Launch, *widths: int, columns: str = "KEYS") -> dict[str, Any]:
         """Return the options of a kernel that describe its tiles. `UNMASKED`: tiles hold only tokens, so that nothing
         has to be masked."""
-        texts = self.held.texts
+        texts = self.arrays.texts
         fitting = texts.length % launch.rows == texts.length % launch.columns == 0
         unmasked = texts.unpadded and fitting and all(width == round_up_to_power(width, 16) for width in widths)
         return {"ROWS": launch.rows, columns: launch.columns, "UNMASKED": unmasked, **launch.options}
 
     def _fold_maps(self, layer: int) -> None:
-        self._fold(self.held.maps, self.held.map_diagonals[:, layer], self.held.attention, layer)
+        self._fold(self.arrays.maps, self.arrays.map_diagonals[:, layer], self.arrays.attention, layer)
 
     def _fold(self, maps: Tensor, diagonals: Tensor, target: Tensor | None, layer: int) -> None:
         """Add maps (part, head, i, j) by diagonal to their blocks, and over parts to `target`."""
         parts, heads, n, _ = maps.shape
         width = 64
         add_diagonals[(parts, heads, -(-(2 * n - 1) // width))](
-            maps, self.held.texts.part_blocks, diagonals, heads, diagonals.stride(0), n, ROWS=32, OFFSETS=width
+            maps, self.arrays.texts.part_blocks, diagonals, heads, diagonals.stride(0), n, ROWS=32, OFFSETS=width
         )
         if target is not None:
             count, size = heads * n * n, 1024
             fold[(-(-count // size),)](maps, target[layer], parts, count, SIZE=size)
 
 
-def _sum_maps(question: Question, texts: Tensor) -> Tensor:
+def _sum_maps(question: AttentionInputs, texts: Tensor) -> Tensor:
     """Return the maps of some texts, summed over heads."""
     key = question.key[texts].repeat_interleave(question.group, 1)
     scores = question.query[texts] @ key.transpose(2, 3) * question.scaling
@@ -317,12 +317,12 @@ def _sum_maps(question: Question, texts: Tensor) -> Tensor:
     return scores.softmax(-1, dtype=torch.float32).sum(1)
 
 
-def _stream(device: torch.device) -> Any:
+def _make_stream(device: torch.device) -> Any:
     return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
 
 def _get_map_arguments(
-    question: Question | None, maps: Tensor
+    question: AttentionInputs | None, maps: Tensor
 ) -> tuple[Tensor, Tensor, tuple[int, ...], int, int, float, bool]:
     """Return the arguments of kernels that compute the maps of a question; placeholders if the maps are given."""
     if question is None:

@@ -82,7 +82,7 @@ class TextTensors:
     @classmethod
     def from_batch(cls, batch: Batch, fraction: float, device: torch.device, *, causal: bool) -> TextTensors:
         count, length = batch.ids.shape
-        arrays = arrays_of(batch, fraction, causal=causal)
+        arrays = make_text_arrays(batch, fraction, causal=causal)
         sent = dict(zip(arrays, send(list(arrays.values()), device), strict=True))
         # Integers are sent as int32; those that torch uses as an index are converted to int64 on the device.
         ids, key_receivers, blocks, sampled = (
@@ -105,7 +105,7 @@ class TextTensors:
         )  # fmt: skip
 
 
-def arrays_of(batch: Batch, fraction: float, *, causal: bool) -> dict[str, Array]:
+def make_text_arrays(batch: Batch, fraction: float, *, causal: bool) -> dict[str, Array]:
     """Return the arrays of a batch that are sent to the device, by name."""
     windows, shape = batch.windows, batch.ids.shape
     lengths = np.array([len(window.ids) for window in windows], np.int32)
@@ -113,7 +113,7 @@ def arrays_of(batch: Batch, fraction: float, *, causal: bool) -> dict[str, Array
     key_receivers[batch.real] = find_key_receivers(windows)
     sentences[batch.real] = np.concatenate([window.sentence for window in windows])
     blocks = np.array([window.block for window in windows], np.int32)
-    sampled = np.flatnonzero([window.sampled(fraction) for window in windows]).astype(np.int32)
+    sampled = np.flatnonzero([window.is_sampled(fraction) for window in windows]).astype(np.int32)
     order, parts, part_blocks = (array.astype(np.int32) for array in _cut_into_parts(blocks))
     arrays: dict[str, Array] = {
         "ids": batch.ids.astype(np.int32), "sentences": sentences, "key_receivers": key_receivers, "lengths": lengths,
