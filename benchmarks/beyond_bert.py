@@ -14,7 +14,7 @@ from pathlib import Path
 import headscope
 from headscope.comparison.result import Comparison
 from headscope.figures.comparison import draw_heads_by_character, draw_rates_over_depth
-from headscope.studies.characters import CHARACTERS
+from headscope.studies.head_types import CHARACTERS
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "beyond-bert.md"

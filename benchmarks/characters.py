@@ -11,9 +11,9 @@ from collections import Counter
 import numpy as np
 
 from headscope import Study, open_study
-from headscope.studies.characters import characters, count_heads
+from headscope.array_types import Ints
+from headscope.studies.head_types import characters, count_heads
 from headscope.studies.labels import add_derived_variables
-from headscope.types import Ints
 
 
 def part(study: Study, blocks: Ints) -> Study:

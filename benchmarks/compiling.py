@@ -35,13 +35,13 @@ from triton.compiler.errors import CompilationError
 from triton.runtime import driver, jit
 
 from headscope.corpus.windows import Batch, Window
-from headscope.model.capture.plain import AttentionInputs
+from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.settings import MAX_LENGTH_WITH_MAPS
-from headscope.tally.gpu import tiles
-from headscope.tally.gpu.pairs import LAST
-from headscope.tally.gpu.tallier import TritonTallier
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
+from headscope.tally.triton_backend import tiles
+from headscope.tally.triton_backend.pairs import LAST
+from headscope.tally.triton_backend.tallier import TritonTallier
 from measuring.tables import table
 
 SHARED = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}

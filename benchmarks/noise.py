@@ -21,12 +21,12 @@ import numpy as np
 
 import headscope
 from headscope.corpus.windows import BLOCKS, Batch, Window, WindowSpec
-from headscope.studies import noise
+from headscope.studies import signal_to_noise
 from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
-from headscope.tally.vectorized import TorchTallier
+from headscope.tally.torch_backend import TorchTallier
 from measuring.noise_tables import SECTIONS, planted_table
 from measuring.planting import SIGNALS, lines_at_ends, planted, stacked
 from measuring.tables import DOCS, machine, read_all, save, write_page
@@ -62,7 +62,7 @@ def recovered(windows: Sequence[Window]) -> list[dict[str, Any]]:
         for name, how in PLANTED.items():
             study = planted_study(windows, signal, how)
             ratios = {}
-            for definition in noise.DEFINITIONS:
+            for definition in signal_to_noise.DEFINITIONS:
                 value, error = study.jackknife(lambda each, d=definition: each.signal_to_noise(d).values)
                 ratios[definition] = {"dB": value[0].tolist(), "error": error[0].tolist()}
             found.append({"signal": signal, "how": name, "ratios": ratios})
@@ -70,7 +70,7 @@ def recovered(windows: Sequence[Window]) -> list[dict[str, Any]]:
 
 
 def of_model(name: str, texts: str | None, count: int) -> dict[str, Any]:
-    model, names = headscope.load(name), list(noise.DEFINITIONS)
+    model, names = headscope.load(name), list(signal_to_noise.DEFINITIONS)
     held = list(headscope.documents(texts) if texts else headscope.documents())
     step = max(1, len(held) // count)  # all kinds of texts, which lie in the file one after the other
     chosen = held[::step][:count]
@@ -81,10 +81,10 @@ def of_model(name: str, texts: str | None, count: int) -> dict[str, Any]:
         errors[study.texts] = {each: float(np.nanmedian(error)) for each, (_, error) in found.items()}
     ratios = {each: value for each, (value, _) in found.items()}
     alike = [[correlation(ratios[a], ratios[b]) for b in names] for a in names]
-    shares = noise.compute_reductions(study.data)
+    shares = signal_to_noise.compute_reductions(study.data)
     return {
         "texts": study.texts,
-        "by_layer": np.median(ratios[noise.DEFAULT], axis=1).tolist(),
+        "by_layer": np.median(ratios[signal_to_noise.DEFAULT], axis=1).tolist(),
         "errors": errors,
         "spread": {each: float(np.nanstd(ratios[each])) for each in names},
         "alike": alike,
@@ -100,7 +100,9 @@ def _halves(study: Study, definition: str) -> float:
         names = [str(name).removesuffix("_blocks") for name in study.data if str(name).endswith("_blocks")]
         sums = {name: study.data[f"{name}_blocks"].isel(block=list(chosen)).sum("block").variable for name in names}
         rest = study.data[[name for name in study.data.coords if name != "distance"]]
-        held.append(noise.signal_to_noise(rest.assign(sums).assign_attrs(study.data.attrs), definition).values)
+        held.append(
+            signal_to_noise.signal_to_noise(rest.assign(sums).assign_attrs(study.data.attrs), definition).values
+        )
     return correlation(*held)
 
 
@@ -120,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     result = {
         "kind": "noise",
         "ratios": list(RATIOS),
-        "definitions": list(noise.DEFINITIONS),
+        "definitions": list(signal_to_noise.DEFINITIONS),
         "windows": len(windows),
         "planted": recovered(windows),
         "models": {Path(name).name: of_model(name, options.texts, options.documents) for name in options.model},

@@ -59,7 +59,7 @@ def _wait(device: str) -> None:
 
 def in_one_stream() -> None:
     """Have the tally's kernels run in the model's own stream."""
-    from headscope.tally.gpu import tallier
+    from headscope.tally.triton_backend import tallier
 
     tallier._make_stream = lambda _: None
 

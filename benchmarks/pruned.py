@@ -19,7 +19,7 @@ import torch
 
 import headscope
 from headscope.pruning.removal import remove
-from headscope.pruning.units import measure_difference
+from headscope.pruning.removal_units import measure_difference
 from measuring.tables import machine, save
 
 

@@ -26,13 +26,13 @@ import torch
 import headscope
 from headscope.corpus.windows import Window
 from headscope.model.model import Model
+from headscope.pruning.ablation_runner import AblationRunner
 from headscope.pruning.curves import SHARES, measure_curve
-from headscope.pruning.measuring import AblationRunner
-from headscope.pruning.naming import list_heads
-from headscope.pruning.outputs import compute_output_norms
+from headscope.pruning.head_names import list_heads
+from headscope.pruning.output_norms import compute_output_norms
 from headscope.pruning.rankings import RULES, STUDY_RULES, order_heads, rank_greedily, score_heads
 from headscope.pruning.silencing import compute_head_means
-from headscope.pruning.texts import batch_windows, read_windows
+from headscope.pruning.text_batches import batch_windows, read_windows
 from headscope.studies.result import Study
 from measuring.prune_tables import SECTIONS, draw, summary_table
 from measuring.tables import DOCS, machine, read_all, save, write_page

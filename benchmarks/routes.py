@@ -23,8 +23,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 import headscope
-from headscope.model.capture.observation import CapturedAttention, Route
-from headscope.model.capture.watching import watch_attention
+from headscope.model.capture.attention_interface import watch_attention
+from headscope.model.capture.records import CapturedAttention, Route
 
 WAYS: dict[str, tuple[Route, ...]] = {"bare": (), "registry": ("registry",), "products": ("products",)}
 

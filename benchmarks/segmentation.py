@@ -30,7 +30,7 @@ import numpy as np
 
 import headscope
 from headscope.segmentation import pieces
-from headscope.segmentation.measures import pk, window_diff
+from headscope.segmentation.metrics import pk, window_diff
 from measuring.segment_tables import SECTIONS, growth_table, quality_table
 from measuring.segmenters import CLASSICS, Cut, Ways
 from measuring.tables import DOCS, machine, read_all, save, write_page

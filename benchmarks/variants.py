@@ -3,8 +3,8 @@
     python benchmarks/variants.py [--dtype bfloat16] [--length 512] [--texts 256] [--heads 12] [--only attend,add_maps]
 
 Tiles, warps and stages that were fastest on one GPU need not be so on another, or with another Triton. A tallier runs
-one layer of random heads again and again; every variant changes one kernel (of `tally/gpu/launches.py`) and runs in
-turns with the present way. Those that cannot be compiled are said to be so, and so are those that count otherwise.
+one layer of random heads again and again; every variant changes one kernel of `tally/triton_backend/launches.py` and runs
+in turns with the present parameters. Variants that cannot be compiled, or that count differently, are reported.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 from headscope.corpus.windows import Batch, Window
-from headscope.model.capture.plain import AttentionInputs
+from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.settings import MAX_LENGTH_WITH_MAPS
-from headscope.tally.gpu import launches, tallier
-from headscope.tally.gpu.held import SHORT
-from headscope.tally.gpu.launches import Launch
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
+from headscope.tally.triton_backend import launches, tallier
+from headscope.tally.triton_backend.batch_arrays import SHORT
+from headscope.tally.triton_backend.launches import Launch
 from measuring.rounds import seconds
 from measuring.tables import machine, number, save, table
 

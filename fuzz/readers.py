@@ -57,7 +57,7 @@ def seeds(target: str) -> list[bytes]:
 
         return [VALID[target]()]
     if target == "checkpoint":
-        from tests.cutting import make_checkpoint_payload
+        from tests.helpers.interrupting import make_checkpoint_payload
 
         return [make_checkpoint_payload(SHAPE)]
     from tests import test_fuzz_files

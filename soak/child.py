@@ -33,9 +33,9 @@ def clock() -> None:
 def blank() -> None:
     from matplotlib.figure import Figure
 
-    from headscope import output
+    from headscope import output_folder
 
-    output.draw_all = lambda source: {"11b": Figure(figsize=(1, 1))}
+    output_folder.draw_all = lambda source: {"11b": Figure(figsize=(1, 1))}
 
 
 def chunks() -> None:

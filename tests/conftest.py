@@ -24,10 +24,10 @@ from hypothesis import HealthCheck, settings
 import headscope
 from headscope.model import loading
 from headscope.model.model import Model
-from tests.browser import chromium, page_opener
-from tests.commanding import corpus, headscope_command, one_figure
-from tests.cutting import small_chunks
-from tests.opening import opened_once
+from tests.helpers.browser import chromium, page_opener
+from tests.helpers.command_line import corpus, headscope_command, one_figure
+from tests.helpers.interrupting import small_chunks
+from tests.helpers.netcdf_cache import opened_once
 
 __all__ = [
     "chromium",

@@ -20,18 +20,18 @@ from headscope.corpus.windows import Batch, Window
 from headscope.errors import CorpusError, ModelError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning import measuring
+from headscope.pruning import ablation_runner
 from headscope.pruning.ablation import AblationInterrupted, ablate, open_ablation
-from headscope.pruning.measuring import AblationRunner
-from headscope.pruning.naming import list_heads
+from headscope.pruning.ablation_runner import AblationRunner
+from headscope.pruning.head_names import list_heads
+from headscope.pruning.layer_replay import LayerReplay
 from headscope.pruning.objective import choose_objective, select_masked_tokens
-from headscope.pruning.reuse import LayerReplay
 from headscope.pruning.silencing import compute_head_means, silenced
-from headscope.pruning.texts import batch_windows, read_windows
-from tests import predicting, tiny
-from tests.families import FAMILIES
-from tests.predicting import PREDICTING
-from tests.synthetic import make_random_study
+from headscope.pruning.text_batches import batch_windows, read_windows
+from tests.helpers import language_models, tiny
+from tests.helpers.families import FAMILIES
+from tests.helpers.language_models import PREDICTING
+from tests.helpers.synthetic import make_random_study
 from tests.test_silencing import zero_weights
 
 OWN_WAYS = {"albert", "squeezebert"}
@@ -52,8 +52,8 @@ def compute_logits(model: Model, **ids: list[int]) -> np.ndarray:
 
 
 def test_next_tokens_by_hand() -> None:
-    model = predicting.load_model("llama")
-    batch = predicting.make_batch(model, "llama", 9, 4)
+    model = language_models.load_model("llama")
+    batch = language_models.make_batch(model, "llama", 9, 4)
     objective = choose_objective(model)
     assert objective.name == "next-token loss"
     for window, loss in zip(batch.windows, objective.measure_texts(batch), strict=True):
@@ -64,8 +64,8 @@ def test_next_tokens_by_hand() -> None:
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder", "cross"])
 def test_what_a_decoder_writes_by_hand(stack: str) -> None:
-    model = predicting.load_model("bart").on(stack)
-    batch = predicting.make_batch(model, "bart", 9, 4)
+    model = language_models.load_model("bart").on(stack)
+    batch = language_models.make_batch(model, "bart", 9, 4)
     windows = tiny.batch(9, 4, seed=3).windows
     assert choose_objective(model).name == "next-token loss"
     for window, loss in zip(windows, choose_objective(model).measure_texts(batch), strict=True):
@@ -75,7 +75,7 @@ def test_what_a_decoder_writes_by_hand(stack: str) -> None:
 
 
 def test_masked_tokens_by_hand() -> None:
-    model = predicting.load_model("bert")
+    model = language_models.load_model("bert")
     plain = tiny.batch(20, 7, seed=3).windows
     windows = [replace(window, special=np.arange(len(window)) % (len(window) - 1) == 0) for window in plain]
     objective = choose_objective(model)
@@ -105,7 +105,7 @@ def test_which_tokens_are_masked_is_up_to_the_text_alone() -> None:
 
 @pytest.mark.parametrize("name", ["bert", "vit", "t5", "convbert"])
 def test_embedding_distance_by_hand(name: str) -> None:
-    from tests.architectures import batch, result, watched
+    from tests.helpers.architectures import batch, result, watched
 
     model = watched(name)
     inputs = batch(model, FAMILIES[name], "right")
@@ -132,7 +132,7 @@ def test_a_text_that_was_not_learned_has_no_distance() -> None:
 def test_what_a_model_is_for() -> None:
     assert choose_objective(tiny.model("gpt2")).name == "embedding distance"
     assert choose_objective(tiny.model("t5").on("cross")).name == "embedding distance"
-    headless = predicting.load_model("bert")
+    headless = language_models.load_model("bert")
     tokenizer = tiny.tokenizer()
     tokenizer.mask_token = None
     assert choose_objective(load(headless.network, tokenizer)).name == "embedding distance"
@@ -140,7 +140,7 @@ def test_what_a_model_is_for() -> None:
 
 def test_one_token_has_no_next() -> None:
     with pytest.raises(StudyError, match="a text of one token has no next token"):
-        choose_objective(predicting.load_model("llama")).measure_texts(tiny.batch(4, 1))
+        choose_objective(language_models.load_model("llama")).measure_texts(tiny.batch(4, 1))
 
 
 def test_a_loss_that_is_no_number_is_refused() -> None:
@@ -159,11 +159,11 @@ def test_a_loss_that_is_no_number_is_refused() -> None:
 @pytest.mark.parametrize("name", PREDICTING)
 def test_padding_changes_no_objective(name: str) -> None:
     for stack in FAMILIES[name].stacks:
-        model = predicting.load_model(name, stack)
+        model = language_models.load_model(name, stack)
         objective = choose_objective(model)
         kinds = {"encoder": "masked-token loss", "decoder": "next-token loss"}
         assert objective.name == ("next-token loss" if model.is_encoder_decoder else kinds[stack])
-        windows = predicting.make_windows(model, 11, 7, 3)
+        windows = language_models.make_windows(model, 11, 7, 3)
         losses = np.zeros(3)
         for numbered in batch_windows(model, windows):
             losses[numbered.places] = objective.measure_texts(numbered.batch)
@@ -173,8 +173,8 @@ def test_padding_changes_no_objective(name: str) -> None:
 
 @pytest.mark.parametrize("name", PREDICTING)
 def test_layers_that_are_not_computed_again_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = predicting.load_model(name, list(FAMILIES[name].stacks)[-1])
-    windows = predicting.make_windows(model, 7, 7, 7, 7)
+    model = language_models.load_model(name, list(FAMILIES[name].stacks)[-1])
+    windows = language_models.make_windows(model, 7, 7, 7, 7)
     heads = [(layer, 1) for layer in model.anatomy.numbers]
     used: list[list[bool]] = []
     skip_below = LayerReplay.skip_below
@@ -198,8 +198,8 @@ def measure_changes(bench: AblationRunner, heads: Any) -> np.ndarray:
 
 
 def test_changes_beside_heads_that_are_silent_already() -> None:
-    model = predicting.load_model("llama")
-    bench, silent = AblationRunner.create(model, predicting.make_windows(model, 7, 5, 9)), [(0, 1), (1, 3)]
+    model = language_models.load_model("llama")
+    bench, silent = AblationRunner.create(model, language_models.make_windows(model, 7, 5, 9)), [(0, 1), (1, 3)]
     (numbered, base, changes), *more = bench.measure_changes([(0, 0), (1, 2)], silent=silent)
     assert not more
     np.testing.assert_allclose(base, bench.measure_losses(silent)[numbered.places], rtol=1e-6)
@@ -210,8 +210,8 @@ def test_changes_beside_heads_that_are_silent_already() -> None:
 
 
 def test_layers_below_run_once_and_are_as_before() -> None:
-    model = predicting.load_model("llama")
-    windows, calls = predicting.make_windows(model, 7, 7), []
+    model = language_models.load_model("llama")
+    windows, calls = language_models.make_windows(model, 7, 7), []
     first = model.network.model.layers[0].self_attn.q_proj
     handle = first.register_forward_hook(lambda *args: calls.append(1))
     bench = AblationRunner.create(model, windows)
@@ -223,8 +223,8 @@ def test_layers_below_run_once_and_are_as_before() -> None:
 
 
 def test_reuse_that_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = predicting.load_model("llama")
-    windows = predicting.make_windows(model, 7, 5)
+    model = language_models.load_model("llama")
+    windows = language_models.make_windows(model, 7, 5)
     right = measure_changes(AblationRunner.create(model, windows), [(0, 0), (1, 0), (1, 1)])
     record = LayerReplay.record
 
@@ -243,7 +243,7 @@ def test_reuse_that_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(("name", "stack"), [("bert", "encoder"), ("llama", "decoder"), ("bart", "cross")])
 def test_the_change_is_that_of_a_network_with_zeroed_weights(name: str, stack: str) -> None:
-    model = predicting.load_model(name, stack)
+    model = language_models.load_model(name, stack)
     ablation = ablate(model, TEXTS, length=16)
     windows = read_windows(model, TEXTS, length=16).windows
     objective = choose_objective(model)
@@ -264,7 +264,7 @@ def test_the_change_is_that_of_a_network_with_zeroed_weights(name: str, stack: s
 
 
 def test_by_mean_takes_the_means_of_these_texts() -> None:
-    model = predicting.load_model("llama")
+    model = language_models.load_model("llama")
     ablation = ablate(model, TEXTS, heads="L0H2", by="mean", length=16)
     windows = read_windows(model, TEXTS, length=16).windows
     batch, objective = Batch.of(windows), choose_objective(model)
@@ -292,7 +292,7 @@ def test_batches_and_order_change_nothing() -> None:
 
 
 def test_true_numbers_of_a_hybrids_layers_and_heads_left_out() -> None:
-    ablation = ablate(predicting.load_model("jamba"), TEXTS[:2], heads="L3H0-1", length=16)
+    ablation = ablate(language_models.load_model("jamba"), TEXTS[:2], heads="L3H0-1", length=16)
     assert ablation.data["layer"].values.tolist() == [1, 3]
     assert ablation.table()["name"].tolist() == ["L3H0", "L3H1"]
     assert np.isnan(ablation.data["change"].sel(layer=1)).all()
@@ -306,7 +306,7 @@ def test_images() -> None:
 
 
 def test_it_is_kept_and_opened(tmp_path: Path) -> None:
-    ablation = ablate(predicting.load_model("bert"), [*TEXTS, ""], length=16, command="headscope ablate")
+    ablation = ablate(language_models.load_model("bert"), [*TEXTS, ""], length=16, command="headscope ablate")
     assert ablation.save(tmp_path) == tmp_path / "ablation.nc"
     opened = open_ablation(tmp_path)
     assert opened.data.identical(ablation.data)
@@ -319,7 +319,7 @@ def test_it_is_kept_and_opened(tmp_path: Path) -> None:
         "headscope ablate",
         16,
     )
-    assert manifest["weight_hash"] == predicting.load_model("bert").weight_hash
+    assert manifest["weight_hash"] == language_models.load_model("bert").weight_hash
     assert repr(opened) == (
         "<Ablation of BertForMaskedLM: 2 layers × 4 heads, masked-token loss on 4 texts of texts given in Python>"
     )
@@ -366,7 +366,7 @@ def test_texts_for_a_model_of_images_are_refused() -> None:
 
 
 def test_what_was_finished_is_not_lost() -> None:
-    model = predicting.load_model("llama")
+    model = language_models.load_model("llama")
     complete = ablate(model, TEXTS, length=16, batch_size=2)
 
     def make_interrupt(at: int) -> Any:
@@ -390,7 +390,7 @@ def test_what_was_finished_is_not_lost() -> None:
 
 
 def test_running_out_of_memory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = AblationRunner.create(predicting.load_model("llama"), tiny.batch(5, 5).windows)
+    bench = AblationRunner.create(language_models.load_model("llama"), tiny.batch(5, 5).windows)
 
     def raise_memory_error(batch: Batch) -> Any:
         raise MemoryError
@@ -398,7 +398,7 @@ def test_running_out_of_memory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(bench.objective, "measure_texts", raise_memory_error)
     with pytest.raises(StudyError, match="out of memory with 2 texts of 5 tokens at once"):
         bench.measure_losses([])
-    assert measuring.is_out_of_memory(MemoryError())
+    assert ablation_runner.is_out_of_memory(MemoryError())
 
 
 # Loading with the part that predicts words
@@ -408,7 +408,7 @@ def test_running_out_of_memory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
     ("name", "objective"), [("bert", "masked-token loss"), ("llama", "next-token loss"), ("t5", "next-token loss")]
 )
 def test_a_folder_is_opened_with_what_its_configuration_names(name: str, objective: str, tmp_path: Path) -> None:
-    network = predicting.make_network(name)
+    network = language_models.make_network(name)
     network.save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
     model = load(tmp_path, objective=True)

@@ -15,13 +15,13 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 from headscope.errors import ModelError
-from headscope.model.capture import products, watching
-from headscope.model.capture.observation import CapturedAttention
+from headscope.model.capture import attention_interface, softmax_tracing
+from headscope.model.capture.records import CapturedAttention
 from headscope.model.loading import load
 from headscope.model.model import Model
-from tests import architectures, tiny
-from tests.architectures import TOLERANCE, batch, measure_error, result, verify, watched
-from tests.families import FAMILIES, UNSEEN, UNSEEN_VISION
+from tests.helpers import architectures, tiny
+from tests.helpers.architectures import TOLERANCE, batch, measure_error, result, verify, watched
+from tests.helpers.families import FAMILIES, UNSEEN, UNSEEN_VISION
 
 PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
 BEGIN, END = "<!-- the table, written by tests/test_architectures.py -->\n", "<!-- end of the table -->\n"
@@ -179,7 +179,7 @@ def test_a_broken_capture_breaks_the_invariant(
     model, family = watched(name), FAMILIES[name]
     inputs = batch(model, family, "right")
     assert measure_error(model, inputs) <= TOLERANCE
-    route = watching if family.route == "registry" else products
+    route = attention_interface if family.route == "registry" else softmax_tracing
     right = route.CapturedAttention
     monkeypatch.setattr(route, "CapturedAttention", lambda *args: wrong(right(*args)))
     assert measure_error(model, inputs) > TOLERANCE
@@ -190,7 +190,7 @@ def test_a_capture_that_is_wrong_from_the_start_is_taken_where_it_is_right(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrong capture looks like a model that changes its heads' outputs: the projection's input is used instead."""
-    route = watching if FAMILIES[name].route == "registry" else products
+    route = attention_interface if FAMILIES[name].route == "registry" else softmax_tracing
     right = route.CapturedAttention
     monkeypatch.setattr(route, "CapturedAttention", lambda *args: permute_heads(right(*args)))
     anatomy = watched(name).anatomy
@@ -234,7 +234,7 @@ def test_the_projection_that_is_no_module() -> None:
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "llama", "deepseek_v3", "vit"])
 def test_both_routes_see_the_same(name: str) -> None:
-    from headscope.model.capture.watching import watch_attention
+    from headscope.model.capture.attention_interface import watch_attention
 
     for model in list_stacks(name):
         inputs = batch(model, FAMILIES[name], "right")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headscope.corpus.documents import documents
 from headscope.errors import CorpusError
-from tests.writing import TABLES, TEXTS, as_csv, as_jsonl, as_parquet, get_error, put, texts_of
+from tests.helpers.document_formats import TABLES, TEXTS, as_csv, as_jsonl, as_parquet, get_error, put, texts_of
 
 # What cannot be asked for
 

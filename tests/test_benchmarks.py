@@ -285,7 +285,7 @@ def test_other_ways_to_start_kernels_are_timed_and_checked(
 ):
     pytest.importorskip("triton")
     import variants
-    from headscope.tally.gpu import launches
+    from headscope.tally.triton_backend import launches
 
     before = launches.find_high
     tried = [variants.Launch(64, 32), variants.Launch(48, 32)]

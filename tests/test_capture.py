@@ -15,10 +15,10 @@ from transformers.modeling_utils import AttentionInterface
 
 import headscope
 from headscope.errors import ModelError
-from headscope.model.capture.observation import CapturedAttention
-from headscope.model.capture.watching import watch_attention
-from tests import tiny
-from tests.families import T5
+from headscope.model.capture.attention_interface import watch_attention
+from headscope.model.capture.records import CapturedAttention
+from tests.helpers import tiny
+from tests.helpers.families import T5
 
 BATCH = tiny.batch(11, 7, 2)
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import headscope
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.studies.characters import CHARACTERS, MIN_BLOCKS, NAMES, PREFERENCES, Z, characters, count_heads
 from headscope.studies.head_table import sort_heads
+from headscope.studies.head_types import CHARACTERS, MIN_BLOCKS, NAMES, PREFERENCES, Z, characters, count_heads
 from headscope.studies.result import Study
 from headscope.studies.study import study as run
-from tests.planted import ALL, EQUAL, NEAR, SAME, SHUFFLED, TEXTS, VARIED, Planted, get_share_at_odds, planted
-from tests.synthetic import make_random_study
+from tests.helpers.planted import ALL, EQUAL, NEAR, SAME, SHUFFLED, TEXTS, VARIED, Planted, get_share_at_odds, planted
+from tests.helpers.synthetic import make_random_study
 
 DOCS = Path(__file__).parent.parent / "docs" / "characters.md"
 PREFERRED = tuple(preference.name for preference in PREFERENCES)

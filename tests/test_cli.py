@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import headscope
-from tests.compared import make_model_study
+from tests.helpers.comparison_studies import make_model_study
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from headscope.cli.display.ablation import show_ablation
 from headscope.pruning import ablation
 from headscope.pruning.ablation import open_ablation
-from headscope.terminal_ablate import show_ablation
-from tests import predicting, tiny
+from tests.helpers import language_models, tiny
 
 TEXTS = "the cat sat. the dog ran!\na b c d e f g\nwho, me? the one.\n"
 
@@ -21,7 +21,7 @@ TEXTS = "the cat sat. the dog ran!\na b c d e f g\nwho, me? the one.\n"
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("llama")
-    predicting.make_network("llama").save_pretrained(folder)
+    language_models.make_network("llama").save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
     return folder
 

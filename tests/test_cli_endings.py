@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope import output
+from headscope import output_folder
 from headscope.errors import StudyError
 from headscope.run.checkpoint import Checkpoint
 from headscope.run.executor import BatchExecutor
 from headscope.run.lock import Lock
 from headscope.studies.result import open_study
-from tests.cutting import assert_equal, files, save_tiny_model
+from tests.helpers.interrupting import assert_equal, files, save_tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_figure", "small_chunks")
 
@@ -94,7 +94,7 @@ def test_a_second_ctrl_c_stops_the_drawing(
 ):
     with monkeypatch.context() as patched:
         call_at_batch(patched, 9, lambda: signal.raise_signal(signal.SIGINT))
-        patched.setattr(output, "draw_all", lambda study: signal.raise_signal(signal.SIGINT))
+        patched.setattr(output_folder, "draw_all", lambda study: signal.raise_signal(signal.SIGINT))
         result = headscope_command(*command)
     assert result.code == 130
     assert (
@@ -109,7 +109,7 @@ def test_a_signal_while_a_finished_study_is_drawn(
     headscope_command, monkeypatch: pytest.MonkeyPatch, command: list[str], uninterrupted: Any, tmp_path: Path
 ):
     with monkeypatch.context() as patched:
-        patched.setattr(output, "draw_all", lambda study: signal.raise_signal(signal.SIGTERM))
+        patched.setattr(output_folder, "draw_all", lambda study: signal.raise_signal(signal.SIGTERM))
         result = headscope_command(*command)
     assert result.code == 143
     with monkeypatch.context() as patched:  # nothing is computed again

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from headscope import output
-from headscope.studies.characters import NAMES, characters
-from tests.planted import VARIED, Planted, planted
-from tests.synthetic import make_random_study
+from headscope import output_folder
+from headscope.studies.head_types import NAMES, characters
+from tests.helpers.planted import VARIED, Planted, planted
+from tests.helpers.synthetic import make_random_study
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,8 @@ def test_errors_say_what_to_do(headscope_command, study_folder: Path, arguments:
 
 
 def test_the_folder_of_a_study_holds_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(output, "write_figures", lambda study, folder: [])
+    monkeypatch.setattr(output_folder, "write_figures", lambda study, folder: [])
     study = make_random_study(0)
-    output.write_study(study, tmp_path)
+    output_folder.write_study(study, tmp_path)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "heads.csv").read_text(encoding="utf-8"))))
     assert [row["description"] for row in rows] == characters(study)["description"].tolist()

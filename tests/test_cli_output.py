@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import headscope
-from headscope import output
-from tests.compared import make_model_study
-from tests.cutting import files, save_tiny_model
+from headscope import output_folder
+from tests.helpers.comparison_studies import make_model_study
+from tests.helpers.interrupting import files, save_tiny_model
 
 FULL = Path("/dev/full")
 MAIN_WITHOUT_FIGURES = (
@@ -130,8 +130,8 @@ def test_a_study_of_ours_is_replaced_on_request(headscope_command, command: list
 
 
 def test_a_folder_that_another_process_removes_is_no_error(tmp_path: Path):
+    from headscope.atomic_io import create_folder
     from headscope.errors import StudyError
-    from headscope.writing import create_folder
 
     with create_folder(tmp_path / "a" / "b", StudyError):
         (tmp_path / "a" / "b").rmdir()
@@ -163,10 +163,10 @@ def test_without_numba_compiling_the_vectorized_kernel_counts(
 def test_all_files_of_a_study_are_checked(tmp_path: Path):
     study = make_model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
     (tmp_path / "out").mkdir()
-    output.write_study(study, tmp_path / "out")
+    output_folder.write_study(study, tmp_path / "out")
     for number, name in enumerate(list_files(tmp_path / "out").keys() - {"study.nc"}):
         path = tmp_path / str(number) / name
         path.parent.mkdir(parents=True)
         path.write_text("mine")
         with pytest.raises(headscope.StudyError, match="headscope did not write it"):
-            output.check_folder(tmp_path / str(number))
+            output_folder.check_folder(tmp_path / str(number))

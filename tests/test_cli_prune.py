@@ -12,7 +12,7 @@ from transformers import AutoModel
 
 import headscope
 from headscope.pruning import prune as pruning
-from tests import tiny
+from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headscope import output
+from headscope import output_folder
 from headscope.model import loading
 from headscope.studies.result import open_study
-from tests import tiny
-from tests.cutting import files, save_tiny_model
+from tests.helpers import tiny
+from tests.helpers.interrupting import files, save_tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_figure")
 
@@ -46,7 +46,7 @@ def test_a_finished_study_is_shown_without_its_model(
 ):
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     monkeypatch.setattr(loading, "load", make_refusal("loaded"))
-    monkeypatch.setattr(output, "write_study", make_refusal("written"))
+    monkeypatch.setattr(output_folder, "write_study", make_refusal("written"))
     result = headscope_command(*finished_command)
     assert result.code == 0, result.err
     assert "nothing is counted again" in result.err
@@ -72,7 +72,7 @@ def test_figures_of_the_study_before_are_not_taken_for_those_of_this_one(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(output, "draw_all", stop)
+        patched.setattr(output_folder, "draw_all", stop)
         assert headscope_command(*finished_command, "--theta", "0.5", "--overwrite").code == 130
     assert not (tmp_path / "out" / "report.html").exists()
     assert headscope_command(*finished_command, "--theta", "0.5").code == 0

@@ -14,7 +14,7 @@ import pytest
 import headscope
 from headscope.model import loading
 from headscope.model.model import Model
-from tests import tiny
+from tests.helpers import tiny
 from tests.test_segmentation import BANK, COOK, RAIN, TEXT
 
 pytestmark = pytest.mark.usefixtures("shared_cache", "loaded_once")
@@ -75,7 +75,7 @@ def test_without_a_text_the_papers_is_cut(headscope_command):
 
 
 def test_a_page_is_written(headscope_command, article: str, tmp_path: Path):
-    pytest.importorskip("headscope.page.segments")
+    pytest.importorskip("headscope.page.segmentation")
     result = headscope_command("segment", article, "--out", "segments.html")
     assert (result.code, result.out) == (0, PLAIN)
     assert "written: segments.html" in result.err
@@ -86,7 +86,7 @@ def test_a_page_is_written(headscope_command, article: str, tmp_path: Path):
 
 
 def test_the_page_is_opened(headscope_command, article: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    pytest.importorskip("headscope.page.segments")
+    pytest.importorskip("headscope.page.segmentation")
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda address: bool(opened.append(address)))
     result = headscope_command("segment", article, "--open")

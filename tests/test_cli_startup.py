@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cutting import files, save_tiny_model
+from tests.helpers.interrupting import files, save_tiny_model
 
 SIGNAL_ON_IMPORT = """
 import os, sys

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import headscope
-from tests.commanding import TEXT
-from tests.cutting import save_tiny_model
+from tests.helpers.command_line import TEXT
+from tests.helpers.interrupting import save_tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_figure", "small_chunks")
 """a section, the unit of counting, ends at eight texts; the tokenizer gets 16 at first"""

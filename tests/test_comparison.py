@@ -13,19 +13,19 @@ import pandas as pd
 import pytest
 
 import headscope
+from headscope.comparison.claims import SHORT_CLAIMS, describe_spread, summarize_findings
 from headscope.comparison.depth import compute_relative_depth, tabulate_depth
 from headscope.comparison.measures import MEASURES, NEAR, OVER_DEPTH
 from headscope.comparison.names import choose_names, shorten_paths
-from headscope.comparison.plain import as_json
-from headscope.comparison.verdicts import SHORT_CLAIMS, describe_spread, summarize_findings
+from headscope.comparison.serialization import as_json
 from headscope.errors import StudyError
 from headscope.readings.reading import Reading
-from headscope.studies.characters import CHARACTERS, characters
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import Finding, findings
+from headscope.studies.head_types import CHARACTERS, characters
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
-from tests.compared import change_head, make_model_study
+from tests.helpers.comparison_studies import change_head, make_model_study
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import headscope
+from headscope.cli.display.comparison import show_comparison
 from headscope.studies.result import Study
-from headscope.terminal_compare import show_comparison
-from tests.compared import change_head, make_model_study
-from tests.hostile import ALL, make_study
+from tests.helpers.comparison_studies import change_head, make_model_study
+from tests.helpers.hostile import ALL, make_study
 
 
 def make_small_study(number: int, **options: Any) -> Study:

@@ -14,9 +14,9 @@ import headscope
 from headscope.figures.comparison import COLORS, MARKERS, draw_comparison, draw_rates_over_depth
 from headscope.figures.files import render_svg
 from headscope.studies.result import Study
-from tests.compared import change_head, make_model_study
-from tests.drawn import assert_legible, get_panels
-from tests.hostile import ALL
+from tests.helpers.comparison_studies import change_head, make_model_study
+from tests.helpers.figures import assert_legible, get_panels
+from tests.helpers.hostile import ALL
 
 
 def make_small_study(number: int, **options: Any) -> Study:

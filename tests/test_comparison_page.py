@@ -13,16 +13,16 @@ import pytest
 
 import headscope
 from headscope.comparison.measures import MEASURES
-from headscope.page.colours import compute_contrast, pick_text_color
-from headscope.page.curves import build_panels
-from headscope.page.differences import pick_diverging_color
+from headscope.page.colors import compute_contrast, pick_text_color
+from headscope.page.depth_curves import build_panels
+from headscope.page.difference_maps import pick_diverging_color
 from headscope.studies.result import Study
-from tests.compared import change_head, make_model_study
-from tests.hostile import ALL, make_study
+from tests.helpers.comparison_studies import change_head, make_model_study
+from tests.helpers.hostile import ALL, make_study
 from tests.test_report import Elements
 
 if TYPE_CHECKING:
-    from tests.browser import PageOpener
+    from tests.helpers.browser import PageOpener
 
 
 def make_small_study(number: int, **options: Any) -> Study:

@@ -17,8 +17,8 @@ from headscope.comparison.differences import (
     tabulate_differences,
 )
 from headscope.comparison.measures import MEASURES, NEAR, jackknife_error, leave_out_blocks
-from headscope.comparison.student import compute_incomplete_beta, compute_p_value, correct_holm
-from tests.compared import change_head, draw_counts, make_model_study, make_sums
+from headscope.comparison.significance import compute_incomplete_beta, compute_p_value, correct_holm
+from tests.helpers.comparison_studies import change_head, draw_counts, make_model_study, make_sums
 
 # -- Student's t ------------------------------------------------------------------------------------------------------
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
-from headscope.model.capture.plain import AttentionInputs
-from headscope.tally.compiled import high, softmax
-from headscope.tally.compiled.bits import WORD, pack_lowest_bits
-from headscope.tally.compiled.tallier import NumbaTallier
+from headscope.model.capture.plain_attention import AttentionInputs
+from headscope.tally.numba_backend import high, softmax
+from headscope.tally.numba_backend.bits import WORD, pack_lowest_bits
+from headscope.tally.numba_backend.tallier import NumbaTallier
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import TallySettings
-from tests.asking import differences, question, windows_of
+from tests.helpers.attention_inputs import differences, question, windows_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
@@ -124,7 +124,7 @@ def test_the_lowest_bits_of_bytes_become_a_word(marks: list[int]):
 
 @pytest.mark.parametrize("step", [1, 7, 400])
 def test_more_texts_than_a_byte_counts_have_all_their_places(step: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headscope.tally.compiled.tallier.CACHED_ELEMENTS", step * 2 * 25)
+    monkeypatch.setattr("headscope.tally.numba_backend.tallier.CACHED_ELEMENTS", step * 2 * 25)
     random = np.random.default_rng(0)
     batch = Batch.of(windows_of(random, [5, 4, 5] * 200))
     counting = TallySettings(Shape(1, 2, 5), 0.3, 0.3, 0.0)

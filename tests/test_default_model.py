@@ -18,8 +18,8 @@ from huggingface_hub import constants
 
 from headscope.errors import ModelError
 from headscope.model import default_model
-from headscope.model.available import list_available_models
 from headscope.model.default_model import FILES, HUB_NAME, PACKAGE, find_default_model
+from headscope.model.model_list import list_available_models
 
 PACKAGED = Path(find_default_model())
 REVISION = "a" * 40

@@ -19,7 +19,7 @@ import headscope
 from headscope.corpus.chunks import ChunkSize
 from headscope.corpus.documents import Document, as_corpus, documents
 from headscope.errors import CorpusError
-from tests.writing import TABLES, TEXTS, as_jsonl, get_error, names_of, put, texts_of
+from tests.helpers.document_formats import TABLES, TEXTS, as_jsonl, get_error, names_of, put, texts_of
 
 
 def set_stdin(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import headscope
 from headscope.corpus.documents import Document, as_corpus, documents
 from headscope.model.model import Model
-from tests.writing import TABLES, TEXTS, as_csv, as_jsonl, names_of, put, texts_of
+from tests.helpers.document_formats import TABLES, TEXTS, as_csv, as_jsonl, names_of, put, texts_of
 
 # Files, each format
 

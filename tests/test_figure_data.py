@@ -13,7 +13,7 @@ from matplotlib.patches import StepPatch
 from headscope import figures
 from headscope.figures.distributions import format_plus_minus
 from headscope.studies.result import Study
-from tests.drawn import RATE_FIGURES, get_bars, get_image, get_line_position, get_panels, make_study
+from tests.helpers.figures import RATE_FIGURES, get_bars, get_image, get_line_position, get_panels, make_study
 
 
 @pytest.fixture(scope="module")

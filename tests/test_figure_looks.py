@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from headscope import figures
 from headscope.errors import StudyError
 from headscope.studies.result import Study
-from tests.drawn import KIND_EXAMPLES, NUMBERS, RATE_FIGURES, assert_legible, make_study
-from tests.synthetic import make_random_study
+from tests.helpers.figures import KIND_EXAMPLES, NUMBERS, RATE_FIGURES, assert_legible, make_study
+from tests.helpers.synthetic import make_random_study
 
 
 @pytest.fixture(scope="module")

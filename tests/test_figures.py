@@ -15,7 +15,7 @@ from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
-from tests.drawn import KIND_EXAMPLES, NUMBERS, RATE_FIGURES, assert_legible, get_panels, make_study
+from tests.helpers.figures import KIND_EXAMPLES, NUMBERS, RATE_FIGURES, assert_legible, get_panels, make_study
 
 MAPS = {"2", "3", "10"}
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import headscope
-from headscope.studies import statistics as stats
+from headscope.studies import claim_statistics as stats
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import Finding, as_json, as_markdown, findings, measure_claim
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
 from headscope.tally.quantities import BY_NAME
-from tests.synthetic import make_random_study
+from tests.helpers.synthetic import make_random_study
 
 
 def replace_sums(study: Study, **get_blocks: np.ndarray) -> Study:

@@ -16,7 +16,7 @@ from PIL import Image
 from headscope.corpus.documents import documents
 from headscope.corpus.formats import Document
 from headscope.errors import CorpusError
-from tests.writing import TABLES, TEXTS, as_csv, as_jsonl, as_parquet, put, texts_of
+from tests.helpers.document_formats import TABLES, TEXTS, as_csv, as_jsonl, as_parquet, put, texts_of
 
 FAST = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 REASONS = {

@@ -26,13 +26,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headscope
-from headscope import writing
+from headscope import atomic_io
 from headscope.errors import HeadscopeError, ModelError, ReadingError, StudyError
 from headscope.pruning.ablation import ablate, open_ablation
 from headscope.readings.files import open_reading
 from headscope.studies.result import open_study
-from tests import tiny
-from tests.synthetic import make_random_study
+from tests.helpers import tiny
+from tests.helpers.synthetic import make_random_study
 from tests.test_fuzz_documents import mutate
 
 FAST = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -321,7 +321,7 @@ def test_a_damaged_file_of_ours_is_not_given_to_hdf5(tmp_path: Path, monkeypatch
     path = study.save(tmp_path / "study.nc")
     assert headscope.open_study(path).texts == 2
     content = path.read_bytes()
-    monkeypatch.setattr(writing, "check_file", lambda _: pytest.fail("opened"))
+    monkeypatch.setattr(atomic_io, "check_file", lambda _: pytest.fail("opened"))
     for place in (10, len(content) // 2, len(content) - 60, len(content) - 1):
         path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
         with pytest.raises(headscope.StudyError, match="damaged, its hash is wrong"):

@@ -19,9 +19,9 @@ from headscope.corpus import images, tables
 from headscope.corpus.documents import documents
 from headscope.corpus.formats import LARGEST, Document
 from headscope.corpus.windows import WindowSpec
-from headscope.model import tokens
+from headscope.model import tokenizer
 from headscope.model.model import Model
-from tests.writing import as_parquet, get_error, put
+from tests.helpers.document_formats import as_parquet, get_error, put
 
 SIZE, BOUND = 600, 400
 """megabytes a bomb unpacks to, and megabytes that reading it may take"""
@@ -176,9 +176,9 @@ def test_long_texts_have_the_windows_they_have_as_a_whole(minilm: Model, monkeyp
     text = " ".join(f"Word{k % 91} isn't 漢字 unbelievably, é{k}." for k in range(3000))
     for windows in ("first", "all"):
         cut = WindowSpec(length=32, windows=windows, sentences="text")  # type: ignore[arg-type]
-        monkeypatch.setattr(tokens, "LONG", 10**9)
+        monkeypatch.setattr(tokenizer, "LONG", 10**9)
         expected = cut(Document(text, "a"), minilm.tokens)
-        monkeypatch.setattr(tokens, "LONG", 2000)
+        monkeypatch.setattr(tokenizer, "LONG", 2000)
         windows_found = cut(Document(text, "a"), minilm.tokens)
         assert len(windows_found) == len(expected)
         for window, other in zip(windows_found, expected, strict=True):
@@ -194,7 +194,7 @@ def test_first_windows_do_not_need_the_whole(minilm: Model, monkeypatch: pytest.
         "__call__",
         lambda self, text, **options: seen.append(len(text)) or real(self, text, **options),
     )
-    monkeypatch.setattr(tokens, "LONG", 16_000)
+    monkeypatch.setattr(tokenizer, "LONG", 16_000)
     assert len(WindowSpec()(Document("some words " * 20_000, "a"), minilm.tokens)) == 1
     assert len(WindowSpec()(Document("漢字" * 100_000, "a"), minilm.tokens)) == 1
     assert max(seen) <= 4000

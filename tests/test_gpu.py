@@ -12,21 +12,21 @@ import torch
 import headscope
 from headscope.corpus.bundled import load_openings
 from headscope.corpus.windows import Batch
-from headscope.model.capture.plain import AttentionInputs
-from headscope.segmentation.vectors import compute_head_means
+from headscope.model.capture.plain_attention import AttentionInputs
+from headscope.segmentation.head_vectors import compute_head_means
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import TallySettings
-from headscope.tally.vectorized import TorchTallier
-from tests import tiny
-from tests.asking import question, windows_of
-from tests.comparing import assert_same_sums
-from tests.cutting import assert_equal as assert_same_study
-from tests.cutting import files, run_interrupted
+from headscope.tally.torch_backend import TorchTallier
+from tests.helpers import tiny
+from tests.helpers.attention_inputs import question, windows_of
+from tests.helpers.interrupting import assert_equal as assert_same_study
+from tests.helpers.interrupting import files, run_interrupted
+from tests.helpers.study_equality import assert_same_sums
 from tests.test_tally import Case, assert_equal
 
 if torch.cuda.is_available():
-    from headscope.tally.gpu.tallier import TritonTallier
+    from headscope.tally.triton_backend.tallier import TritonTallier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 

@@ -38,8 +38,8 @@ from headscope.studies.result import Study
 from headscope.tally.quantities import QUANTITIES, RECEIVERS, Shape
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import rank_pairs
-from headscope.tally.vectorized import TorchTallier
-from tests.synthetic import TALLIERS, study_of, tally, window
+from headscope.tally.torch_backend import TorchTallier
+from tests.helpers.synthetic import TALLIERS, study_of, tally, window
 
 WINDOW = window([1, 7, 4, 7, 2])
 HEADS = [

@@ -17,23 +17,23 @@ from hypothesis import strategies as st
 import headscope
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError, StudyError
-from headscope.model.capture.plain import AttentionInputs, attend
-from headscope.tally import kernels
-from headscope.tally.compiled.tallier import NumbaTallier
-from headscope.tally.kernels import choose_kernel
+from headscope.model.capture.plain_attention import AttentionInputs, attend
+from headscope.tally import backends
+from headscope.tally.backends import choose_kernel
+from headscope.tally.numba_backend.tallier import NumbaTallier
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import Tallier, Tally, TallySettings
-from tests import tiny
-from tests.asking import differences, question, windows_of
-from tests.comparing import assert_same_sums
+from tests.helpers import tiny
+from tests.helpers.attention_inputs import differences, question, windows_of
+from tests.helpers.study_equality import assert_same_sums
 
 LENGTHS = range(3, 131)
 
 
 def make_gpu_tallier(counting: TallySettings) -> Tallier:
     pytest.importorskip("triton")
-    from headscope.tally.gpu.tallier import TritonTallier
+    from headscope.tally.triton_backend.tallier import TritonTallier
 
     return TritonTallier(counting, "cuda" if torch.cuda.is_available() else "cpu")
 
@@ -153,7 +153,7 @@ def test_triton_of_wide_heads(lengths: list[int], width: int, dtype: torch.dtype
 def test_triton_of_wide_heads_on_a_small_gpu(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch):
     """Tiles are as small as products allow."""
     pytest.importorskip("triton")
-    from headscope.tally.gpu import tiles
+    from headscope.tally.triton_backend import tiles
 
     monkeypatch.setattr(tiles, "SHARED", tiles.MIN_SHARED)
     assert tiles.compute_divisor(256, dtype, torch.device("cpu")) == (16 if dtype == torch.float32 else 8)
@@ -178,7 +178,7 @@ def test_triton_sees_what_is_no_number_anywhere_in_a_wide_vector(place: int):
 
 def test_many_texts_of_one_block_are_cut_into_like_parts():
     pytest.importorskip("triton")
-    from headscope.tally.gpu.texts import MAX_PART_TEXTS, _cut_into_parts
+    from headscope.tally.triton_backend.text_arrays import MAX_PART_TEXTS, _cut_into_parts
 
     order, edges, blocks = _cut_into_parts(np.full(130, 7))
     assert (np.diff(edges).tolist(), blocks.tolist(), len(order)) == ([43, 43, 44], [7, 7, 7], 130)
@@ -188,7 +188,7 @@ def test_many_texts_of_one_block_are_cut_into_like_parts():
 @pytest.mark.parametrize(("n", "words"), [(130, 8), (300, 12), (512, 16)])
 def test_bits_below_the_diagonal_mirror_those_above(n: int, words: int):
     pytest.importorskip("triton")
-    from headscope.tally.gpu.high import transpose_bits
+    from headscope.tally.triton_backend.high import transpose_bits
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size, heads, texts, tile = 32 * words, 2, 2, 128
@@ -209,7 +209,7 @@ def test_bits_below_the_diagonal_mirror_those_above(n: int, words: int):
 @pytest.mark.parametrize("maps", [True, False])
 def test_places_of_as_many_texts_as_a_part_may_have(maps: bool):
     pytest.importorskip("triton")
-    from headscope.tally.gpu.pairs import add_positions
+    from headscope.tally.triton_backend.pairs import add_positions
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     texts, n, words = 63, 12, 1
@@ -282,9 +282,9 @@ def test_triton_sees_maps_that_are_given(crosses: bool):
 
 def test_random_pairs_are_drawn_some_texts_at_a_time(monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("triton")
-    from headscope.tally.gpu import texts
+    from headscope.tally.triton_backend import text_arrays
 
-    monkeypatch.setattr(texts, "MAX_ELEMENTS", 1)
+    monkeypatch.setattr(text_arrays, "MAX_ELEMENTS", 1)
     tallier, expected = tally_given_maps([12, 9, 5])
     np.testing.assert_allclose(tallier.get_sums()["shuffled_share_sum"], expected["shuffled_share_sum"])
     assert expected["shuffled_share_sum"].sum() > 0
@@ -321,9 +321,9 @@ class TestChoice:
         assert choose_kernel("auto", self.counting, torch.device("meta")).name == "vectorized"
 
     def test_without_numba_the_next_way_is_taken_and_said(self, monkeypatch: pytest.MonkeyPatch):
-        find_spec = kernels.importlib.util.find_spec
+        find_spec = backends.importlib.util.find_spec
         monkeypatch.setattr(
-            kernels.importlib.util, "find_spec", lambda name: None if name == "numba" else find_spec(name)
+            backends.importlib.util, "find_spec", lambda name: None if name == "numba" else find_spec(name)
         )
         chosen = choose_kernel("auto", self.counting, self.cpu)
         assert (chosen.name, chosen.note) == ("vectorized", "not compiled: numba is not installed")

@@ -13,10 +13,10 @@ from transformers import PreTrainedTokenizerFast
 
 from headscope.corpus.document import Document
 from headscope.corpus.windows import Encoding, Encodings, WindowSpec, hash_token_ids
-from headscope.model.many_texts import BatchTokenizer
-from headscope.model.tokens import ModelTokens
-from tests import tiny
-from tests.tokenizing import KINDS, SLOW
+from headscope.model.batch_tokenizer import BatchTokenizer
+from headscope.model.tokenizer import ModelTokens
+from tests.helpers import tiny
+from tests.helpers.tokenizing import KINDS, SLOW
 
 FAST = {name: KINDS[name]() for name in KINDS if name not in SLOW}
 TEXTS = st.lists(

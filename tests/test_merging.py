@@ -10,8 +10,8 @@ import pytest
 import headscope
 from headscope.model.model import Model
 from headscope.studies.result import open_study
-from tests import tiny
-from tests.cutting import OPTIONS, assert_equal, files, save_tiny_model, stop_after
+from tests.helpers import tiny
+from tests.helpers.interrupting import OPTIONS, assert_equal, files, save_tiny_model, stop_after
 
 SETTINGS = {**OPTIONS, "sample": 0.5}
 

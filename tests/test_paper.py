@@ -17,15 +17,15 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 import headscope
 from headscope import cli
+from headscope.cli.display.paper_check import show_check
 from headscope.corpus.bundled import load_paper_examples
 from headscope.errors import ModelError, ReadingError
 from headscope.model.model import Model
-from headscope.readings import paper
-from headscope.readings.paper import compare, load_figure_9
-from headscope.readings.paper_choices import THETAS, Choice, Outcome, Published, count_choices
+from headscope.readings import paper_check
+from headscope.readings.paper_alternatives import THETAS, Choice, Outcome, Published, count_choices
+from headscope.readings.paper_check import compare, load_figure_9
 from headscope.readings.reading import Reading
-from headscope.terminal_paper import show_check
-from tests import tiny
+from tests.helpers import tiny
 
 FIGURE = load_figure_9()
 N = len(FIGURE.tokens)
@@ -272,7 +272,7 @@ def test_heads_that_write_nothing(capsys: pytest.CaptureFixture[str]):
     assert result.heads[0].closest is None
     assert result.heads[0].missing[0].relative is None
     assert result.better == ()
-    assert json.loads(paper.as_json(result))["heads"][0]["closest"] is None
+    assert json.loads(paper_check.as_json(result))["heads"][0]["closest"] is None
     show_check(result)
     assert "None of 6,335 other choices matches better" in capsys.readouterr().out
 
@@ -291,14 +291,14 @@ def test_other_tokens_are_not_compared():
 
 def test_the_uncased_vocabulary_gives_the_printed_tokens(minilm: Model):
     (encoding,) = minilm.tokens.encode(FIGURE.text, N, all_windows=False, offsets=False)
-    paper._require_tokens("minilm", minilm.tokens.labels(encoding.ids), FIGURE)  # raises where they differ
+    paper_check._require_tokens("minilm", minilm.tokens.labels(encoding.ids), FIGURE)  # raises where they differ
 
 
 def test_too_few_layers_or_heads(minilm: Model):
     with pytest.raises(
         ModelError, match=r"layers 0 to 5 with heads 0 to 11, and Fig. 9 shows heads 5, 7 and 8 of layer 11"
     ):
-        paper.check(minilm)
+        paper_check.check(minilm)
     with pytest.raises(ModelError, match="layers 0 to 11 with heads 0 to 7"):
         compare(make_reading(plant_pairs()[:, :, :8]))
 
@@ -399,7 +399,7 @@ def test_a_planted_model_writes_what_was_planted():
     model = headscope.load(make_bert(outputs), make_tokenizer())
     model_reading = headscope.read(model, FIGURE.text)
     assert np.abs(model_reading.outputs.values - outputs).max() < 1e-4
-    assert paper.check(model).agrees
+    assert paper_check.check(model).agrees
 
 
 def test_exit_0_where_all_is_as_published(headscope_paper, exact: str):
@@ -458,7 +458,7 @@ def test_a_model_of_other_size(headscope_paper):
 
 def test_a_model_of_few_positions():
     with pytest.raises(ModelError, match=r"positions for 40 tokens, and the text of Fig\. 9 has 128"):
-        paper.check(headscope.load(make_bert(make_noise()[:, :40, :, :4], positions=40), make_tokenizer()))
+        paper_check.check(headscope.load(make_bert(make_noise()[:, :40, :, :4], positions=40), make_tokenizer()))
 
 
 @pytest.mark.parametrize("name", [None, "./bert-base-uncased", "google-bert/bert-base-uncased"])

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import headscope
 from headscope import cli, devices, folders
+from headscope.atomic_io import write_atomically
 from headscope.cli import options
 from headscope.corpus import storage
 from headscope.corpus.documents import documents
@@ -36,11 +37,10 @@ from headscope.run.batch_size import choose_batch_size
 from headscope.run.lock import FILE, Lock
 from headscope.segmentation import background as backgrounds
 from headscope.settings import Settings
-from headscope.studies.characters import characters
 from headscope.studies.head_table import as_csv
-from headscope.tally import kernels
-from headscope.writing import write_atomically
-from tests import tiny
+from headscope.studies.head_types import characters
+from headscope.tally import backends
+from tests.helpers import tiny
 
 TEXTS = ["a b c. the d e f a b!", "the c d a. b c d e f the a", "a the b c d. e f g"]
 LENGTH = 32
@@ -431,7 +431,7 @@ def test_nothing_compiled_is_kept_without_a_home(tmp_path: Path) -> None:
 
         os.access = lambda *_: False
         caching.InTreeCacheLocator.ensure_cache_path = caching.InTreeCacheLocatorFsAgnostic.ensure_cache_path = refuse
-        from headscope.tally.compiled import softmax
+        from headscope.tally.numba_backend import softmax
     """
     for variables in ({}, {"XDG_CACHE_HOME": str(tmp_path / "cache")}):
         ran = run_python(code, environment=variables, cwd=tmp_path)
@@ -630,7 +630,7 @@ def test_a_study_without_double_precision(mps: Model, kernel: str) -> None:
 
 def test_a_study_asks_for_no_double_precision_by_itself(mps: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify the test above: the same study fails on a device that wrongly claims double precision."""
-    monkeypatch.setattr(kernels, "supports_float64", lambda device: True)
+    monkeypatch.setattr(backends, "supports_float64", lambda device: True)
     with pytest.raises(TypeError, match="float64"):
         headscope.study(mps, TEXTS, length=LENGTH, kernel="vectorized")
 

@@ -12,10 +12,10 @@ import torch
 
 import headscope
 from headscope.errors import ModelError, StudyError
-from headscope.pruning.choice import parse_keep, select_lowest, select_lowest_per_layer
 from headscope.pruning.rankings import score_heads
-from tests import tiny
-from tests.pruned import compute_error, run_silenced
+from headscope.pruning.selection import parse_keep, select_lowest, select_lowest_per_layer
+from tests.helpers import tiny
+from tests.helpers.pruning import compute_error, run_silenced
 from tests.test_removal import NEAR
 
 

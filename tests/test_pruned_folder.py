@@ -21,13 +21,13 @@ import headscope
 from headscope.errors import StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning import folder as folders
-from headscope.pruning.folder import write_folder
+from headscope.pruning import saved_model as folders
 from headscope.pruning.removal import remove
-from tests import tiny
-from tests.architectures import batch, result, watched
-from tests.families import FAMILIES
-from tests.pruned import PLAIN, choose_heads, compute_error, get_expected_form, run_silenced
+from headscope.pruning.saved_model import write_folder
+from tests.helpers import tiny
+from tests.helpers.architectures import batch, result, watched
+from tests.helpers.families import FAMILIES
+from tests.helpers.pruning import PLAIN, choose_heads, compute_error, get_expected_form, run_silenced
 from tests.test_removal import NEAR, count_parameters, replace_network
 
 WITH_CODE = ("bert", "gpt2", "phi3", "nomic_bert", "mixtral", "umt5", "deepseek_v3")

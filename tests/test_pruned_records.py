@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from headscope.errors import ModelError
 from headscope.model.loading import load
-from headscope.model.shrinking import RECORD
-from tests.architectures import watched
+from headscope.model.pruned_shapes import RECORD
+from tests.helpers.architectures import watched
 from tests.test_pruned_folder import save_pruned
 
 

@@ -13,19 +13,19 @@ from headscope.errors import ModelError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.pruning.ablation import compute_standard_error
+from headscope.pruning.ablation_runner import AblationRunner
 from headscope.pruning.curves import measure_curve, measure_random_curve, select_share, take_share
-from headscope.pruning.gradient import PROBES, compute_gate_gradients
-from headscope.pruning.measuring import AblationRunner
-from headscope.pruning.naming import list_heads
+from headscope.pruning.gate_gradients import PROBES, compute_gate_gradients
+from headscope.pruning.head_names import list_heads
 from headscope.pruning.objective import choose_objective
 from headscope.pruning.rankings import RULES, STUDY_RULES, TEXT_RULES, order_heads, rank_greedily, score_heads
 from headscope.pruning.silencing import compute_head_means, silenced
-from headscope.pruning.texts import batch_windows
+from headscope.pruning.text_batches import batch_windows
 from headscope.studies.result import Study
-from tests import predicting, tiny
-from tests.architectures import watched
-from tests.families import FAMILIES
-from tests.planted import Planted, planted
+from tests.helpers import language_models, tiny
+from tests.helpers.architectures import watched
+from tests.helpers.families import FAMILIES
+from tests.helpers.planted import Planted, planted
 from tests.test_silencing import get_width, select_columns
 
 
@@ -35,12 +35,12 @@ def make_study(model: Model, *rows: list[Planted], **changes: Any) -> Study:
 
 @pytest.fixture(scope="module")
 def bert() -> Model:
-    return predicting.load_model("bert")
+    return language_models.load_model("bert")
 
 
 @pytest.fixture(scope="module")
 def windows(bert: Model) -> list[Any]:
-    return predicting.make_windows(bert, 9, 6, 4, 8)
+    return language_models.make_windows(bert, 9, 6, 4, 8)
 
 
 # From a study
@@ -87,7 +87,7 @@ def test_signal_to_noise_is_that_of_the_study(bert: Model, by: str, monkeypatch:
 
 
 def test_the_real_signal_to_noise_has_these_names(bert: Model) -> None:
-    from headscope.studies.noise import DEFINITIONS
+    from headscope.studies.signal_to_noise import DEFINITIONS
 
     assert {name.removeprefix("snr-") for name in STUDY_RULES if name.startswith("snr-")} <= set(DEFINITIONS)
 
@@ -166,8 +166,8 @@ def measure_loss(model: Model, window: Any, layer: int, head: int, gate: float) 
 
 @pytest.mark.parametrize(("name", "stack"), [("bert", "encoder"), ("gpt2", "decoder"), ("t5", "encoder")])
 def test_the_gradient_is_the_slope_of_the_loss(name: str, stack: str) -> None:
-    model = predicting.load_model(name).on(stack)
-    windows = predicting.make_windows(model, 9, 5)
+    model = language_models.load_model(name).on(stack)
+    windows = language_models.make_windows(model, 9, 5)
     head_scores = score_heads(model, "gradient", windows)
     for layer, head in ((0, 1), (1, 2)):
         step = 1e-3  # a ReLU turns within larger ones
@@ -183,7 +183,7 @@ def test_the_gradient_is_the_slope_of_the_loss(name: str, stack: str) -> None:
 def test_the_gradient_of_an_embedding_is_how_fast_it_moves() -> None:
     """Half its square is the distance to second order; with many probes the estimate is close to that."""
     model = load(tiny.network("bert"), tiny.tokenizer())
-    (window,) = predicting.make_windows(model, 8)
+    (window,) = language_models.make_windows(model, 8)
     step = 0.05
     expected = np.zeros((2, 4))
     objective = choose_objective(model)
@@ -196,7 +196,7 @@ def test_the_gradient_of_an_embedding_is_how_fast_it_moves() -> None:
         expected[layer, head] = np.sqrt(2 * objective.measure_texts(Batch.of([window]))[0]) / step
         with torch.no_grad():
             module.weight.copy_(before)
-    import headscope.pruning.gradient as gradient_module
+    import headscope.pruning.gate_gradients as gradient_module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gradient_module, "PROBES", 600)
@@ -232,13 +232,13 @@ def test_chance_depends_on_its_seed(bert: Model) -> None:
 @pytest.mark.parametrize("name", ["albert", "llama", "jamba", "bart", "vit"])
 def test_every_rule_on_other_architectures(name: str, by: str) -> None:
     if name == "vit":
-        from tests.architectures import batch
+        from tests.helpers.architectures import batch
 
         model = watched(name)
         windows = batch(model, FAMILIES[name], "right").windows
     else:
-        model = predicting.load_model(name)
-        windows = predicting.make_windows(model, 6, 4)
+        model = language_models.load_model(name)
+        windows = language_models.make_windows(model, 6, 4)
     head_scores = score_heads(model, by, windows)
     assert head_scores.shape == (model.anatomy.layers, model.anatomy.heads)
     assert np.isfinite(head_scores).all()
@@ -305,7 +305,7 @@ def test_a_curve_is_the_loss_with_those_heads_silent(bert: Model, windows: list[
 
 def test_a_curve_of_an_embedding_begins_at_nothing() -> None:
     model = tiny.model("bert")
-    windows = predicting.make_windows(model, 7, 5)
+    windows = language_models.make_windows(model, 7, 5)
     table = measure_curve(model, order_heads(score_heads(model, "norm", windows)), windows)
     assert table["share"].tolist() == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     assert table["loss"][0] == pytest.approx(0, abs=1e-9)

@@ -11,7 +11,7 @@ import torch
 import headscope
 from headscope import Reading
 from headscope.errors import ReadingError
-from tests import tiny
+from tests.helpers import tiny
 
 LAYERS, TOKENS, HEADS, WIDTH = 3, 5, 2, 4
 NAMES = ["the", "cat", ".", "the", "dog"]

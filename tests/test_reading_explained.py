@@ -18,7 +18,7 @@ import headscope
 from headscope import Reading, open_reading
 from headscope.errors import ReadingError
 from headscope.readings.reading import RELATIONS
-from tests import tiny
+from tests.helpers import tiny
 from tests.test_reading import HEADS, IDS, SPECIAL, make_reading
 
 TEXT = "the cat sat. the dog ran, the owl!"

@@ -18,8 +18,8 @@ from headscope.figures import text
 from headscope.figures.style import styled
 from headscope.model.model import Model
 from headscope.readings.reading import Reading
-from tests.drawn import assert_legible, get_image, get_panels, list_shown_texts
-from tests.reading_figures import (
+from tests.helpers.figures import assert_legible, get_image, get_panels, list_shown_texts
+from tests.helpers.reading_figures import (
     HOSTILE,
     NUMBERS,
     draw_default_figures,

@@ -13,8 +13,8 @@ from headscope import figures
 from headscope.errors import ReadingError, StudyError
 from headscope.figures import text
 from headscope.readings.reading import Reading
-from tests.drawn import assert_legible, get_image, get_panels, make_study
-from tests.reading_figures import (
+from tests.helpers.figures import assert_legible, get_image, get_panels, make_study
+from tests.helpers.reading_figures import (
     NUMBERS,
     draw_default_figures,
     find_marks,

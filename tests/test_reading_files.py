@@ -17,8 +17,8 @@ import headscope
 from headscope import Reading, open_reading, open_study
 from headscope.errors import ReadingError, StudyError
 from headscope.readings.files import _escape, _unescape, write_table
-from tests import tiny
-from tests.synthetic import make_random_study
+from tests.helpers import tiny
+from tests.helpers.synthetic import make_random_study
 
 STRANGE = [
     "a\0b",

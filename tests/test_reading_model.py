@@ -19,7 +19,7 @@ from headscope.corpus.bundled import load_openings
 from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from tests import tiny
+from tests.helpers import tiny
 from tests.test_reading import HEADS, make_reading
 
 TEXT = "the cat sat. the dog ran, the owl!"

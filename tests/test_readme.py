@@ -11,7 +11,7 @@ import pytest
 import headscope
 from headscope import cli
 from headscope.model.model import Model
-from tests.synthetic import make_random_study
+from tests.helpers.synthetic import make_random_study
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -14,14 +14,14 @@ from headscope.errors import ModelError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.pruning import removal as removing
-from headscope.pruning.division import Division, find_division
-from headscope.pruning.numbers import Sizes, update_number
 from headscope.pruning.removal import remove
-from headscope.pruning.units import find_units, make_trial_inputs
-from tests import tiny
-from tests.architectures import batch, result, watched
-from tests.families import FAMILIES
-from tests.pruned import PATTERNS, TEXTS, choose_heads, compute_error, get_expected_outcome, run_silenced
+from headscope.pruning.removal_units import find_units, make_trial_inputs
+from headscope.pruning.size_attributes import Sizes, update_number
+from headscope.pruning.weight_division import Division, find_division
+from tests.helpers import tiny
+from tests.helpers.architectures import batch, result, watched
+from tests.helpers.families import FAMILIES
+from tests.helpers.pruning import PATTERNS, TEXTS, choose_heads, compute_error, get_expected_outcome, run_silenced
 
 NEAR = 1e-5
 

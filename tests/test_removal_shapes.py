@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from headscope.model.model import Model
-from headscope.pruning.division import DividedWeight
-from headscope.pruning.numbers import Sizes
-from headscope.pruning.plans import _pad_groups, _select_with_own_keys
 from headscope.pruning.removal import remove
-from tests import tiny
-from tests.pruned import compute_error, run_silenced
+from headscope.pruning.removal_plans import _pad_groups, _select_with_own_keys
+from headscope.pruning.size_attributes import Sizes
+from headscope.pruning.weight_division import DividedWeight
+from tests.helpers import tiny
+from tests.helpers.pruning import compute_error, run_silenced
 from tests.test_removal import NEAR
 
 

@@ -8,17 +8,17 @@ from html.parser import HTMLParser
 
 import pytest
 
+from headscope.page.attention import build_receiver_bars, list_most_attended
 from headscope.page.card import render_study_card
-from headscope.page.colours import compute_contrast, pick_color, pick_text_color
-from headscope.page.html import embed_json
-from headscope.page.layers import build_receiver_bars, list_most_attended
+from headscope.page.colors import compute_contrast, pick_color, pick_text_color
+from headscope.page.formatting import group_manifest
 from headscope.page.report import ReportFigure, render_report
-from headscope.page.words import group_manifest
+from headscope.page.templates import embed_json
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
-from tests.hostile import ALL, EMPTY_HEAD, ENTRIES, HEADS, LAYERS, PLATES, SVG, make_findings, make_study
-from tests.synthetic import make_random_study, study_of
+from tests.helpers.hostile import ALL, EMPTY_HEAD, ENTRIES, HEADS, LAYERS, PLATES, SVG, make_findings, make_study
+from tests.helpers.synthetic import make_random_study, study_of
 
 
 @pytest.fixture(scope="module")

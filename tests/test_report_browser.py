@@ -14,15 +14,15 @@ import pytest
 
 from headscope.page.card import render_study_card
 from headscope.page.report import render_report
-from headscope.studies.characters import characters
+from headscope.studies.head_types import characters
 from headscope.studies.labels import RATES
 from headscope.studies.result import Study
-from tests.hostile import ALL, HEADS, LAYERS, PLATES, make_findings, make_study
+from tests.helpers.hostile import ALL, HEADS, LAYERS, PLATES, make_findings, make_study
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from tests.browser import PageOpener
+    from tests.helpers.browser import PageOpener
 
 
 @pytest.fixture(scope="module")

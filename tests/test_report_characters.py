@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headscope.page.card import render_study_card
-from headscope.page.characters import LOOKS, build_character_map
-from headscope.page.colours import compute_contrast, pick_text_color
+from headscope.page.colors import compute_contrast, pick_text_color
+from headscope.page.head_type_map import LOOKS, build_character_map
 from headscope.page.report import render_report
-from headscope.studies.characters import CHARACTERS, NAMES, characters
+from headscope.studies.head_types import CHARACTERS, NAMES, characters
 from headscope.studies.result import Study
-from tests.planted import VARIED, Planted, planted
+from tests.helpers.planted import VARIED, Planted, planted
 
 if TYPE_CHECKING:
-    from tests.browser import PageOpener
+    from tests.helpers.browser import PageOpener
 
 BOTH = Planted(equal=0.4, same=0.9)
 """a head with two characters"""

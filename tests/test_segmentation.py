@@ -18,11 +18,11 @@ from headscope.model.model import Model
 from headscope.segmentation import background as backgrounds
 from headscope.segmentation import topic
 from headscope.segmentation.fine import cut_reading, select_last_layers
+from headscope.segmentation.head_vectors import compute_head_means
 from headscope.segmentation.result import Segment, list_votes
 from headscope.segmentation.segment import segment
-from headscope.segmentation.vectors import compute_head_means
-from tests import tiny
-from tests.tokenizing import KINDS
+from tests.helpers import tiny
+from tests.helpers.tokenizing import KINDS
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 

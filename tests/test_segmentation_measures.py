@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import StudyError
-from headscope.segmentation.measures import choose_window, pk, window_diff
+from headscope.segmentation.metrics import choose_window, pk, window_diff
 
 MEASURES = [pk, window_diff]
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from headscope import output
-from headscope.page import frame
-from headscope.page.colours import compute_contrast
-from headscope.page.segments import HEIGHT, MAX_BARS, WIDTH, _build_chart, _list_bars, get_first_words
+from headscope import output_folder
+from headscope.page import notebook_frame
+from headscope.page.colors import compute_contrast
+from headscope.page.segmentation import HEIGHT, MAX_BARS, WIDTH, _build_chart, _list_bars, get_first_words
 from headscope.segmentation.result import HeadWeight, Segmentation
-from tests.hostile import ALL, HOSTILE
-from tests.segmented import long, segmentation
+from tests.helpers.hostile import ALL, HOSTILE
+from tests.helpers.segmentations import long, segmentation
 from tests.test_report import Elements
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from tests.browser import PageOpener
+    from tests.helpers.browser import PageOpener
 
 ARABIC = "هذا نص من اليمين إلى اليسار. "
 ODD = "\ufeff𝒜 line\r\nand  two\tspaces\x0b. \x85\xa0\x1f\n\n"
@@ -88,8 +88,8 @@ def test_no_text_becomes_an_element(hostile: Segmentation) -> None:
 def test_page_is_recognized_as_ours(result: Segmentation, tmp_path: Path) -> None:
     path = tmp_path / "segments.html"
     result.to_html(path)
-    output.check_page(path)
-    assert output.GENERATOR_TAG in path.read_bytes()[: output.TAG_SEARCH_BYTES]
+    output_folder.check_page(path)
+    assert output_folder.GENERATOR_TAG in path.read_bytes()[: output_folder.TAG_SEARCH_BYTES]
     assert "default-src &#39;none&#39;" in path.read_text("utf-8")
 
 
@@ -194,7 +194,7 @@ def test_frame_holds_the_page(result: Segmentation, html: str, monkeypatch: pyte
     assert elements.tags[-1][1]["srcdoc"] == html
     assert elements.tags[-1][1]["sandbox"] == "allow-scripts allow-downloads"
     assert "4 segments of 12 sentences" in elements.text
-    monkeypatch.setattr(frame, "MAX_PAGE_SIZE", 1000)
+    monkeypatch.setattr(notebook_frame, "MAX_PAGE_SIZE", 1000)
     note = Elements(result._repr_html_())
     assert not note.count("iframe")
     assert 'segmentation.to_html("segments.html")' in note.text

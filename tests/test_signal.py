@@ -14,14 +14,14 @@ import headscope
 from headscope.corpus.windows import Batch, Window, WindowSpec
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.studies import noise
+from headscope.studies import signal_to_noise
 from headscope.studies.result import Study
 from headscope.tally.quantities import PAIR_KINDS, Shape
 from headscope.tally.relations import compute_kinds, compute_relations
-from headscope.tally.signal import Structure
+from headscope.tally.signal_to_noise import Structure
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import draw_position_order
-from tests.synthetic import STOP, TALLIERS, make_random_study, study_of, tally, window
+from tests.helpers.synthetic import STOP, TALLIERS, make_random_study, study_of, tally, window
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
@@ -48,7 +48,7 @@ def make_written_study(windows: list[Window], outputs: list[list[np.ndarray]]) -
 
 
 def compute_all_ratios(study: Study) -> np.ndarray:
-    return np.stack([study.signal_to_noise(name).values for name in noise.DEFINITIONS])
+    return np.stack([study.signal_to_noise(name).values for name in signal_to_noise.DEFINITIONS])
 
 
 def tally_one_head(kernel: str, text: Window, output: list[float], strong: list[int]) -> Tally:
@@ -106,7 +106,7 @@ class TestByHand:
     def test_a_head_that_writes_nothing_adds_nothing(self, kernel: str):
         sums = tally_one_head(kernel, self.text, [0, 0, 0, 0], [1])
         study = study_of(sums)
-        assert all(np.isnan(study.signal_to_noise(name)).all() for name in noise.DEFINITIONS)
+        assert all(np.isnan(study.signal_to_noise(name)).all() for name in signal_to_noise.DEFINITIONS)
 
     def test_the_ratio_is_what_is_left_where_all_is_shared(self):
         shape = Shape(1, 1, 4)
@@ -118,7 +118,7 @@ class TestByHand:
         study = study_of(sums)
         # Means: 1 unrelated, 0.8 in a sentence, 0.2 equal there, 0.4 neighbours: noise is 0.2 · 0.4/0.8 of it all.
         assert float(study.signal_to_noise()[0, 0]) == pytest.approx(10)
-        assert noise.compute_reductions(study.data).values[0, 0].tolist() == pytest.approx([0, 0.2, 0.5])
+        assert signal_to_noise.compute_reductions(study.data).values[0, 0].tolist() == pytest.approx([0, 0.2, 0.5])
 
 
 class TestPlanted:
@@ -137,7 +137,7 @@ class TestPlanted:
     def test_of_neighbours_it_finds_the_half_that_both_share(self, windows: list[Window]):
         study = make_planted_study(windows, [{"signal": "neighbour", "ratio": 1.0}])
         assert float(study.signal_to_noise()[0, 0]) == pytest.approx(-10 * np.log10(1 - 0.25), abs=0.3)
-        assert noise.compute_reductions(study.data).values[0, 0, 2] == pytest.approx(0.25, abs=0.03)
+        assert signal_to_noise.compute_reductions(study.data).values[0, 0, 2] == pytest.approx(0.25, abs=0.03)
 
     def test_contrast_recovers_sentences_and_is_blind_to_tokens(self, windows: list[Window]):
         heads = [{"signal": "sentence", "ratio": 1.0, "offset": 2.0}, {"signal": "token", "ratio": 10.0}]
@@ -148,7 +148,7 @@ class TestPlanted:
 
     def test_more_signal_is_more(self, windows: list[Window]):
         study = make_planted_study(windows, [{"signal": "sentence", "ratio": r} for r in (0.1, 0.3, 1.0, 3.0)])
-        for name in noise.DEFINITIONS:
+        for name in signal_to_noise.DEFINITIONS:
             assert (np.diff(study.signal_to_noise(name).values[0]) > 0.1).all(), name
 
     @pytest.mark.parametrize("offset", [0.0, 1.0])
@@ -177,12 +177,12 @@ class TestPlanted:
 class TestStudies:
     def test_every_study_has_them_with_errors(self):
         study = make_random_study(texts=60)
-        for name in noise.DEFINITIONS:
+        for name in signal_to_noise.DEFINITIONS:
             ratios = study.signal_to_noise(name)
             assert ratios.dims == ("layer", "head")
             assert ratios.attrs["units"] == "dB"
             assert np.isfinite(ratios).all()
-        assert noise.compute_output_norm(study.data).shape == (4, 3)
+        assert signal_to_noise.compute_output_norm(study.data).shape == (4, 3)
 
     def test_studies_made_apart_add_up(self):
         first, second = (
@@ -193,7 +193,7 @@ class TestStudies:
         mean = (first.data["apart_sum"] + second.data["apart_sum"]) / (
             first.data["kind_share"] + second.data["kind_share"]
         )
-        np.testing.assert_allclose(noise.compute_distances(merged.data), mean)
+        np.testing.assert_allclose(signal_to_noise.compute_distances(merged.data), mean)
 
     def test_an_unknown_name_says_which_there_are(self):
         with pytest.raises(StudyError, match=r"unknown signal-to-noise ratio 'loud'; there are: structure, contrast"):

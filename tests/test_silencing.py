@@ -20,11 +20,11 @@ from headscope.corpus.windows import Batch
 from headscope.errors import ModelError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
+from headscope.pruning.projection_sites import find_sites
 from headscope.pruning.silencing import compute_head_means, gated, parse_heads, silenced
-from headscope.pruning.sites import find_sites
-from tests import tiny
-from tests.architectures import batch, record_projections, result, watched
-from tests.families import FAMILIES
+from tests.helpers import tiny
+from tests.helpers.architectures import batch, record_projections, result, watched
+from tests.helpers.families import FAMILIES
 
 SHARED = {"albert"}
 """one projection serves all layers"""

@@ -14,7 +14,7 @@ import pytest
 
 import headscope
 from headscope.studies.result import open_study
-from tests.cutting import files, save_tiny_model
+from tests.helpers.interrupting import files, save_tiny_model
 
 PAGE = (Path(__file__).parent.parent / "docs" / "slurm.md").read_text(encoding="utf-8")
 SHARES = 3

@@ -14,15 +14,15 @@ from transformers import AutoConfig, AutoModel
 import headscope
 from headscope.corpus.windows import Batch, Window, group_by_length
 from headscope.errors import ModelError
-from headscope.model.capture import watching
-from headscope.model.capture.observation import CapturedAttention
+from headscope.model.capture import attention_interface
+from headscope.model.capture.records import CapturedAttention
 from headscope.tally.quantities import RECEIVERS, Shape
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import find_receivers
-from headscope.tally.vectorized import TorchTallier
-from tests import tiny
-from tests.families import BART
+from headscope.tally.torch_backend import TorchTallier
+from tests.helpers import tiny
+from tests.helpers.families import BART
 
 STACKS = ("encoder", "decoder", "cross")
 TEXTS = [
@@ -208,11 +208,11 @@ class TestStudies:
 
     @pytest.mark.usefixtures("one_figure")
     def test_everything_made_of_a_hybrids_study_names_its_layers(self, tmp_path: Path) -> None:
-        from headscope import output
+        from headscope import output_folder
 
         study = headscope.study(tiny.model("lfm2"), TEXTS, length=16)
         (tmp_path / "made").mkdir()
-        output.write_study(study, tmp_path / "made")
+        output_folder.write_study(study, tmp_path / "made")
         page = (tmp_path / "made" / "report.html").read_text(encoding="utf-8")
         assert "L3H0" in page
         assert "L0H0" not in page
@@ -268,13 +268,13 @@ class TestRefused:
 
     def test_attention_that_changes_with_the_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Some models attend fully in short windows, and to fewer positions in long ones."""
-        model, original = tiny.model("bert"), watching.CapturedAttention
+        model, original = tiny.model("bert"), attention_interface.CapturedAttention
         assert model.anatomy.layers == 2
 
         def drop_keys(module: Any, output: torch.Tensor, attention: torch.Tensor, route: Any) -> CapturedAttention:
             return original(module, output, attention[..., :8], route)
 
-        monkeypatch.setattr(watching, "CapturedAttention", drop_keys)
+        monkeypatch.setattr(attention_interface, "CapturedAttention", drop_keys)
         model.observe(tiny.batch(8), tiny.LayerRecorder())
         with pytest.raises(ModelError, match="attention in windows of 20 tokens differs from that in short ones"):
             model.observe(tiny.batch(20), tiny.LayerRecorder())

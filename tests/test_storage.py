@@ -20,7 +20,7 @@ from headscope.corpus.documents import documents
 from headscope.corpus.formats import detect_format
 from headscope.corpus.storage import Stamp, can_read_parts, get_stamp, is_url, list_files, open_file
 from headscope.errors import CorpusError
-from tests.writing import TABLES, TEXTS, as_jsonl, as_parquet, get_error, names_of, put, texts_of
+from tests.helpers.document_formats import TABLES, TEXTS, as_jsonl, as_parquet, get_error, names_of, put, texts_of
 
 
 @pytest.fixture

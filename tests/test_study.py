@@ -18,8 +18,8 @@ from headscope.run import local_engine, plan
 from headscope.studies.labels import RATES
 from headscope.studies.result import Study
 from headscope.tally.quantities import BY_NAME
-from tests.comparing import assert_same_sums
-from tests.synthetic import make_random_study
+from tests.helpers.study_equality import assert_same_sums
+from tests.helpers.synthetic import make_random_study
 
 TEXTS = 12
 

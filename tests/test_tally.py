@@ -12,8 +12,8 @@ from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
 from headscope.tally.quantities import QUANTITIES, Shape
 from headscope.tally.tally import Tally, TallySettings
-from headscope.tally.vectorized import _choose_count_dtype, sum_diagonals
-from tests.synthetic import TALLIERS, make_masked_maps, tally, window
+from headscope.tally.torch_backend import _choose_count_dtype, sum_diagonals
+from tests.helpers.synthetic import TALLIERS, make_masked_maps, tally, window
 
 
 class Case:

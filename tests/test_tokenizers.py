@@ -1,4 +1,4 @@
-"""Tokenizers of every kind (tests/tokenizing.py): sentence ends, words, labels, positions, windows, first tokens."""
+"""Tokenizers of every kind: sentence ends, words, labels, positions, windows, first tokens."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import headscope
 from headscope.corpus.formats import Document
 from headscope.corpus.windows import Window, WindowSpec
 from headscope.errors import CorpusError, ModelError
-from headscope.model import words
+from headscope.model import token_text
 from headscope.model.loading import load
-from headscope.model.tokens import ModelTokens
+from headscope.model.tokenizer import ModelTokens
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import Finding, measure_claim
 from headscope.studies.result import Study
-from tests import tiny
-from tests.synthetic import make_random_study
-from tests.tokenizing import KINDS, SLOW
+from tests.helpers import tiny
+from tests.helpers.synthetic import make_random_study
+from tests.helpers.tokenizing import KINDS, SLOW
 
 FAST = [name for name in KINDS if name not in SLOW]
 PLACED = [*FAST, "byt5", "canine"]
@@ -172,14 +172,14 @@ def test_words_of_slow_tokenizers(tokenizers: dict[str, ModelTokens], name: str)
     [
         (["air@@", "port@@", "s", "the"], None, [0, 0, 0, 1]),
         (["air", "@@", "port"], None, [0, 1, 2]),
-        (["æĿ", "±", "äº¬"], words.BYTE_LEVEL, [0, 0, 0]),  # no mark of a word's start shows that these are bytes
-        (["t", "h", "e", " ", "c", "Ã", "©"], words.RAW_BYTES, [0, 0, 0, 1, 2, 2, 2]),
+        (["æĿ", "±", "äº¬"], token_text.BYTE_LEVEL, [0, 0, 0]),  # no mark of a word's start shows that these are bytes
+        (["t", "h", "e", " ", "c", "Ã", "©"], token_text.RAW_BYTES, [0, 0, 0, 1, 2, 2, 2]),
         (["3", ".", "5</w>", "a</w>"], None, [0, 1, 2, 3]),
-        (["caf", "Ã", "©</w>", "a</w>"], words.BYTE_LEVEL, [0, 0, 0, 1]),
+        (["caf", "Ã", "©</w>", "a</w>"], token_text.BYTE_LEVEL, [0, 0, 0, 1]),
     ],
 )
 def test_words_by_marks(names: list[str], alphabet: Any, expected: list[int]):
-    assert words.number_words_by_marks(names, np.zeros(len(names), dtype=bool), alphabet).tolist() == expected
+    assert token_text.number_words_by_marks(names, np.zeros(len(names), dtype=bool), alphabet).tolist() == expected
 
 
 @pytest.mark.parametrize("name", ["gpt2", "roberta", "qwen2", "llama3", "clip"])
@@ -229,9 +229,9 @@ def test_every_label_can_be_seen_and_breaks_nothing(tokenizers: dict[str, ModelT
     ids = list_ids(tokens)[: -2 if name in SLOW else None]
     for label in tokens.labels(ids):
         assert label.strip() == label
-        assert any(words._is_visible(character) for character in label)
+        assert any(token_text._is_visible(character) for character in label)
         assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in label)
-        assert not set(label) & words.DIRECTION_CONTROLS
+        assert not set(label) & token_text.DIRECTION_CONTROLS
         assert "▁" not in label
         assert "</w>" not in label
         assert name == "canine" or not set(label) & {"Ġ", "Ċ"}  # CANINE knows them as letters
@@ -258,17 +258,17 @@ def test_names_of_what_cannot_be_seen(tokenizers: dict[str, ModelTokens]):
 @pytest.mark.parametrize(
     ("name", "alphabet", "expected"),
     [
-        ("ĠthÃ©", words.BYTE_LEVEL, "thé"),
-        ("ðŁĺ", words.BYTE_LEVEL, "<0xF0><0x9F><0x98>"),
-        ("Ġâ", words.BYTE_LEVEL, "<0xE2>"),
-        ("Ã©Ã", words.BYTE_LEVEL, "é<0xC3>"),
-        ("ĠĠ", words.BYTE_LEVEL, "␣␣"),
-        ("Ġ" * 12, words.BYTE_LEVEL, "␣×12"),
-        ("ĠĠthe", words.BYTE_LEVEL, "␣the"),
-        (".ĊĊ", words.BYTE_LEVEL, ".⏎⏎"),
-        ("čĊ", words.BYTE_LEVEL, "␍⏎"),
-        ("ĉ", words.BYTE_LEVEL, "⇥"),
-        ("##", words.BYTE_LEVEL, "##"),
+        ("ĠthÃ©", token_text.BYTE_LEVEL, "thé"),
+        ("ðŁĺ", token_text.BYTE_LEVEL, "<0xF0><0x9F><0x98>"),
+        ("Ġâ", token_text.BYTE_LEVEL, "<0xE2>"),
+        ("Ã©Ã", token_text.BYTE_LEVEL, "é<0xC3>"),
+        ("ĠĠ", token_text.BYTE_LEVEL, "␣␣"),
+        ("Ġ" * 12, token_text.BYTE_LEVEL, "␣×12"),
+        ("ĠĠthe", token_text.BYTE_LEVEL, "␣the"),
+        (".ĊĊ", token_text.BYTE_LEVEL, ".⏎⏎"),
+        ("čĊ", token_text.BYTE_LEVEL, "␍⏎"),
+        ("ĉ", token_text.BYTE_LEVEL, "⇥"),
+        ("##", token_text.BYTE_LEVEL, "##"),
         ("▁a▁b", None, "a b"),
         ("▁▁▁▁", None, "␣×4"),
         ("a\u202eb", None, "a<U+202E>b"),
@@ -282,7 +282,7 @@ def test_names_of_what_cannot_be_seen(tokenizers: dict[str, ModelTokens]):
     ],
 )
 def test_how_a_token_is_shown(name: str, alphabet: Any, expected: str):
-    assert words.format_label(name, alphabet) == expected
+    assert token_text.format_label(name, alphabet) == expected
 
 
 def test_a_reading_with_a_tokenizer_of_bytes(tokenizers: dict[str, ModelTokens]):

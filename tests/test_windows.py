@@ -22,7 +22,7 @@ from headscope.corpus.formats import Document
 from headscope.corpus.windows import BLOCKS, Batch, Window, WindowSpec, group_by_length
 from headscope.errors import CorpusError, ModelError
 from headscope.model.model import Model
-from headscope.model.tokens import ModelTokens
+from headscope.model.tokenizer import ModelTokens
 
 CLS, SEP, UNK = 101, 102, 100
 LONG = " ".join(opening.text for opening, _ in zip(load_openings(), range(5), strict=False))

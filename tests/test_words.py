@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerFast
 
 import headscope
 from headscope import Reading
-from headscope.model import words
+from headscope.array_types import Bools
+from headscope.model import token_text
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.model.tokens import ModelTokens
-from headscope.types import Bools
-from tests import tiny
+from headscope.model.tokenizer import ModelTokens
+from tests.helpers import tiny
 
 SENTENCES = [
     "the airport was closed, the port was open.",
@@ -266,13 +266,23 @@ def mark_none_special(count: int) -> Bools:
     ],
 )
 def test_words_by_marks(names: list[str], expected: list[int]):
-    assert words.number_words_by_marks(names, mark_none_special(len(names))).tolist() == expected
+    assert token_text.number_words_by_marks(names, mark_none_special(len(names))).tolist() == expected
 
 
 def test_special_tokens_are_words_of_their_own_by_marks_too():
     for names in (["<s>", "Ġair", "port", "<s>", "port"], ["<s>", "air", "##port", "<s>", "##port"]):
-        assert words.number_words_by_marks(names, np.array([1, 0, 0, 1, 0], dtype=bool)).tolist() == [0, 1, 1, 2, 3]
-    assert words.number_words_by_marks(["a", "<s>", "port</w>"], np.array([0, 1, 0], dtype=bool)).tolist() == [0, 1, 2]
+        assert token_text.number_words_by_marks(names, np.array([1, 0, 0, 1, 0], dtype=bool)).tolist() == [
+            0,
+            1,
+            1,
+            2,
+            3,
+        ]
+    assert token_text.number_words_by_marks(["a", "<s>", "port</w>"], np.array([0, 1, 0], dtype=bool)).tolist() == [
+        0,
+        1,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("name", ["bytes", "pieces"])
@@ -294,9 +304,11 @@ def test_marks_and_places_give_the_same_words(tokenizers: dict[str, ModelTokens]
 
 
 def test_bytes_are_written_as_tokenizers_writes_them():
-    assert set(words.BYTE_LEVEL) == set(pre_tokenizers.ByteLevel.alphabet())
-    assert sorted(words.BYTE_LEVEL.values()) == list(range(256))
-    assert decoders.ByteLevel().decode(["ĠÃ©Ċ"]).encode() == bytes(words.BYTE_LEVEL[character] for character in "ĠÃ©Ċ")
+    assert set(token_text.BYTE_LEVEL) == set(pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(token_text.BYTE_LEVEL.values()) == list(range(256))
+    assert decoders.ByteLevel().decode(["ĠÃ©Ċ"]).encode() == bytes(
+        token_text.BYTE_LEVEL[character] for character in "ĠÃ©Ċ"
+    )
 
 
 # Labels

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from classics.words import check, counted
-from headscope.types import Floats, Ints
+from headscope.array_types import Floats, Ints
 
 MASK = 11
 """sides of the square of cosines among which the one in its middle is ranked"""

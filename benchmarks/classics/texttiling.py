@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from classics.words import check, counted
-from headscope.types import Bools, Floats, Ints
+from headscope.array_types import Bools, Floats, Ints
 
 BLOCK = 6
 """sentences on each side of a gap, or as many as there are. Hearst takes 10 units; Choi's segments are shorter, and of

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from classics.words import check, numbered
-from headscope.types import Floats, Ints
+from headscope.array_types import Floats, Ints
 
 
 def segment(sentences: list[str], count: int | None = None) -> list[int]:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from classics.porter import stem
-from headscope.types import Ints
+from headscope.array_types import Ints
 
 LETTERS = re.compile(r"[^\W\d_]{2,}")
 """A word is a run of letters; a single one is mostly what "'s" and "n't" leave behind, or an initial."""

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from headscope import Model
-from headscope.segmentation.vectors import LONGEST
-from headscope.types import Floats
+from headscope.array_types import Floats
+from headscope.segmentation.head_vectors import LONGEST
 
 
 def embeddings(model: Model, texts: Sequence[str], size: int = 32) -> Floats:

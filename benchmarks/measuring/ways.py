@@ -18,7 +18,7 @@ from headscope.model.model import Model
 from headscope.run.backend import can_use_tf32
 from headscope.run.executor import BatchExecutor
 from headscope.settings import MAX_LENGTH_WITH_MAPS, Settings
-from headscope.tally.kernels import KERNELS, choose_kernel
+from headscope.tally.backends import KERNELS, choose_kernel
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
 from measuring import lens, notebook

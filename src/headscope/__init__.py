@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from headscope.segmentation.result import Segment, Segmentation
     from headscope.segmentation.segment import segment
     from headscope.segmentation.splitter import Splitter
-    from headscope.studies.characters import Character, characters
     from headscope.studies.findings import Finding, findings
+    from headscope.studies.head_types import Character, characters
     from headscope.studies.result import Study, open_study
     from headscope.studies.study import Progress, study
 
@@ -91,7 +91,7 @@ _MODULES = {
     "headscope.segmentation.result": ("Segment", "Segmentation"),
     "headscope.segmentation.segment": ("segment",),
     "headscope.segmentation.splitter": ("Splitter",),
-    "headscope.studies.characters": ("Character", "characters"),
+    "headscope.studies.head_types": ("Character", "characters"),
     "headscope.studies.findings": ("Finding", "findings"),
     "headscope.studies.result": ("Study", "open_study"),
     "headscope.studies.study": ("Progress", "study"),

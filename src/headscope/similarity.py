@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from headscope.types import Bools, Floats, Ints
+from headscope.array_types import Bools, Floats, Ints
 
 THETA = 0.3
 TAU = 0.3

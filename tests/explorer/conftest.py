@@ -10,16 +10,10 @@ import pytest
 import headscope
 from headscope import Reading
 from headscope.model.model import Model
-from tests.explorer.explored import (
-    TEXT,
-    TOKENS,
-    Explorer,
-    ExplorerOpener,
-    make_random_reading,
-)
+from tests.helpers.explorer import TEXT, TOKENS, Explorer, ExplorerOpener, make_random_reading
 
 if TYPE_CHECKING:
-    from tests.browser import PageOpener
+    from tests.helpers.browser import PageOpener
 
 
 @pytest.fixture(scope="module")

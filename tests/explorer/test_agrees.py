@@ -7,7 +7,7 @@ import pytest
 
 from headscope import Reading
 from headscope.readings.reading import Head
-from tests.explorer.explored import (
+from tests.helpers.explorer import (
     TOKENS,
     ExplorerOpener,
     assert_pairs,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from headscope import Reading
 from headscope.errors import ReadingError
-from headscope.page import codes as codes_module
-from headscope.page.codes import COARSE, FINE, Precision, choose_precision, compute_scale, pack_layer, quantize
+from headscope.page import quantization as codes_module
+from headscope.page.quantization import COARSE, FINE, Precision, choose_precision, compute_scale, pack_layer, quantize
 from headscope.readings.reading import Head
-from tests.explorer.explored import make_random_reading, make_threshold_reading
+from tests.helpers.explorer import make_random_reading, make_threshold_reading
 
 BOTH = pytest.mark.parametrize("precision", [FINE, COARSE], ids=lambda precision: precision.name)
 TOKENS = ["[CLS]", "the", "cat", "un", "##like", ".", "the", "cat", "[SEP]"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headscope import Reading
-from tests.explorer.explored import (
+from tests.helpers.explorer import (
     DEFAULT_STATE,
     NEUTRAL,
     STRONGEST,

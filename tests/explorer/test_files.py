@@ -11,9 +11,9 @@ import pytest
 from matplotlib import image
 
 from headscope import Reading
-from headscope.page.explorer.pieces import replace_controls
-from headscope.page.words import make_visible
-from tests.explorer.explored import (
+from headscope.page.explorer.text_pieces import replace_controls
+from headscope.page.formatting import make_visible
+from tests.helpers.explorer import (
     DEFAULT_STATE,
     HOSTILE,
     NEUTRAL,
@@ -33,11 +33,11 @@ from tests.explorer.explored import (
     read_svg,
     save,
 )
-from tests.hostile import ALL
-from tests.synthetic import make_random_study
+from tests.helpers.hostile import ALL
+from tests.helpers.synthetic import make_random_study
 
 if TYPE_CHECKING:
-    from tests.browser import PageOpener
+    from tests.helpers.browser import PageOpener
 
 pytestmark = pytest.mark.browser
 

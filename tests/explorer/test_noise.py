@@ -15,8 +15,8 @@ import pytest
 import headscope
 from headscope import Reading
 from headscope.readings.reading import Head
-from tests import tiny
-from tests.explorer.explored import NEUTRAL, Elements, Explorer, ExplorerOpener, find_pairs, list_texts, read_svg, save
+from tests.helpers import tiny
+from tests.helpers.explorer import NEUTRAL, Elements, Explorer, ExplorerOpener, find_pairs, list_texts, read_svg, save
 
 pytestmark = pytest.mark.browser
 

@@ -16,9 +16,9 @@ import headscope
 from headscope import Reading
 from headscope.errors import ReadingError
 from headscope.model.model import Model
-from headscope.page import frame
-from headscope.page.explorer.pieces import split_into_pieces
-from tests.explorer.explored import (
+from headscope.page import notebook_frame
+from headscope.page.explorer.text_pieces import split_into_pieces
+from tests.helpers.explorer import (
     HOSTILE,
     TEXT,
     Elements,
@@ -26,7 +26,7 @@ from tests.explorer.explored import (
     make_random_reading,
     make_threshold_reading,
 )
-from tests.hostile import ALL
+from tests.helpers.hostile import ALL
 
 MAX_PAGE_BYTES = 5_000_000
 """limit in bytes for the page of 12 × 12 heads and 128 tokens"""
@@ -245,7 +245,7 @@ def test_frame_holds_the_whole_page_and_nothing_else() -> None:
 
 
 def test_frame_of_a_very_large_reading_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "MAX_PAGE_SIZE", 1000)
+    monkeypatch.setattr(notebook_frame, "MAX_PAGE_SIZE", 1000)
     html = make_random_reading(HOSTILE, name=ALL)._repr_html_()
     elements = Elements(html)
     assert not elements.count("iframe")

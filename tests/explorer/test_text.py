@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from headscope import Model, Reading, read
-from tests.explorer.explored import (
-    NEUTRAL,
-    ExplorerOpener,
-    find_pairs,
-    is_close,
-    parse_numbers,
-)
+from tests.helpers.explorer import NEUTRAL, ExplorerOpener, find_pairs, is_close, parse_numbers
 
 pytestmark = pytest.mark.browser
 

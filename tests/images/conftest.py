@@ -10,7 +10,7 @@ from PIL import Image
 import headscope
 from headscope.model.model import Model
 from headscope.studies.result import Study
-from tests import tiny
+from tests.helpers import tiny
 
 COUNT = 24
 

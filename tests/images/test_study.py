@@ -14,7 +14,7 @@ from headscope.model.model import Model
 from headscope.studies.labels import OF_WORDS, RATES
 from headscope.studies.result import Study
 from headscope.tally.quantities import QUANTITIES
-from tests import tiny
+from tests.helpers import tiny
 from tests.images.conftest import COUNT
 
 INTEGERS = [quantity.name for quantity in QUANTITIES if not quantity.real]

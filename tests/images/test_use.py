@@ -13,17 +13,17 @@ from PIL import Image
 from transformers import BertConfig, VisionEncoderDecoderConfig, VisionEncoderDecoderModel, ViTConfig
 
 import headscope
-from headscope import output
+from headscope import output_folder
 from headscope.errors import CorpusError, ModelError, ReadingError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.studies.result import Study
-from tests import tiny
-from tests.explorer.explored import Explorer
+from tests.helpers import tiny
+from tests.helpers.explorer import Explorer
 from tests.images.conftest import COUNT
 
 if TYPE_CHECKING:
-    from tests.browser import PageOpener
+    from tests.helpers.browser import PageOpener
 
 
 # Settings and models that do not fit
@@ -115,7 +115,7 @@ def test_a_reading_of_an_image(model: Model, tmp_path: Path) -> None:
 
 
 def test_the_rows_of_an_image_are_lines_on_its_page(model: Model) -> None:
-    from headscope.page.explorer.pieces import split_into_pieces
+    from headscope.page.explorer.text_pieces import split_into_pieces
 
     gaps = [gap for gap, _ in split_into_pieces(headscope.read(model, tiny.pictures(1)[0]))]
     assert gaps == ["", *["\n", " ", " "] * 3]
@@ -167,7 +167,7 @@ def test_errors_on_the_command_line(headscope_command: Any, folder: Path, photos
 
 @pytest.mark.browser
 def test_the_report_of_images_speaks_of_images(study: Study, page_opener: PageOpener) -> None:
-    opened = page_opener(output.make_report(study))
+    opened = page_opener(output_folder.make_report(study))
     page = opened.page
     assert opened.is_quiet()
     assert page.locator(".lead").inner_text() == f"What 8 attention heads write, measured over {COUNT} images of " + (

@@ -19,12 +19,12 @@ from headscope.corpus import images
 from headscope.corpus.documents import as_corpus, documents
 from headscope.corpus.windows import Batch
 from headscope.errors import CorpusError, ReadingError, StudyError
+from headscope.model.image_patches import Patches
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.model.patches import Patches
 from headscope.settings import Settings
-from tests import tiny
-from tests.architectures import build_network, watched
+from tests.helpers import tiny
+from tests.helpers.architectures import build_network, watched
 
 
 def get_patches(model: Model) -> Patches:

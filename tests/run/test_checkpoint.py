@@ -23,8 +23,8 @@ from headscope.run import checkpoint
 from headscope.run.checkpoint import Checkpoint, DamagedError, LocalFolder, pack_checkpoint, parse_checkpoint
 from headscope.run.state import ChunkProgress, RunState
 from headscope.tally.quantities import Shape
-from tests import tiny
-from tests.cutting import OPTIONS, SMALL, make_checkpoint_payload, texts
+from tests.helpers import tiny
+from tests.helpers.interrupting import OPTIONS, SMALL, make_checkpoint_payload, texts
 
 SHAPE = Shape(2, 4, 16)
 

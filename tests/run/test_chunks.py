@@ -21,8 +21,8 @@ from headscope.corpus.chunks import Chunk, ChunkSize
 from headscope.corpus.document import BrokenDocumentError, Document
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.errors import CorpusError
-from tests.cutting import write_parquet
-from tests.writing import as_csv, as_jsonl, put
+from tests.helpers.document_formats import as_csv, as_jsonl, put
+from tests.helpers.interrupting import write_parquet
 
 LARGE = ChunkSize(10**9, 10**9)
 SIZES = st.builds(ChunkSize, st.integers(1, 9), st.integers(1, 200))

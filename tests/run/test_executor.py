@@ -16,19 +16,19 @@ import torch
 import headscope
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
-from headscope.model.capture.plain import AttentionInputs
+from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.model.model import Model
 from headscope.run import batch_size
 from headscope.run import executor as executors
 from headscope.run.batch_size import choose_batch_size, fit_batch_size, is_out_of_memory
 from headscope.run.executor import BatchExecutor, count_bytes, limit_by_memory, split_batch
-from headscope.tally.compiled.tallier import NumbaTallier
-from headscope.tally.kernels import Choice
+from headscope.tally.backends import Choice
+from headscope.tally.numba_backend.tallier import NumbaTallier
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Array, Tally, TallySettings
-from headscope.tally.vectorized import TorchTallier
-from tests import tiny
-from tests.comparing import assert_same_sums
+from headscope.tally.torch_backend import TorchTallier
+from tests.helpers import tiny
+from tests.helpers.study_equality import assert_same_sums
 
 SIZES = [(3, 9, 5), (4,), (12, 12, 11, 3), (7, 8), (20, 2, 6), (5, 5), (16, 3), (9,), (11, 4, 6)]
 LENGTH = 24

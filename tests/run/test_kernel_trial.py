@@ -12,10 +12,10 @@ import headscope
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
 from headscope.run import kernel_trial as trial
-from headscope.tally.compiled.tallier import NumbaTallier
+from headscope.tally.numba_backend.tallier import NumbaTallier
 from headscope.tally.quantities import QUANTITIES, Shape
 from headscope.tally.tally import Tally, TallySettings
-from tests import tiny
+from tests.helpers import tiny
 
 TEXT = "the cat sat on a mat. the cat left, and the mat stayed."
 
@@ -56,7 +56,7 @@ class TestRightOnes:
     @pytest.mark.parametrize(("kind", "dtype"), [("llama", torch.float32), ("bert", torch.float16), ("bloom", None)])
     def test_pass_in_triton(self, kind: str, dtype: torch.dtype | None):
         pytest.importorskip("triton")
-        from headscope.tally.gpu.tallier import TritonTallier
+        from headscope.tally.triton_backend.tallier import TritonTallier
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         model = headscope.load(tiny.network(kind).to(device, dtype), tiny.tokenizer())
@@ -124,7 +124,7 @@ class TestStudies:
     def test_one_that_counts_wrong_is_left_for_another_and_that_is_said(self, monkeypatch: pytest.MonkeyPatch):
         right = headscope.study(tiny.model("bert"), [TEXT], length=24)
         assert (right.manifest["kernel"], right.manifest["kernel_note"]) == ("compiled", "")
-        monkeypatch.setattr("headscope.tally.compiled.tallier.NumbaTallier", Wrong)
+        monkeypatch.setattr("headscope.tally.numba_backend.tallier.NumbaTallier", Wrong)
         monkeypatch.setattr(Wrong, "name", "equal")
         model = tiny.model("bert")
         study = headscope.study(model, [TEXT], length=24)

@@ -24,16 +24,16 @@ from headscope.corpus.formats import Document
 from headscope.corpus.windows import Window, WindowSpec
 from headscope.errors import Changed, StorageError
 from headscope.interrupts import InterruptFlag, Terminated, defer_interrupts, raise_interrupts
-from headscope.model import openings as model_openings
+from headscope.model import text_openings as model_openings
 from headscope.model.model import Model
-from headscope.model.openings import cut_opening, is_opening_sufficient
-from headscope.model.tokens import ModelTokens
+from headscope.model.text_openings import cut_opening, is_opening_sufficient
+from headscope.model.tokenizer import ModelTokens
 from headscope.run import pipeline
 from headscope.run.pipeline import DOCUMENTS_PER_TEXT, Prefetcher, Section, SectionReader, make_batches
 from headscope.run.state import HASH_MODULUS, ChunkProgress, CorpusStats, hash_document
-from tests import tiny
-from tests.comparing import assert_same_sums
-from tests.cutting import files
+from tests.helpers import tiny
+from tests.helpers.interrupting import files
+from tests.helpers.study_equality import assert_same_sums
 
 PATIENCE = 120.0
 """seconds that something may take on a machine that has other things to do; only a defect takes longer"""

@@ -28,9 +28,9 @@ from headscope.model.model import Model
 from headscope.run import ray_cluster
 from headscope.run.ray_cluster import Node, Placement, place_workers
 from headscope.studies.result import Study
-from tests import tiny
-from tests.comparing import assert_same_sums
-from tests.cutting import OPTIONS, assert_equal, files, save_tiny_model, stop_after, texts
+from tests.helpers import tiny
+from tests.helpers.interrupting import OPTIONS, assert_equal, files, save_tiny_model, stop_after, texts
+from tests.helpers.study_equality import assert_same_sums
 
 ray = pytest.importorskip("ray")
 pytestmark = [

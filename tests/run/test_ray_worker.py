@@ -21,8 +21,8 @@ from headscope.run.plan import RunPlan
 from headscope.run.ray_worker import ChunkWorker, Versions, add_results
 from headscope.run.state import RunState
 from headscope.settings import Settings
-from tests import tiny
-from tests.cutting import SMALL, files, make_gz
+from tests.helpers import tiny
+from tests.helpers.interrupting import SMALL, files, make_gz
 
 pytest.importorskip("ray")
 

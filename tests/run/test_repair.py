@@ -18,9 +18,9 @@ from headscope.corpus.chunks import ChunkSize, adjust_repaired_chunks
 from headscope.errors import Changed, CorpusError, Stopped
 from headscope.model.model import Model
 from headscope.run import plan, run
-from tests import tiny
-from tests.comparing import assert_same_sums
-from tests.cutting import OPTIONS, files, stop_after, texts, write_parquet
+from tests.helpers import tiny
+from tests.helpers.interrupting import OPTIONS, files, stop_after, texts, write_parquet
+from tests.helpers.study_equality import assert_same_sums
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 

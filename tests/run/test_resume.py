@@ -25,16 +25,15 @@ from headscope.corpus import chunks
 from headscope.corpus.documents import as_corpus
 from headscope.errors import Changed, CorpusError, Stopped, StudyError
 from headscope.model.model import Model
-from headscope.output import has_checkpoint, remove_checkpoints
+from headscope.output_folder import has_checkpoint, remove_checkpoints
 from headscope.run import checkpoint, local_engine, plan, run
 from headscope.run.checkpoint import parse_checkpoint
 from headscope.run.state import RunState
 from headscope.settings import Settings
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
-from tests import tiny
-from tests.comparing import assert_same_sums
-from tests.cutting import (
+from tests.helpers import tiny
+from tests.helpers.interrupting import (
     CORPORA,
     OPTIONS,
     SMALL,
@@ -47,6 +46,7 @@ from tests.cutting import (
     stop_after,
     texts,
 )
+from tests.helpers.study_equality import assert_same_sums
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 

@@ -22,8 +22,8 @@ from headscope.run.state import ChunkProgress, CorpusStats, RunState, expand_ran
 from headscope.settings import Settings
 from headscope.tally.quantities import QUANTITIES, Shape
 from headscope.tally.tally import Tally, get_array_shape, get_dtype
-from tests import tiny
-from tests.cutting import SMALL, files
+from tests.helpers import tiny
+from tests.helpers.interrupting import SMALL, files
 
 SHAPE = Shape(1, 2, 4)
 BLOCKS = 20

@@ -90,9 +90,9 @@ def main() -> None:
 
 
 def _fail(message: object) -> NoReturn:
-    from headscope import terminal
+    from headscope.cli.display import console
 
-    terminal.print_error(message)
+    console.print_error(message)
     sys.exit(options.FAILED)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli import options
-from headscope.cli.endings import convert_interrupts
+from headscope.cli.interruption import convert_interrupts
 
 if TYPE_CHECKING:
     from headscope.pruning.ablation import Ablation
@@ -57,7 +57,8 @@ def ablate_heads(
 
         headscope ablate articles.jsonl --model ./bert --heads L0H1,L11H0-11 --by mean --json
     """
-    from headscope import output, terminal
+    from headscope import output_folder
+    from headscope.cli.display import console
     from headscope.corpus.documents import documents
     from headscope.interrupts import Terminated
     from headscope.model.loading import load
@@ -76,7 +77,7 @@ def ablate_heads(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle, objective=True,
         )  # fmt: skip
-        with convert_interrupts(), terminal.show_progress(quiet=quiet or as_json) as progress:
+        with convert_interrupts(), console.show_progress(quiet=quiet or as_json) as progress:
             ablation = run(
                 loaded, corpus, limit=None, progress=progress, command=options.get_command_line(), **run_options
             )
@@ -86,17 +87,17 @@ def ablate_heads(
         raise typer.Exit(options.TERMINATED if terminated else options.INTERRUPTED) from None
     if out is not None:
         ablation_files.write(ablation, out)
-        terminal.print_note(f"written: {out / 'ablation.nc'}, {out / 'ablation.csv'}")
+        console.print_note(f"written: {out / 'ablation.nc'}, {out / 'ablation.csv'}")
     if csv is not None:
-        output.write_text(csv, ablation_files.as_csv(ablation))
-        terminal.print_note(f"written: {csv}")
+        output_folder.write_text(csv, ablation_files.as_csv(ablation))
+        console.print_note(f"written: {csv}")
     _show(ablation, as_json=as_json)
 
 
 def _show(ablation: Ablation, *, as_json: bool) -> None:
-    from headscope import terminal
+    from headscope.cli.display import console
+    from headscope.cli.display.ablation import show_ablation
     from headscope.pruning import ablation_files
-    from headscope.terminal_ablate import show_ablation
 
     if as_json:
         options.show_json(ablation_files.as_json(ablation))
@@ -104,17 +105,17 @@ def _show(ablation: Ablation, *, as_json: bool) -> None:
         show_ablation(ablation)
     skipped = ablation.manifest["documents_skipped"]
     if skipped:
-        terminal.print_note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
+        console.print_note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
 
 
 def _save_unfinished(ablation: Ablation | None, out: Path | None) -> None:
-    from headscope import terminal
+    from headscope.cli.display import console
     from headscope.pruning import ablation_files
 
     if ablation is None or out is None:
-        terminal.print_error("interrupted" + ("" if out is None else ": no text was finished"))
+        console.print_error("interrupted" + ("" if out is None else ": no text was finished"))
         return
     ablation_files.write(ablation, out)
-    terminal.print_error(
+    console.print_error(
         f"interrupted\nThe {ablation.texts:,} texts finished until then are in {out}, marked incomplete"
     )

@@ -49,14 +49,14 @@ def compare_studies(
 
         headscope compare ckpt-0/ ckpt-1/ ckpt-2/ --baseline ckpt-1 --alpha 0.01 --json | jq .summary
     """
-    from headscope import terminal
+    from headscope.cli.display import console
+    from headscope.cli.display.comparison import show_comparison
     from headscope.comparison.compare import compare as run
-    from headscope.comparison.plain import as_json as format_json
-    from headscope.output_compare import PAGE, prepare_folder, write_comparison
-    from headscope.terminal_compare import show_comparison
+    from headscope.comparison.serialization import as_json as format_json
+    from headscope.comparison_folder import PAGE, prepare_folder, write_comparison
 
     figure_formats = options.split_list(formats)
-    with terminal.show_status("comparing", quiet=quiet or as_json):
+    with console.show_status("comparing", quiet=quiet or as_json):
         comparison = run(
             sources or [],
             None if names is None else options.split_list(names),
@@ -68,7 +68,7 @@ def compare_studies(
         write_comparison(comparison, out, figure_formats)
     if as_json:
         for warning in comparison.warnings:
-            terminal.print_note(f"warning: {warning}")
+            console.print_note(f"warning: {warning}")
         options.show_json(format_json(comparison))
         return
     show_comparison(comparison)

@@ -34,12 +34,12 @@ def list_heads(
 
         headscope heads bert/ --layers 10-11 --json | jq '.heads[] | {name, description}'
     """
-    from headscope.output import write_text
+    from headscope.cli.display.console import print_note
+    from headscope.cli.display.heads import show_heads
+    from headscope.output_folder import write_text
     from headscope.studies import head_table
-    from headscope.studies.characters import characters, count_heads
+    from headscope.studies.head_types import characters, count_heads
     from headscope.studies.result import open_study
-    from headscope.terminal import print_note
-    from headscope.terminal_heads import show_heads
 
     selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     study = open_study(source).select(**selection)

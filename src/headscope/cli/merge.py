@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headscope.cli import options
-from headscope.cli.endings import convert_interrupts, end_interrupted
+from headscope.cli.interruption import convert_interrupts, end_interrupted
 from headscope.cli.results import show_findings
 from headscope.errors import StudyError
 
@@ -37,25 +37,26 @@ def merge_studies(
 
         headscope merge share-*/ --out all/
     """
-    from headscope import output, terminal
+    from headscope import output_folder
+    from headscope.atomic_io import create_folder
+    from headscope.cli.display import console
     from headscope.run.lock import Lock
     from headscope.run.share import WHOLE
-    from headscope.writing import create_folder
 
-    output.check_folder(out)
+    output_folder.check_folder(out)
     try:
         with convert_interrupts() as interrupt, create_folder(out, StudyError), Lock(out):
-            output.refuse_other(out, overwrite=overwrite)
-            with terminal.show_status("adding studies", quiet=quiet or as_json):
-                merged = output.merge_studies(sources, allow_changed_files=allow_changed_files)
-            with terminal.show_status("drawing figures and writing the report", quiet=quiet or as_json):
-                claims = output.write_study(merged, out)
+            output_folder.refuse_other(out, overwrite=overwrite)
+            with console.show_status("adding studies", quiet=quiet or as_json):
+                merged = output_folder.merge_studies(sources, allow_changed_files=allow_changed_files)
+            with console.show_status("drawing figures and writing the report", quiet=quiet or as_json):
+                claims = output_folder.write_study(merged, out)
             interrupt.check()
     except KeyboardInterrupt as error:
         end_interrupted(error, f". The studies are unchanged; write {out} again with --overwrite")
     show_findings(merged, claims, as_json=as_json)
     share = merged.manifest.get("share", WHOLE)
     if share != WHOLE:
-        terminal.print_note(f"shares of the corpus in it: {share}; the others are missing")
+        console.print_note(f"shares of the corpus in it: {share}; the others are missing")
     if not as_json:
-        terminal.print_note(f"{len(sources)} studies, {merged.texts:,} texts. Report: {out / output.REPORT}")
+        console.print_note(f"{len(sources)} studies, {merged.texts:,} texts. Report: {out / output_folder.REPORT}")

@@ -14,14 +14,14 @@ def list_models(as_json: options.AsJson = False) -> None:
     """List the models that can be used now, and how to get more."""
     from dataclasses import asdict
 
-    from headscope import terminal
-    from headscope.model.available import list_available_models
+    from headscope.cli.display import console
+    from headscope.model.model_list import list_available_models
 
     models = list_available_models()
     if as_json:
         options.show(json.dumps([asdict(model) for model in models], indent=2))
     else:
-        terminal.show_models(models)
+        console.show_models(models)
 
 
 def describe_model(
@@ -40,8 +40,8 @@ def describe_model(
 
         headscope anatomy ./my-model --json | jq '.stacks[].heads'
     """
+    from headscope.cli.display.architecture import show_anatomy, to_plain_values
     from headscope.model.loading import load
-    from headscope.terminal_anatomy import show_anatomy, to_plain_values
 
     loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     if as_json:
@@ -74,10 +74,10 @@ def check_paper(
 
         headscope paper --json | jq '.heads[] | {head, counts}'
     """
+    from headscope.cli.display.paper_check import show_check
     from headscope.errors import ModelError
     from headscope.model.loading import load
-    from headscope.readings import paper as figure
-    from headscope.terminal_paper import show_check
+    from headscope.readings import paper_check as figure
 
     try:
         loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)

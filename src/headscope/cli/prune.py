@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headscope.cli import options
-from headscope.cli.endings import convert_interrupts, end_interrupted
+from headscope.cli.interruption import convert_interrupts, end_interrupted
 
 
 def prune_model(
@@ -75,15 +75,15 @@ def prune_model(
     """
     import json
 
-    from headscope import terminal
+    from headscope.cli.display import console
+    from headscope.cli.display.pruning import show_pruned
     from headscope.corpus.documents import documents
     from headscope.errors import Stopped
     from headscope.interrupts import Terminated
     from headscope.model.loading import load
-    from headscope.pruning.folder import check_output_folder, format_load_code
     from headscope.pruning.prune import prune as run
     from headscope.pruning.rankings import TEXT_RULES
-    from headscope.terminal_prune import show_pruned
+    from headscope.pruning.saved_model import check_output_folder, format_load_code
 
     check_output_folder(model, out, overwrite=overwrite)
     corpus = documents(sources or None, field=field, encoding=encoding, limit=limit)
@@ -91,7 +91,7 @@ def prune_model(
         loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in TEXT_RULES)
         with (
             convert_interrupts(),
-            terminal.show_status("ranking and removing heads", quiet=quiet or as_json),
+            console.show_status("ranking and removing heads", quiet=quiet or as_json),
         ):
             pruned = run(
                 loaded, heads, keep=keep, by=by, documents=corpus, study=study, limit=limit, length=length,

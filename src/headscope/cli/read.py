@@ -78,23 +78,24 @@ def read_text(
 
         headscope read article.nc --layers 10-11 --out last-layers.html
     """
-    from headscope import output, terminal
-    from headscope.readings import sources
+    from headscope import output_folder
+    from headscope.cli.display import console
+    from headscope.readings import arguments
     from headscope.readings.files import check_table, open_reading, write_table
 
-    start = None if head is None else sources.head_named(head)
+    start = None if head is None else arguments.head_named(head)
     if pairs is not None:
         check_table(pairs)
-    output.check_page(out)
-    if text is not None and text.endswith(sources.READING_SUFFIX) and sources.is_file(text):
+    output_folder.check_page(out)
+    if text is not None and text.endswith(arguments.READING_SUFFIX) and arguments.is_file(text):
         reading = open_reading(text)
     else:
         from headscope.model.loading import load
         from headscope.readings.read import read as run
 
-        content, name = sources.read_text_argument(text, encoding=encoding)
+        content, name = arguments.read_text_argument(text, encoding=encoding)
         if not quiet and not as_json:
-            terminal.print_note(f"reading {name}")
+            console.print_note(f"reading {name}")
         loaded = load(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
@@ -110,20 +111,20 @@ def read_text(
         reading.save(save)
     if pairs is not None:
         write_table(selected.pairs(), pairs)
-    with terminal.show_status("drawing", quiet=quiet or as_json):
+    with console.show_status("drawing", quiet=quiet or as_json):
         selected.to_html(out, precision=precision, start=start)
         if figures is not None:
-            output.write_figures(selected, figures, options.split_list(formats))
+            output_folder.write_figures(selected, figures, options.split_list(formats))
     _show(selected, out, start, as_json=as_json)
     if open_page:
         import webbrowser
 
         if not webbrowser.open(out.resolve().as_uri()):
-            terminal.print_note(f"no browser could be opened: open {out} in one")
+            console.print_note(f"no browser could be opened: open {out} in one")
 
 
 def _show(reading: Reading, page: Path, start: tuple[int, Head] | None, *, as_json: bool) -> None:
-    from headscope import terminal
+    from headscope.cli.display import console
 
     token_count = int(reading.manifest["tokens_in_text"])
     if as_json:
@@ -139,9 +140,9 @@ def _show(reading: Reading, page: Path, start: tuple[int, Head] | None, *, as_js
         options.show(json.dumps(result, indent=2))
         return
     if start is not None:
-        terminal.show_pairs(reading, *start)
+        console.show_pairs(reading, *start)
     if token_count > len(reading):
-        terminal.print_note(
+        console.print_note(
             f"the first {len(reading):,} of {token_count:,} tokens were read: --length {token_count} reads more"
         )
     options.show(page)

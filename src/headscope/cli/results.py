@@ -62,7 +62,7 @@ def draw_figures(
         headscope figures article.nc --only 9 --layers 11 --heads 5,7,8
     """
     from headscope.figures import draw, list_drawings, save
-    from headscope.output import open_result
+    from headscope.output_folder import open_result
 
     result = open_result(source)
     available = list_drawings(result)
@@ -89,7 +89,7 @@ def write_report(
 
         headscope report bert/ --out bert.html
     """
-    from headscope.output import REPORT, make_report, write_text
+    from headscope.output_folder import REPORT, make_report, write_text
     from headscope.studies.result import open_study
 
     target = out or (source if source.is_dir() else source.parent) / REPORT
@@ -99,10 +99,10 @@ def write_report(
 
 def show_findings(study: Study, claims: list[Finding], *, as_json: bool) -> None:
     """Print the findings, as a table or as JSON."""
-    from headscope import terminal
+    from headscope.cli.display import console
     from headscope.studies.findings import as_json as format_json
 
     if as_json:
         options.show_json(format_json(study, claims))
     else:
-        terminal.show_findings(study, claims)
+        console.show_findings(study, claims)

@@ -65,13 +65,14 @@ def segment_text(
 
         headscope segment example:airport-policing --level fine
     """
-    from headscope import output, terminal
+    from headscope import output_folder
+    from headscope.cli.display import console
     from headscope.model.loading import load
     from headscope.segmentation.segment import segment as run
 
     page = Path("segments.html") if open_page and out is None else out
     if page is not None:
-        output.check_page(page)
+        output_folder.check_page(page)
     documents = _read_documents(text, field, encoding)
     name, content = next(documents)
     following = next(documents, None)
@@ -85,7 +86,7 @@ def segment_text(
         "command": options.get_command_line(),
     }  # fmt: skip
     several = following is not None
-    with terminal.show_progress(quiet=quiet) as progress:
+    with console.show_progress(quiet=quiet) as progress:
         segmentation = run(loaded, content, progress=progress, **settings)
     _show(segmentation, name, several, separator, as_json=as_json)
     while following is not None:
@@ -94,23 +95,23 @@ def segment_text(
         following = next(documents, None)
     if page is not None:
         segmentation.to_html(page)
-        terminal.print_note(f"written: {page}")
+        console.print_note(f"written: {page}")
     if open_page and page is not None:
         import webbrowser
 
         if not webbrowser.open(page.resolve().as_uri()):
-            terminal.print_note(f"no browser could be opened: open {page} in one")
+            console.print_note(f"no browser could be opened: open {page} in one")
 
 
 def _read_documents(source: str | None, field: str, encoding: str) -> Iterator[tuple[str, str]]:
     from headscope.corpus.documents import documents
     from headscope.errors import CorpusError
-    from headscope.readings import sources
+    from headscope.readings import arguments
 
-    if source is not None and source != "-" and not sources.is_file(source) and _is_like_file(source):
+    if source is not None and source != "-" and not arguments.is_file(source) and _is_like_file(source):
         raise CorpusError(f"{source}: there is no such file, and a single word cannot be cut")
-    if source is None or source.startswith("example:") or (source != "-" and not sources.is_file(source)):
-        content, name = sources.read_text_argument(source)
+    if source is None or source.startswith("example:") or (source != "-" and not arguments.is_file(source)):
+        content, name = arguments.read_text_argument(source)
         yield name, content if isinstance(content, str) else content.text
         return
     empty = True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli import options
-from headscope.cli.endings import handle_endings
+from headscope.cli.interruption import handle_endings
 from headscope.cli.results import show_findings
 from headscope.errors import StudyError
 
@@ -116,7 +116,7 @@ def run_study(
     Run the same command again to resume an interrupted study.
     """
     from headscope.corpus.documents import documents
-    from headscope.model.source import check_name
+    from headscope.model.weight_files import check_name
     from headscope.run.engines import check_engine
     from headscope.run.share import check_limit, format_share, parse_share
     from headscope.settings import Settings, check_run_options
@@ -137,17 +137,18 @@ def run_study(
         sources or None, field=field, format=format, encoding=encoding, limit=limit, skip_broken=skip_broken
     )
 
-    from headscope import output, terminal
+    from headscope import output_folder
+    from headscope.atomic_io import create_folder
+    from headscope.cli.display import console
     from headscope.run.checkpoint import FOLDER as CHECKPOINT_FOLDER
     from headscope.run.lock import Lock
     from headscope.studies.findings import findings
-    from headscope.writing import create_folder
 
     command = options.get_command_line()
     checkpoints = checkpoint_dir or str(out / CHECKPOINT_FOLDER)
     identify = partial(_identify, corpus=corpus, share=format_share(parsed_share), kernel=kernel, tf32=tf32)
-    output.check_folder(out)
-    previous = None if overwrite else output.open_previous(out)
+    output_folder.check_folder(out)
+    previous = None if overwrite else output_folder.open_previous(out)
     finished = None
     if previous is not None and not (trust_remote_code or allow_pickle):
         finished = _find_finished(previous, identify(previous, settings), corpus, model, stack, dtype)
@@ -160,42 +161,42 @@ def run_study(
         )  # fmt: skip
     with handle_endings(out, checkpoints) as interrupt, create_folder(out, StudyError), Lock(out):
         if overwrite:
-            output.remove_checkpoints(checkpoints)
-        elif finished is None and (previous := output.open_previous(out)) is not None:
+            output_folder.remove_checkpoints(checkpoints)
+        elif finished is None and (previous := output_folder.open_previous(out)) is not None:
             from headscope.studies.study import fit_settings
 
             expected = identify(previous, fit_settings(loaded, settings)) | _identify_model(loaded)
-            finished = output.find_finished(out, previous, expected, corpus.version)
+            finished = output_folder.find_finished(out, previous, expected, corpus.version)
         if finished is None:
             from headscope.studies.study import study as run
 
-            with terminal.show_study_progress(quiet=quiet or as_json) as meter:
+            with console.show_study_progress(quiet=quiet or as_json) as meter:
                 result = run(
                     loaded, corpus, batch_size=batch_size, kernel=kernel, tf32=tf32, progress=meter,
                     command=command, checkpoint_dir=checkpoints, checkpoint_interval=checkpoint_interval,
-                    on_message=terminal.print_note, engine=engine, workers=workers, address=address,
+                    on_message=console.print_note, engine=engine, workers=workers, address=address,
                         worker_timeout=worker_timeout, share=share, **setting_values,
                 )  # fmt: skip
         else:
             result = finished
-            terminal.print_note(
+            console.print_note(
                 f"{out} holds this study already, complete: nothing is counted again. Count again with --overwrite."
             )
-        if finished is not None and output.has_files(out):
+        if finished is not None and output_folder.has_files(out):
             claims = findings(result)
         else:
-            with terminal.show_status("drawing figures and writing the report", quiet=quiet or as_json):
-                claims = output.write_study(result, out)
+            with console.show_status("drawing figures and writing the report", quiet=quiet or as_json):
+                claims = output_folder.write_study(result, out)
         interrupt.check()
-        output.remove_checkpoints(checkpoints)
+        output_folder.remove_checkpoints(checkpoints)
     show_findings(result, claims, as_json=as_json)
     skipped = result.manifest["documents_skipped"]
     if skipped:
-        terminal.print_note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
+        console.print_note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
     if not as_json:
-        terminal.print_note(
+        console.print_note(
             f"{sum(claim.verdict == 'holds' for claim in claims)} of {len(claims)} claims hold. "
-            f"Report: {out / output.REPORT}"
+            f"Report: {out / output_folder.REPORT}"
         )
 
 
@@ -240,8 +241,8 @@ def _find_finished(
     previous: Study, expected: dict[str, Any], corpus: Corpus, model: str, stack: str | None, dtype: str
 ) -> Study | None:
     """Return an earlier study if it is the one wanted, as far as that is known without loading the model."""
-    from headscope import output
-    from headscope.model.source import hash_model
+    from headscope import output_folder
+    from headscope.model.weight_files import hash_model
 
     manifest = previous.manifest
     if (
@@ -249,6 +250,6 @@ def _find_finished(
     ):  # only the loaded model knows what that changes
         return None
     expected = {**expected, "stack": stack or manifest["stacks"].split("+")[0], "dtype": dtype}
-    if output.find_changes(previous, expected) or not output.is_complete(previous, corpus.version):
+    if output_folder.find_changes(previous, expected) or not output_folder.is_complete(previous, corpus.version):
         return None
     return previous if hash_model(model) == (manifest["model"], manifest["weight_hash"]) else None

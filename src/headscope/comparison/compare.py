@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from headscope.comparison.compatible import check_compatible, collect_notes, collect_warnings
+from headscope.comparison.compatibility import check_compatible, collect_notes, collect_warnings
 from headscope.comparison.names import choose_names
 from headscope.comparison.result import ALPHA, Comparison
 from headscope.errors import StudyError

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from headscope.array_types import Floats
 from headscope.comparison.measures import MEASURES, OVER_DEPTH, Measure, jackknife_error
 from headscope.studies.result import Study
-from headscope.types import Floats
 
 COLUMNS = (
     "model", "rate", "layer", "depth", "heads", "value", "error", "chance", "against_chance", "against_chance_error",

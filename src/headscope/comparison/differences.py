@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from headscope.array_types import Floats
 from headscope.comparison.measures import MEASURES, Measure, RateSums, divide, get_filled_blocks, jackknife_error
-from headscope.comparison.student import compute_p_value, correct_holm
+from headscope.comparison.significance import compute_p_value, correct_holm
+from headscope.studies.claim_statistics import correlate
 from headscope.studies.result import Study
-from headscope.studies.statistics import correlate
-from headscope.types import Floats
 
 FEWEST_BLOCKS = 5
 """Blocks in which both models' heads have something counted, below which a head is not tested."""

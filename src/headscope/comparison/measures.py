@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headscope.array_types import Floats, Ints
 from headscope.studies.labels import RATES
 from headscope.studies.result import Study
-from headscope.types import Floats, Ints
 
 NEAR = "near_attention"
 CROSS = "cross"

@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 
 from headscope.comparison import differences as head_differences
+from headscope.comparison.claims import summarize_findings, tabulate_findings
 from headscope.comparison.depth import tabulate_depth
 from headscope.comparison.measures import MEASURES
-from headscope.comparison.verdicts import summarize_findings, tabulate_findings
 from headscope.errors import StudyError
-from headscope.studies.characters import CHARACTERS, characters, count_heads
 from headscope.studies.findings import Finding, findings
+from headscope.studies.head_types import CHARACTERS, characters, count_heads
 from headscope.studies.result import Study
 
 ALPHA = 0.05
@@ -204,13 +204,13 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        from headscope.comparison.plain import to_plain_values
+        from headscope.comparison.serialization import to_plain_values
 
         return to_plain_values(self)
 
     def to_html(self, path: str | Path | None = None) -> str:
         """Return one self-contained HTML page; also write it to `path`, if given."""
-        from headscope.output_compare import write_page  # imported here: pages import comparisons
+        from headscope.comparison_folder import write_page  # imported here: pages import comparisons
         from headscope.page.comparison import render_comparison_page
 
         html = render_comparison_page(self)
@@ -220,7 +220,7 @@ class Comparison:
 
     def save(self, folder: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")) -> list[Path]:
         """Write comparison.json, comparison.html, figures/ and, if shapes are equal, differences.csv to a folder."""
-        from headscope.output_compare import write_comparison
+        from headscope.comparison_folder import write_comparison
 
         return write_comparison(self, Path(folder), formats)
 

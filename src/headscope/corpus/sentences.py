@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from headscope.types import Bools, Ints
+from headscope.array_types import Bools, Ints
 
 SENTENCE_ENDS = frozenset(".!?")
 AFTER = 100_000

@@ -11,10 +11,10 @@ from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
+from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus import sentences
 from headscope.corpus.formats import Document
 from headscope.errors import CorpusError
-from headscope.types import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

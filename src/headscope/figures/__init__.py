@@ -40,7 +40,7 @@ from headscope.figures.selection import Selection, select_heads, select_layers
 from headscope.readings.reading import Reading
 from headscope.studies.labels import has_images
 from headscope.studies.result import Study
-from headscope.studies.speaking import adapt_wording
+from headscope.studies.wording import adapt_wording
 
 
 @dataclass(frozen=True)

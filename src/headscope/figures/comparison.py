@@ -35,7 +35,7 @@ from headscope.figures.style import (
     write_note,
 )
 from headscope.figures.text import clip_text, make_drawable
-from headscope.studies.characters import CHARACTERS
+from headscope.studies.head_types import CHARACTERS
 
 COLORS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """of models: Okabe and Ito's, with grey instead of yellow, which is too pale for a line"""

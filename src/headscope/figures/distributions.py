@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
+from headscope.array_types import Floats, Ints
 from headscope.figures.selection import Selection, get_last_layer, require_variables, select_heads, select_layers
 from headscope.figures.style import (
     BLACK,
@@ -23,7 +24,6 @@ from headscope.figures.style import (
     write_note,
 )
 from headscope.studies.result import Study
-from headscope.types import Floats, Ints
 
 Counts = Floats | Ints
 PERCENT = 100.0

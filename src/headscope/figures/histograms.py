@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullLocator
 
+from headscope.array_types import Floats
 from headscope.figures.distributions import Counts, compute_shares, format_plus_minus
 from headscope.figures.selection import Selection, choose_early_to_late, get_last_layer, select_heads, select_layers
 from headscope.figures.style import (
@@ -25,7 +26,6 @@ from headscope.figures.style import (
     write_note,
 )
 from headscope.studies.result import Study
-from headscope.types import Floats
 
 GAP = (0.1, 0.6)
 """range of normalized similarities that are rare according to the paper"""

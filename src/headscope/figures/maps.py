@@ -16,6 +16,7 @@ from matplotlib.colors import LogNorm, Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from headscope.array_types import Floats, Ints
 from headscope.figures.selection import (
     Selection,
     choose_early_to_last_two,
@@ -40,7 +41,6 @@ from headscope.figures.style import (
     write_note,
 )
 from headscope.studies.result import Study
-from headscope.types import Floats, Ints
 
 DYNAMIC_RANGE = 1e3
 """largest divided by smallest attention on the colour scale: the diagonal is weak compared to the strongest columns"""

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from headscope.array_types import Floats
 from headscope.figures.distributions import PERCENT
 from headscope.figures.selection import Selection, select_heads, select_layers
 from headscope.figures.style import (
@@ -26,9 +27,8 @@ from headscope.figures.style import (
     write_heading,
     write_note,
 )
-from headscope.studies import noise
+from headscope.studies import signal_to_noise
 from headscope.studies.result import Study
-from headscope.types import Floats
 
 LINE_STYLE: dict[str, Any] = {"linewidth": 1.0, "marker": ".", "markersize": 2.5}
 """with markers, so that a single layer is visible"""
@@ -38,7 +38,7 @@ SOURCE_COLORS = {"equal tokens": VERMILION, "one sentence": SKY, "neighbours": O
 def draw_signal_and_noise(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw signal-to-noise ratios of heads, their distribution, their course over layers, and the signal's sources."""
     selected = study.select(select_layers(study, layers, study.layers), select_heads(study, heads, study.heads))
-    ratios, shares = selected.signal_to_noise().values, noise.compute_reductions(selected.data).values
+    ratios, shares = selected.signal_to_noise().values, signal_to_noise.compute_reductions(selected.data).values
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 1.5 + min(3.0, 0.15 * len(selected.layers))), layout="constrained")
         widths = [1.5, 0.8, 1, 1]

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from headscope.array_types import Floats
 from headscope.figures import text
 from headscope.figures.maps import Panel, draw_colorbar, draw_map_panel, draw_maps, make_attention_norm
 from headscope.figures.selection import (
@@ -33,7 +34,6 @@ from headscope.figures.style import (
     styled,
 )
 from headscope.readings.reading import SUM, Head, Reading
-from headscope.types import Floats
 
 SIGNED_COLORMAP = "RdBu_r"
 """of similarities: red above 0, white at 0, blue below"""

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from headscope.types import Floats
+from headscope.array_types import Floats
 
 Cell = tuple[int, int]
 """row and column in a grid"""

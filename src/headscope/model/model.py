@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from headscope.array_types import Bools, Ints
 from headscope.corpus.formats import Document
 from headscope.corpus.windows import Batch, Window, WindowSpec
 from headscope.devices import send
 from headscope.errors import ModelError
-from headscope.model.anatomy import (
+from headscope.model.architecture import (
     DECODER_TOKENS,
     TOKENS,
     AttentionCall,
@@ -26,12 +27,11 @@ from headscope.model.anatomy import (
     examine,
     has_encoder_and_decoder,
 )
-from headscope.model.capture.observation import AttentionRequest, CapturedAttention, OnCapture, Route, watch_inputs
-from headscope.model.capture.plain import AttentionInputs, PlainDetector
-from headscope.model.capture.watching import ALL_ROUTES, prepare_network, watch_attention
-from headscope.model.patches import Patches
-from headscope.model.tokens import ModelTokens
-from headscope.types import Bools, Ints
+from headscope.model.capture.attention_interface import ALL_ROUTES, prepare_network, watch_attention
+from headscope.model.capture.plain_attention import AttentionInputs, PlainDetector
+from headscope.model.capture.records import AttentionRequest, CapturedAttention, OnCapture, Route, watch_inputs
+from headscope.model.image_patches import Patches
+from headscope.model.tokenizer import ModelTokens
 
 PADDING_TOLERANCE, PADDING_TOLERANCE_HALF = 1e-3, 5e-2
 """differences up to this, relative to the largest value, come from the order of floating-point sums; more in half

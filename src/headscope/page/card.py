@@ -10,11 +10,11 @@ import math
 
 from markupsafe import Markup
 
-from headscope.page.characters import build_character_map
-from headscope.page.heads import Cell, HeatMap, build_heat_maps
-from headscope.page.words import NOTHING
+from headscope.page.formatting import NOTHING
+from headscope.page.head_type_map import build_character_map
+from headscope.page.heat_maps import Cell, HeatMap, build_heat_maps
 from headscope.studies.result import Study
-from headscope.studies.speaking import adapt_wording
+from headscope.studies.wording import adapt_wording
 
 MAX_ROOMY_HEADS = 16
 """heads in a layer up to which cells are large"""

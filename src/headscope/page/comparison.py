@@ -13,14 +13,21 @@ from typing import Any
 from jinja2 import Template
 from markupsafe import Markup
 
+from headscope.comparison.claims import SHORT_CLAIMS, VERDICT_SIGNS
 from headscope.comparison.result import Comparison
-from headscope.comparison.verdicts import SHORT_CLAIMS, VERDICT_SIGNS
-from headscope.page import curves
-from headscope.page.differences import build_difference_maps, collect_script_data, format_gradient
-from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
-from headscope.page.words import format_fixed, format_scalar
-from headscope.studies.characters import CHARACTERS
+from headscope.page import depth_curves
+from headscope.page.difference_maps import build_difference_maps, collect_script_data, format_gradient
+from headscope.page.formatting import format_fixed, format_scalar
+from headscope.page.templates import (
+    build_policy,
+    embed_json,
+    make_environment,
+    make_slug,
+    read_assets,
+    replace_surrogates,
+)
 from headscope.studies.findings import Verdict
+from headscope.studies.head_types import CHARACTERS
 
 VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
 """each verdict and its class in the style sheet"""
@@ -66,7 +73,7 @@ class Fact:
 def render_comparison_page(comparison: Comparison) -> str:
     """Return the page: warnings, findings, rates over depth, characters, differences of heads, and settings."""
     script = read_assets("base.js", "comparison.js")
-    panels = curves.build_panels(comparison)
+    panels = depth_curves.build_panels(comparison)
     page = _load_template().render(
         made=comparison,
         about={"model": ", ".join(comparison.names)},
@@ -97,10 +104,17 @@ def render_comparison_page(comparison: Comparison) -> str:
 def _load_template() -> Template:
     environment = make_environment()
     environment.filters.update(
-        fixed=format_fixed, plain=format_scalar, count=lambda number: format_fixed(number, 0), place=curves.compute_x
+        fixed=format_fixed,
+        plain=format_scalar,
+        count=lambda number: format_fixed(number, 0),
+        place=depth_curves.compute_x,
     )
     environment.globals.update(
-        kinds=VERDICT_STYLES, signs=VERDICT_SIGNS, gradient=format_gradient(), geometry=curves, colours=MODEL_STYLES
+        kinds=VERDICT_STYLES,
+        signs=VERDICT_SIGNS,
+        gradient=format_gradient(),
+        geometry=depth_curves,
+        colours=MODEL_STYLES,
     )
     return environment.from_string(read_assets("comparison.html"))
 
@@ -127,7 +141,7 @@ def _group_claims(comparison: Comparison) -> list[tuple[str, list[int]]]:
     return [(labels[group], numbers) for group, numbers in claims.items() if numbers]
 
 
-def _list_points(panel: curves.Panel) -> list[list[Any]]:
+def _list_points(panel: depth_curves.Panel) -> list[list[Any]]:
     return [[point.x, point.y, line.model, point.words] for line in panel.lines for point in line.points]
 
 
@@ -136,7 +150,7 @@ def _tabulate_depths(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
     for (name, layer), part in comparison.depth.groupby(["model", "layer"], sort=False):
         cells = []
-        for rate, column in curves.PANELS:
+        for rate, column in depth_curves.PANELS:
             row = part[part["rate"] == rate].iloc[0]
             in_tokens = rate == "mean_distance"
             scale, digits = (1.0, 2) if in_tokens else (100.0, 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from headscope.comparison.claims import VERDICT_SIGNS
 from headscope.comparison.result import Comparison
-from headscope.comparison.verdicts import VERDICT_SIGNS
 from headscope.studies.findings import Verdict
 
 MUTED_STYLE = "opacity:.7"

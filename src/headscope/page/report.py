@@ -18,15 +18,22 @@ from functools import partial
 from jinja2 import Template
 from markupsafe import Markup
 
-from headscope.page.characters import build_character_map, collect_character_data
-from headscope.page.colours import format_gradient
-from headscope.page.heads import build_heat_maps, collect_script_data
-from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
-from headscope.page.layers import build_receiver_bars, list_most_attended
-from headscope.page.words import format_fixed, format_name, format_scalar, group_manifest
+from headscope.page.attention import build_receiver_bars, list_most_attended
+from headscope.page.colors import format_gradient
+from headscope.page.formatting import format_fixed, format_name, format_scalar, group_manifest
+from headscope.page.head_type_map import build_character_map, collect_character_data
+from headscope.page.heat_maps import build_heat_maps, collect_script_data
+from headscope.page.templates import (
+    build_policy,
+    embed_json,
+    make_environment,
+    make_slug,
+    read_assets,
+    replace_surrogates,
+)
 from headscope.studies.findings import Finding, Verdict
 from headscope.studies.result import Study
-from headscope.studies.speaking import RASTER_NOTE, adapt_wording
+from headscope.studies.wording import RASTER_NOTE, adapt_wording
 
 VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
 """each verdict and its class in the style sheet"""

@@ -13,19 +13,19 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headscope import manifest
+from headscope import provenance
+from headscope.array_types import Floats
+from headscope.atomic_io import load_dataset, save_dataset
 from headscope.corpus.windows import WindowMode
-from headscope.declared import check_arrays, check_json, get_scalar_attribute
 from headscope.errors import Stopped, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning.measuring import AblationRunner, ProgressCallback
-from headscope.pruning.naming import Head, Heads, format_head, list_heads, resolve_heads
+from headscope.netcdf_validation import check_arrays, check_json, get_scalar_attribute
+from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
+from headscope.pruning.head_names import Head, Heads, format_head, list_heads, resolve_heads
 from headscope.pruning.silencing import SilencingMode
-from headscope.pruning.texts import DEFAULT_LIMIT, CorpusWindows, Documents, read_windows
+from headscope.pruning.text_batches import DEFAULT_LIMIT, CorpusWindows, Documents, read_windows
 from headscope.studies.labels import format_shape
-from headscope.types import Floats
-from headscope.writing import load_dataset, save_dataset
 
 FORMAT, KIND, FILE = 1, "ablation", "ablation.nc"
 JSON_ATTRIBUTES = ("documents_skipped", "versions")
@@ -226,7 +226,7 @@ def _build_manifest(model: Model, corpus: CorpusWindows) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "kind": KIND,
-        **manifest.describe_model(model),
+        **provenance.describe_model(model),
         "length": corpus.settings.length,
         "windows": corpus.settings.windows,
         "corpus": corpus.corpus.name,
@@ -235,7 +235,7 @@ def _build_manifest(model: Model, corpus: CorpusWindows) -> dict[str, Any]:
         "texts": len(corpus.windows),
         "documents_read": corpus.stats.documents,
         "documents_skipped": json.dumps(dict(sorted(corpus.stats.skipped.items()))),
-        **manifest.describe_run(),
+        **provenance.describe_run(),
     }
 
 

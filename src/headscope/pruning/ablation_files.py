@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from headscope.atomic_io import check_folder, write_atomically
 from headscope.errors import StudyError
 from headscope.pruning.ablation import FILE, Ablation
-from headscope.writing import check_folder, write_atomically
 
 TABLE = "ablation.csv"
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from headscope.array_types import Floats
 from headscope.corpus.windows import Window
 from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.pruning.ablation import compute_standard_error
-from headscope.pruning.measuring import AblationRunner, ProgressCallback
-from headscope.pruning.naming import Head, list_heads
+from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
+from headscope.pruning.head_names import Head, list_heads
 from headscope.pruning.rankings import order_heads, score_heads
 from headscope.pruning.silencing import SilencingMode
-from headscope.types import Floats
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DRAWS = 5

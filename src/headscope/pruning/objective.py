@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from transformers.models.auto import modeling_auto
 
+from headscope.array_types import Floats, Ints
 from headscope.corpus.windows import Batch, Window
 from headscope.devices import send, to_float64
 from headscope.errors import ModelError, StudyError
+from headscope.model.image_patches import Patches
 from headscope.model.model import Model
-from headscope.model.patches import Patches
-from headscope.types import Floats, Ints
 
 MASKED_SHARE = 0.15
 NEXT_TOKEN, MASKED_TOKEN, EMBEDDING_DISTANCE = "next-token loss", "masked-token loss", "embedding distance"

@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headscope import manifest
+from headscope import provenance
 from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Window
 from headscope.errors import StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning.choice import Keep, parse_keep, select_lowest, select_lowest_per_layer
-from headscope.pruning.division import find_division
-from headscope.pruning.folder import write_folder
-from headscope.pruning.naming import Head, Heads, format_head, resolve_heads
+from headscope.pruning.head_names import Head, Heads, format_head, resolve_heads
 from headscope.pruning.rankings import RULES, STUDY_RULES, TEXT_RULES, score_heads
 from headscope.pruning.removal import How, Removal, remove
-from headscope.pruning.texts import DEFAULT_LIMIT, Documents, read_windows
-from headscope.pruning.units import find_units, make_trial_inputs
+from headscope.pruning.removal_units import find_units, make_trial_inputs
+from headscope.pruning.saved_model import write_folder
+from headscope.pruning.selection import Keep, parse_keep, select_lowest, select_lowest_per_layer
+from headscope.pruning.text_batches import DEFAULT_LIMIT, Documents, read_windows
+from headscope.pruning.weight_division import find_division
 from headscope.studies.result import Study, open_study
 from headscope.studies.study import study as make_study
 
@@ -145,7 +145,7 @@ def _load_study(model: Model, texts: _TextOptions, study: Study | str | Path | N
 def _build_manifest(
     model: Model, removal: Removal, removed: list[Head], ranking: dict[str, Any], command: str
 ) -> dict[str, Any]:
-    run = manifest.describe_run()
+    run = provenance.describe_run()
     return {
         "source": model.name,
         "weight_hash": model.weight_hash,

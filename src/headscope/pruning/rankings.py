@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from headscope.array_types import Floats
 from headscope.corpus.windows import Window
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.pruning.gradient import compute_gate_gradients
-from headscope.pruning.measuring import AblationRunner, ProgressCallback
-from headscope.pruning.naming import Head, list_heads
-from headscope.pruning.outputs import compute_output_norms
+from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
+from headscope.pruning.gate_gradients import compute_gate_gradients
+from headscope.pruning.head_names import Head, list_heads
+from headscope.pruning.output_norms import compute_output_norms
 from headscope.pruning.silencing import SilencingMode
-from headscope.pruning.texts import batch_windows
+from headscope.pruning.text_batches import batch_windows
 from headscope.studies.result import Study
-from headscope.types import Floats
 
 STUDY_RULES: dict[str, Callable[[Study], Floats]] = {
     "snr": lambda study: study.signal_to_noise().values,

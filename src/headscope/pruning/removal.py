@@ -15,12 +15,10 @@ import torch
 from headscope.devices import find_float64_device
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
-from headscope.pruning.changes import Change
-from headscope.pruning.division import Division, find_division
-from headscope.pruning.naming import Heads, resolve_heads
-from headscope.pruning.numbers import Sizes, collect_config_numbers, collect_module_numbers
-from headscope.pruning.plans import RemovalPlan, plan_removals
-from headscope.pruning.units import (
+from headscope.pruning.head_names import Heads, resolve_heads
+from headscope.pruning.module_changes import Change
+from headscope.pruning.removal_plans import RemovalPlan, plan_removals
+from headscope.pruning.removal_units import (
     Inputs,
     Unit,
     capture_results,
@@ -30,6 +28,8 @@ from headscope.pruning.units import (
     make_trial_inputs,
     measure_difference,
 )
+from headscope.pruning.size_attributes import Sizes, collect_config_numbers, collect_module_numbers
+from headscope.pruning.weight_division import Division, find_division
 
 How = Literal["auto", "remove", "mask"]
 Outcome = Literal["whole", "removed", "masked"]

@@ -13,13 +13,13 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from headscope.array_types import Floats
 from headscope.corpus.windows import Batch
 from headscope.devices import send, to_float64
 from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
-from headscope.pruning.naming import Head, Heads, as_mask, format_head, parse_heads, resolve_heads
-from headscope.pruning.sites import edit_outputs, find_sites
-from headscope.types import Floats
+from headscope.pruning.head_names import Head, Heads, as_mask, format_head, parse_heads, resolve_heads
+from headscope.pruning.projection_sites import edit_outputs, find_sites
 
 __all__ = ["Head", "Heads", "SilencingMode", "compute_head_means", "format_head", "gated", "parse_heads", "silenced"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from headscope.array_types import Floats, Ints
 from headscope.corpus import sentences
 from headscope.errors import ReadingError
-from headscope.manifest import describe_run
-from headscope.model import words
+from headscope.model import token_text
+from headscope.provenance import describe_run
 from headscope.readings.dataset import make_dataset
 from headscope.readings.reading import Reading
-from headscope.types import Floats, Ints
 
 ROW_SUM_TOLERANCE = 1e-2
 """Rows of an attention map sum to 1 within this tolerance, in any dtype."""
@@ -46,14 +46,14 @@ def make_reading(
     is_special = np.zeros(n, dtype=bool) if special is None else _validate_per_token("special", special, n, "biu")
     is_special = is_special.astype(bool)
     token_ids = _number_by_text(labels) if ids is None else _validate_per_token("ids", ids, n, "iu").astype(np.int64)
-    sentence_ends = np.array([words.strip_marks(label) in sentences.SENTENCE_ENDS for label in labels], dtype=bool)
+    sentence_ends = np.array([token_text.strip_marks(label) in sentences.SENTENCE_ENDS for label in labels], dtype=bool)
     reading = Reading(
         make_dataset(
             labels=labels,
             ids=token_ids,
             special=is_special,
             sentence=sentences.number_by_tokens(sentence_ends),
-            word=words.number_words_by_marks(labels, is_special),
+            word=token_text.number_words_by_marks(labels, is_special),
             spans=None,
             text=" ".join(labels),
             outputs=output_array,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headscope.types import Bools, Floats, Ints
+from headscope.array_types import Bools, Floats, Ints
 
 FORMAT = 1
 KIND = "reading"

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headscope.declared import check_arrays, check_numbers, get_scalar_attribute
+from headscope.atomic_io import load_dataset, save_dataset, write_atomically
 from headscope.errors import ReadingError
+from headscope.netcdf_validation import check_arrays, check_numbers, get_scalar_attribute
 from headscope.readings.dataset import FORMAT, KIND
 from headscope.readings.reading import Reading
-from headscope.writing import load_dataset, save_dataset, write_atomically
 
 STRINGS = ("token", "text")
 COORDINATES = ("layer", "head", "position", "token_id", "special", "sentence", "word", "start", "end")

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope import manifest
+from headscope import provenance
+from headscope.array_types import Floats, Ints
 from headscope.corpus.formats import Document
 from headscope.corpus.images import as_picture
 from headscope.corpus.windows import Batch, SentenceMode, Window
 from headscope.errors import ReadingError
+from headscope.model.image_patches import Patches
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.model.patches import Patches
-from headscope.model.tokens import ModelTokens
+from headscope.model.tokenizer import ModelTokens
 from headscope.readings.dataset import make_dataset
 from headscope.readings.reading import Reading
 from headscope.settings import Settings
 from headscope.similarity import TAU, THETA
 from headscope.studies.study import fit_settings
 from headscope.tally.tally import make_nonfinite_error
-from headscope.types import Floats, Ints
 
 
 def read(
@@ -94,14 +94,14 @@ def read(
             attention=None if window.crosses else maps,
             layers=loaded.anatomy.numbers,
             attributes={
-                **manifest.describe_model(loaded),
+                **provenance.describe_model(loaded),
                 "length": settings.length,
                 "sentences": sentences,
                 "theta": theta,
                 "tau": tau,
                 "tokens_in_text": token_count,
                 "command": command,
-                **manifest.describe_run(),
+                **provenance.describe_run(),
             },
         )
     )

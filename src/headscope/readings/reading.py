@@ -18,12 +18,12 @@ import pandas as pd
 import xarray as xr
 
 from headscope import similarity as equations
+from headscope.array_types import Bools, Floats, Ints
+from headscope.atomic_io import write_atomically
 from headscope.corpus.windows import Window
 from headscope.errors import ReadingError
 from headscope.studies.labels import format_shape, has_images
 from headscope.tally.relations import compute_relations, mark_explained
-from headscope.types import Bools, Floats, Ints
-from headscope.writing import write_atomically
 
 if TYPE_CHECKING:
     from headscope.segmentation.result import Segmentation
@@ -319,7 +319,7 @@ class Reading:
         return f"<Reading of {self.data.attrs['model']}: {self.size}: {text[:60]}{'…' if len(text) > 60 else ''}>"
 
     def _repr_html_(self) -> str:
-        from headscope.page.frame import render_reading_frame
+        from headscope.page.notebook_frame import render_reading_frame
 
         return render_reading_frame(self)
 

@@ -10,7 +10,7 @@ from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.run import kernel_trial
 from headscope.run.plan import RunPlan
-from headscope.tally.kernels import AUTO, FASTEST, Choice, choose_kernel
+from headscope.tally.backends import AUTO, FASTEST, Choice, choose_kernel
 
 
 def choose_backend(plan: RunPlan, model: Model) -> Choice:

@@ -21,7 +21,7 @@ from headscope.errors import StudyError
 from headscope.interrupts import defer_interrupts
 from headscope.model.model import Model
 from headscope.run.batch_size import is_out_of_memory, measure_memory
-from headscope.tally.kernels import Choice
+from headscope.tally.backends import Choice
 from headscope.tally.quantities import QUANTITIES, Shape
 from headscope.tally.tally import Tallier, Tally, get_array_shape
 

@@ -18,13 +18,13 @@ from headscope.corpus import sentences
 from headscope.corpus.windows import Batch, Window
 from headscope.devices import find_float64_device, to_float64
 from headscope.errors import ModelError
-from headscope.model.capture import plain
-from headscope.model.capture.plain import AttentionInputs
+from headscope.model.capture import plain_attention
+from headscope.model.capture.plain_attention import AttentionInputs
+from headscope.model.image_patches import Patches
 from headscope.model.model import Model
-from headscope.model.patches import Patches
 from headscope.tally.quantities import QUANTITIES, Quantity
 from headscope.tally.tally import Tallier, Tally, TallySettings
-from headscope.tally.vectorized import TorchTallier
+from headscope.tally.torch_backend import TorchTallier
 
 TEXTS = 5
 """Number of texts: three in the same block, so that sums over texts are verified, and two with padding."""
@@ -60,7 +60,7 @@ def find_disagreement(tallier: Tallier, counting: TallySettings, model: Model, *
     """
     half = model.dtype in ("float16", "bfloat16")
     reference = TorchTallier(counting, find_float64_device(model.device))
-    comparison = _Comparison(tallier, reference, plain.NARROW if half or rounded else plain.WIDE)
+    comparison = _Comparison(tallier, reference, plain_attention.NARROW if half or rounded else plain_attention.WIDE)
     windows = _make_windows(model, counting.shape.length)
     try:
         # With and without padding: kernels have a faster path for the latter.
@@ -107,7 +107,7 @@ class _Comparison:
         if output is None:
             return None
         query, key, value = (tensor.double() for tensor in (question.query, question.key, question.value))
-        expected, maps = plain.attend(replace(question, query=query, key=key, value=value))
+        expected, maps = plain_attention.attend(replace(question, query=query, key=key, value=value))
         if not bool(expected[self.real].isfinite().all()):
             self.reference.observe_layer(layer, expected, maps)  # raises the error for this
         if not _is_close(output[self.real].double(), expected[self.real], self.tolerance):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from headscope import manifest
+from headscope import provenance
 from headscope.corpus.chunks import Chunk
 from headscope.corpus.documents import Corpus
 from headscope.model.model import Model
@@ -45,7 +45,7 @@ class LocalEngine:
         else:
             self.planned_size = choose_batch_size(model, plan.settings.length, plan.chunk_size.documents)
         self.batch_size = min(self.planned_size, batch_size or self.planned_size)
-        self.device_name = manifest.get_device_name(model.device)
+        self.device_name = provenance.get_device_name(model.device)
         self.clock = StageClock()
 
     def count(

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headscope import manifest
+from headscope import provenance
 from headscope.corpus.chunks import Chunk, ChunkSize
 from headscope.corpus.documents import Corpus
 from headscope.model.model import Model
@@ -123,7 +123,7 @@ class RunPlan:
             "limit": corpus.limit or "none",
             "share": format_share(self.share),
             **{name: value for name, value in asdict(corpus.options).items() if name != "skip_broken"},
-            "headscope": manifest.describe_run()["headscope"],
+            "headscope": provenance.describe_run()["headscope"],
             "texts": [source.name for source in corpus.sources],
         }
 

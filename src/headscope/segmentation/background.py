@@ -25,15 +25,15 @@ from pathlib import Path
 
 import numpy as np
 
+from headscope.array_types import Floats, Ints
+from headscope.atomic_io import replace_atomically
 from headscope.corpus.bundled import load_openings
 from headscope.errors import HeadscopeError
 from headscope.folders import find_cache_folder
 from headscope.model.model import Model
 from headscope.segmentation import pieces
-from headscope.segmentation.vectors import ReadCallback, compute_head_means
-from headscope.segmentation.weights import NEAR, Contrast, compute_contrast, compute_products, scale_outputs
-from headscope.types import Floats, Ints
-from headscope.writing import replace_atomically
+from headscope.segmentation.head_vectors import ReadCallback, compute_head_means
+from headscope.segmentation.head_weighting import NEAR, Contrast, compute_contrast, compute_products, scale_outputs
 
 SHRINKAGE = 0.3
 """κ: limits how much directions in which a head hardly varies are amplified"""

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from headscope import similarity as equations
+from headscope.array_types import Bools, Floats, Ints
 from headscope.errors import ReadingError
 from headscope.readings.reading import Reading
-from headscope.segmentation import cutting, weights
-from headscope.segmentation.asked import validate_options
+from headscope.segmentation import boundary_search, head_weighting
 from headscope.segmentation.result import HeadWeight, Segmentation, list_votes
-from headscope.types import Bools, Floats, Ints
+from headscope.segmentation.validation import validate_options
 
 LAST = 1 / 3
 """share of the layers used, the last ones: their lines are at the ends of sentences and clauses (Fig. 4)"""
@@ -85,14 +85,17 @@ def cut_reading(
     outputs = outputs.reshape(len(words), -1, outputs.shape[-1])
     means = np.stack([outputs[block.start : block.stop].mean(axis=0) for block in blocks])
     vectors, head_weights, contrasts = _weight_heads(means)
-    band = cutting.choose_band(len(blocks), count)
-    worth, price = cutting.compute_worths(vectors, band), cutting.compute_prices(band, granularity)
-    boundaries = cutting.cut(worth, price, count)
+    band = boundary_search.choose_band(len(blocks), count)
+    worth, price = (
+        boundary_search.compute_worths(vectors, band),
+        boundary_search.compute_prices(band, granularity),
+    )
+    boundaries = boundary_search.cut(worth, price, count)
     edges = [0, *(int(starts[block.start]) for block in blocks[1:]), len(reading.text)]
     return FineCut(
         edges=np.asarray(edges, dtype=np.int64),
         boundaries=boundaries,
-        strengths=cutting.compute_strengths(worth, price, boundaries),
+        strengths=boundary_search.compute_strengths(worth, price, boundaries),
         vectors=vectors,
         heads=list_votes(head_weights, contrasts, layers, reading.heads),
     )
@@ -176,9 +179,9 @@ def _weight_heads(means: Floats) -> tuple[Floats, Floats, Floats]:
     Args:
         means: Mean outputs of the blocks (block, head, width).
     """
-    scaled = weights.scale_outputs(means.astype(np.float32), means.mean(axis=0))
+    scaled = head_weighting.scale_outputs(means.astype(np.float32), means.mean(axis=0))
     heads = scaled.shape[1]
-    contrast = weights.compute_own_contrast(scaled)
-    head_weights = np.full(heads, 1 / heads) if contrast is None else weights.compute_weights(contrast)
+    contrast = head_weighting.compute_own_contrast(scaled)
+    head_weights = np.full(heads, 1 / heads) if contrast is None else head_weighting.compute_weights(contrast)
     contrasts = np.zeros(heads) if contrast is None else contrast.relative
-    return weights.join_heads(scaled, head_weights), head_weights, contrasts
+    return head_weighting.join_heads(scaled, head_weights), head_weights, contrasts

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from headscope.array_types import Bools, Ints
 from headscope.corpus import sentences
 from headscope.errors import CorpusError
-from headscope.types import Bools, Ints
 
 FEW_WORDS, TITLE = 2, 4
 """A sentence has no subject of its own with fewer words than the first, or with at most the second if each begins with

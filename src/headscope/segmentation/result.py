@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headscope.types import Floats, Ints
+from headscope.array_types import Floats, Ints
 
 Level = Literal["topic", "fine"]
 SEPARATOR = "=" * 10
@@ -164,8 +164,8 @@ class Segmentation:
 
         It is written to `path` if given.
         """
-        from headscope.output import write_text
-        from headscope.page.segments import render_segmentation_page
+        from headscope.output_folder import write_text
+        from headscope.page.segmentation import render_segmentation_page
 
         html = render_segmentation_page(self)
         if path is not None:
@@ -173,7 +173,7 @@ class Segmentation:
         return html
 
     def _repr_html_(self) -> str:
-        from headscope.page.frame import render_segmentation_frame
+        from headscope.page.notebook_frame import render_segmentation_frame
 
         return render_segmentation_frame(self)
 

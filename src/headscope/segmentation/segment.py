@@ -11,21 +11,21 @@ from typing import Any, get_args
 
 import numpy as np
 
-from headscope import manifest
+from headscope import provenance
+from headscope.array_types import Floats, Ints
 from headscope.errors import CorpusError, StudyError
+from headscope.model.image_patches import Patches
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.model.patches import Patches
 from headscope.readings.read import read
 from headscope.segmentation import pieces, topic
-from headscope.segmentation.asked import validate_options
 from headscope.segmentation.background import load_background
 from headscope.segmentation.fine import FineCut, cut_reading
+from headscope.segmentation.head_vectors import ReadCallback, compute_head_means
 from headscope.segmentation.result import HeadWeight, Level, Segmentation, list_votes
-from headscope.segmentation.vectors import ReadCallback, compute_head_means
-from headscope.segmentation.windowed import count_tokens, split_windows
+from headscope.segmentation.validation import validate_options
+from headscope.segmentation.windows import count_tokens, split_windows
 from headscope.similarity import TAU
-from headscope.types import Floats, Ints
 
 ProgressCallback = Callable[[str, int, int], None]
 """called with the current activity, how much of it is done, and of how much in all (0 if unknown)"""
@@ -87,7 +87,7 @@ def segment(
     if isinstance(loaded.tokens, Patches):
         raise StudyError(f"{loaded.name} reads images: choose a model of texts")
     attributes: dict[str, Any] = {
-        **manifest.describe_model(loaded),
+        **provenance.describe_model(loaded),
         "level": level,
         "count": "found" if count is None else count,
         "granularity": granularity,
@@ -113,7 +113,7 @@ def _split_sentences(text: str | Sequence[str]) -> tuple[str, Ints]:
 
 
 def _describe_run() -> dict[str, Any]:
-    attributes = manifest.describe_run()
+    attributes = provenance.describe_run()
     return attributes | {"versions": json.loads(attributes["versions"])}
 
 

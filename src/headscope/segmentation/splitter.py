@@ -15,9 +15,9 @@ from typing import Any
 from headscope.errors import CorpusError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.segmentation.asked import validate_options
 from headscope.segmentation.result import Segment
 from headscope.segmentation.segment import segment
+from headscope.segmentation.validation import validate_options
 
 
 @dataclass

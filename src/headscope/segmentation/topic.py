@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headscope.segmentation import cutting, weights
+from headscope.array_types import Floats, Ints
+from headscope.segmentation import boundary_search, head_weighting
 from headscope.segmentation.background import Background
-from headscope.segmentation.weights import Contrast
-from headscope.types import Floats, Ints
+from headscope.segmentation.head_weighting import Contrast
 
 TRUST = 70
 """number of sentences at which a document's own contrast counts as much as the background's"""
@@ -35,20 +35,23 @@ def weight_units(vectors: Floats, known: Background) -> WeightedUnits:
     white = known.whiten(vectors)
     n = len(white)
     mean = (white.sum(axis=0) + CENTER * known.mean) / (n + CENTER)
-    scaled = weights.scale_outputs(white, mean)
+    scaled = head_weighting.scale_outputs(white, mean)
     background_share = TRUST / (TRUST + n)
-    own = weights.compute_own_contrast(scaled)
+    own = head_weighting.compute_own_contrast(scaled)
     contrast = known.contrast if own is None else own.mix(known.contrast, background_share)
-    head_weights = weights.compute_weights(contrast)
-    return WeightedUnits(weights.join_heads(scaled, head_weights), head_weights, contrast)
+    head_weights = head_weighting.compute_weights(contrast)
+    return WeightedUnits(head_weighting.join_heads(scaled, head_weights), head_weights, contrast)
 
 
 def cut(units: WeightedUnits, count: int | None, granularity: float) -> tuple[Ints, Floats]:
     """Return the boundaries between units, and the strength of every gap (unit − 1)."""
-    band = cutting.choose_band(len(units.vectors), count)
-    worth, price = cutting.compute_worths(units.vectors, band), cutting.compute_prices(band, granularity)
-    boundaries = cutting.cut(worth, price, count)
-    return boundaries, cutting.compute_strengths(worth, price, boundaries)
+    band = boundary_search.choose_band(len(units.vectors), count)
+    worth, price = (
+        boundary_search.compute_worths(units.vectors, band),
+        boundary_search.compute_prices(band, granularity),
+    )
+    boundaries = boundary_search.cut(worth, price, count)
+    return boundaries, boundary_search.compute_strengths(worth, price, boundaries)
 
 
 def compute_overview(vectors: Floats, starts: Ints, sentences: int) -> tuple[Floats, Ints]:

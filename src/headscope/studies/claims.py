@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headscope.model import words
-from headscope.studies import statistics as stats
+from headscope.array_types import Floats
+from headscope.model import token_text
+from headscope.studies import claim_statistics as stats
 from headscope.studies.result import Study
-from headscope.types import Floats
 
 MOST_HEADS = 0.9
 FEW_VALUES = 0.2
@@ -109,7 +109,7 @@ def measure_first_token(study: Study) -> Measured:
 def measure_separators(study: Study) -> Measured:
     """Measure the share of texts in which `.` or `,` is the most attended token, in the last layers."""
     layers = stats.get_last_layers(study)
-    marks = [str(name) for name in study.data["token"].values if words.strip_marks(str(name)) in (".", ",")]
+    marks = [str(name) for name in study.data["token"].values if token_text.strip_marks(str(name)) in (".", ",")]
     share, error = study.jackknife(lambda s: stats.compute_most_attended_share(s, marks)[layers].mean())
     received, received_error = study.jackknife(
         lambda s: stats.compute_separator_share(s.data["attention_received_share"])[layers].mean()

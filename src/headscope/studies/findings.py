@@ -14,7 +14,7 @@ from typing import Any, Literal
 from headscope.errors import StudyError
 from headscope.studies.claims import CLAIMS, CannotMeasure, Claim
 from headscope.studies.result import Study
-from headscope.studies.speaking import RASTER_NOTE, adapt_wording
+from headscope.studies.wording import RASTER_NOTE, adapt_wording
 
 Verdict = Literal["holds", "does not hold", "cannot be measured"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from headscope.errors import StudyError
-from headscope.studies.characters import CHARACTERS, NAMES
+from headscope.studies.head_types import CHARACTERS, NAMES
 from headscope.studies.result import Study
 
 ASCENDING_COLUMNS = ("layer", "head", "name", "character")

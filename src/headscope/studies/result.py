@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headscope.declared import get_scalar_attribute
+from headscope.array_types import Floats
+from headscope.atomic_io import load_dataset, save_dataset
 from headscope.errors import StudyError
-from headscope.studies import noise
-from headscope.studies.checks import check_study
+from headscope.netcdf_validation import get_scalar_attribute
+from headscope.studies import signal_to_noise
 from headscope.studies.labels import OF_WORDS, RATES, compute_derived, divide_sums, format_shape, has_images
-from headscope.types import Floats
-from headscope.writing import load_dataset, save_dataset
+from headscope.studies.validation import check_study
 
 FORMAT = 1
 FILE = "study.nc"
@@ -115,12 +115,12 @@ class Study:
         _, error = self.jackknife(lambda study: study.rate(name).values)
         return self.rate(name).copy(data=error)
 
-    def signal_to_noise(self, name: str = noise.DEFAULT) -> xr.DataArray:
+    def signal_to_noise(self, name: str = signal_to_noise.DEFAULT) -> xr.DataArray:
         """Return the signal-to-noise ratio of every head in decibels: (layer, head).
 
         The definitions (ours, docs/noise.md) are structure, contrast, explained and energy.
         """
-        return noise.signal_to_noise(self.data, name)
+        return signal_to_noise.signal_to_noise(self.data, name)
 
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
         """Return a number or array computed from the sums, and its delete-one-block standard error.
@@ -165,7 +165,7 @@ class Study:
         for name in RATES:
             rows[name] = self.rate(name).values.ravel()
             rows[f"{name}_error"] = self.standard_error(name).values.ravel()
-        if noise.has_signal_to_noise(self.data):
+        if signal_to_noise.has_signal_to_noise(self.data):
             ratios, errors = self.jackknife(lambda study: study.signal_to_noise().values)
             if np.isfinite(ratios).any():  # images, and studies without a sample, have none
                 rows["signal_to_noise"], rows["signal_to_noise_error"] = ratios.ravel(), errors.ravel()
@@ -207,7 +207,7 @@ class Study:
         StudyError
             Model or settings differ, or texts may be in both.
         """
-        from headscope.studies.merging import merge_studies
+        from headscope.studies.merge import merge_studies
 
         return merge_studies(self, other, allow_changed_files=allow_changed_files)
 

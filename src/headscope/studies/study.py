@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from headscope import manifest
+from headscope import provenance
 from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
+from headscope.model.image_patches import Patches
 from headscope.model.model import Model
-from headscope.model.patches import Patches
 from headscope.run.checkpoint import INTERVAL, Checkpoint, LocalFolder
 from headscope.run.engines import WORKER_TIMEOUT, Engine, check_engine
 from headscope.run.local_engine import LocalEngine
@@ -27,7 +27,7 @@ from headscope.settings import Options, Settings, check_run_options
 from headscope.studies.labels import label_sums
 from headscope.studies.result import FORMAT, Study
 from headscope.studies.sources import assign_sources
-from headscope.tally.kernels import AUTO
+from headscope.tally.backends import AUTO
 
 if TYPE_CHECKING:
     from headscope.run.ray_cluster import RayCluster
@@ -66,7 +66,7 @@ def study(
     batch_size
         Texts per batch. By default as many as the device has room for.
     kernel
-        How sums are computed, one of `headscope.tally.kernels.KERNELS`; all give the same counts.
+        How sums are computed, one of `headscope.tally.backends.KERNELS`; all give the same counts.
     tf32
         Multiply single-precision numbers in TF32 on GPUs that support it; recorded in the manifest.
     progress
@@ -75,7 +75,7 @@ def study(
         The command line, recorded in the manifest.
     checkpoint_dir
         Folder, or URL, for the state of the study while it runs. The same call resumes from there. Checkpoints stay
-        until `headscope.output.finish` removes them.
+        until `headscope.output_folder.finish` removes them.
     checkpoint_interval
         Seconds between two checkpoints.
     on_message
@@ -267,7 +267,7 @@ def _get_manifest(
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        **manifest.describe_model(model),
+        **provenance.describe_model(model),
         "length": settings.length,
         "windows": settings.windows,
         "sentences": settings.sentences,
@@ -287,5 +287,5 @@ def _get_manifest(
         "excerpts": json.dumps([excerpt for _, excerpt in sorted(stats.excerpts.items())], ensure_ascii=False),
         "complete": int(not stopped_by),
         "stopped_by": stopped_by,
-        **manifest.describe_run(),
+        **provenance.describe_run(),
     }

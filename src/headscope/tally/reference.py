@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from headscope import similarity as equations
+from headscope.array_types import Floats, Ints
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS
 from headscope.tally.relations import compute_kinds, compute_relations, mark_explained
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import draw_position_order, find_receivers, rank_pairs
-from headscope.types import Floats, Ints
 
 
 class ReferenceTallier:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from headscope.array_types import Bools
 from headscope.corpus.windows import Window
-from headscope.types import Bools
 
 
 def compute_relations(window: Window) -> Bools:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.errors import ModelError
 from headscope.tally.quantities import QUANTITIES, Quantity, Shape
-from headscope.types import Ints
 
 if TYPE_CHECKING:
     import torch

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus.windows import Window
 from headscope.tally.quantities import RECEIVERS
-from headscope.types import Bools, Floats, Ints
 
 Array = np.ndarray[Any, Any]
 

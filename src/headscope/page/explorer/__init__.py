@@ -12,10 +12,17 @@ from typing import Any
 from markupsafe import Markup
 
 from headscope.errors import ReadingError
-from headscope.page.codes import Precision, choose_precision, pack_layer
-from headscope.page.explorer.pieces import split_into_pieces
-from headscope.page.html import build_policy, embed_json, make_environment, make_slug, read_assets, replace_surrogates
-from headscope.page.words import IMAGE_WORDS, MANIFEST, TEXT_ENTRIES, format_scalar, make_visible
+from headscope.page.explorer.text_pieces import split_into_pieces
+from headscope.page.formatting import IMAGE_WORDS, MANIFEST, TEXT_ENTRIES, format_scalar, make_visible
+from headscope.page.quantization import Precision, choose_precision, pack_layer
+from headscope.page.templates import (
+    build_policy,
+    embed_json,
+    make_environment,
+    make_slug,
+    read_assets,
+    replace_surrogates,
+)
 from headscope.readings.reading import SUM, Head, Reading
 from headscope.segmentation.fine import number_token_segments
 from headscope.studies.labels import format_shape, has_images

@@ -1,0 +1,1 @@
+"""What commands print: tables, panels and messages of the terminal."""

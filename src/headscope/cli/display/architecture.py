@@ -1,0 +1,63 @@
+"""Terminal table of a model's anatomy: its stacks, and whether what is observed of them was verified."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headscope.cli.display.console import to_printable
+from headscope.model.architecture import StackAnatomy
+from headscope.model.image_patches import Patches
+from headscope.model.model import Model
+
+
+def to_plain_values(model: Model) -> dict[str, Any]:
+    """Return what is known of a model, for JSON."""
+    return {
+        "model": model.name,
+        "model_type": model.type,
+        "reads": model.modality,
+        "longest_window": model.max_length,
+        "ignores_padding": model.ignores_padding,
+        "stacks": [asdict(model.on(stack).anatomy) for stack in model.stacks],
+    }
+
+
+def show_anatomy(model: Model) -> None:
+    """Print the stacks of a model as a table."""
+    table = Table(title=Text(to_printable(f"{model.name} ({model.type})")), title_justify="left", box=box.SIMPLE_HEAD)
+    for column in ("stack", "layers", "heads", "looks", "seen through", "verified"):
+        table.add_column(column, overflow="fold")
+    for stack in model.stacks:
+        table.add_row(*_format_row(model.on(stack).anatomy))
+    console = Console()
+    console.print(table)
+    notes = [_describe_length(model.max_length)]
+    if isinstance(model.tokens, Patches):
+        layout = model.tokens.layout
+        notes = [f"An image has {layout.length:,} tokens, {layout.rows} × {layout.columns} patches among them."]
+    if not model.ignores_padding:
+        notes.append("It sees its padding: windows of different lengths are not batched together.")
+    if any(model.on(stack).anatomy.gated for stack in model.stacks):
+        notes.append(
+            "Its heads' outputs are gated or normed before the projection; what enters the projection is observed."
+        )
+    console.print("\n".join(notes), soft_wrap=True, markup=False, highlight=False)
+
+
+def _format_row(anatomy: StackAnatomy) -> tuple[str, ...]:
+    layers = str(anatomy.layers)
+    if anatomy.layers < anatomy.depth:
+        layers += f" of {anatomy.depth}: {', '.join(map(str, anatomy.numbers))}"
+    direction = "at the encoder" if anatomy.stack == "cross" else "back" if anatomy.causal else "both ways"
+    verified = "yes" if anatomy.verified else "no: its output projection was not found"
+    return anatomy.stack, layers, str(anatomy.heads), direction, " + ".join(anatomy.routes), verified
+
+
+def _describe_length(max_length: int | None) -> str:
+    return "Windows may have any length." if max_length is None else f"Windows of up to {max_length:,} tokens."

@@ -1,0 +1,193 @@
+"""Terminal output: tables of results on stdout; progress, notes and errors on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from headscope.model.model_list import INSTALL_HINTS, AvailableModel
+from headscope.readings.reading import SUM, Head, Reading
+from headscope.studies.findings import Finding
+from headscope.studies.result import Study
+from headscope.studies.wording import RASTER_NOTE, adapt_wording
+
+if TYPE_CHECKING:  # importing it imports torch, which takes seconds
+    from headscope.run.run import Progress as StudyProgress
+
+VERDICT_STYLE = {"holds": "bold green", "does not hold": "bold red", "cannot be measured": "dim"}
+
+
+def to_printable(text: object) -> str:
+    """Return text that a terminal can show: nothing in it can move the cursor or change colors."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}"
+        for character in str(text)
+    )
+
+
+def print_error(message: object) -> None:
+    """Print an error message."""
+    with suppress(OSError):  # stderr may be full or closed: that must not end a study
+        Console(stderr=True, soft_wrap=True).print(Text.assemble(("headscope: ", "bold red"), to_printable(message)))
+
+
+def print_note(message: object) -> None:
+    """Print a message beside the result."""
+    with suppress(OSError):
+        Console(stderr=True, soft_wrap=True).print(Text(to_printable(message)))
+
+
+def show_findings(study: Study, findings: Sequence[Finding]) -> None:
+    """Print the table of findings."""
+    manifest = study.manifest
+    table = Table(
+        title=Text(
+            to_printable(
+                f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} {adapt_wording(study, 'texts')}, "
+                f"{study.size}"
+            )
+        ),
+        caption="± is one standard error. How each number was measured: findings.md, report.html"
+        + f"\n{RASTER_NOTE}" * study.has_images,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("", justify="right")
+    table.add_column("the paper's claim", ratio=1)
+    table.add_column("measured here", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for finding in findings:
+        table.add_row(
+            str(finding.number),
+            Text(finding.claim),
+            Text(finding.number_text),
+            Text(finding.verdict, style=VERDICT_STYLE[finding.verdict]),
+        )
+    Console().print(table)
+
+
+def show_pairs(reading: Reading, layer: int, head: Head) -> None:
+    """Print a head's high pairs as in the paper."""
+    name = f"L{layer}{SUM if head == SUM else f'H{head}'}"
+    pairs, dominant = reading.pairs(layer, head), reading.dominant(layer, head).iloc[0]
+    title = f"{name} of {reading.manifest['model']}: {len(pairs):,} high pairs, θ = {reading.theta:g}"
+    if len(pairs):
+        title += f"; {dominant['share']:.0%} of them include {dominant['token']!r}"
+    table = Table(title=Text(to_printable(title)), title_justify="left", box=box.SIMPLE_HEAD)
+    for column in ("token i", "token j"):
+        table.add_column(column, overflow="fold")
+    for column in ("i", "j", "C", "C / max"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for pair in pairs.itertuples():
+        table.add_row(
+            Text(to_printable(pair.token_i)),
+            Text(to_printable(pair.token_j)),
+            str(pair.index_i),
+            str(pair.index_j),
+            f"{pair.value:.4g}",
+            f"{pair.relative:.3f}",
+        )
+    Console().print(table)
+
+
+def show_models(models: Sequence[AvailableModel]) -> None:
+    """Print the models that can be loaded, and how to get more."""
+    table = Table(title="Models that can be used right now", title_justify="left", box=box.SIMPLE_HEAD)
+    for column in ("name", "from", "ready", "note"):
+        table.add_column(column, overflow="fold")
+    for model in models:
+        table.add_row(
+            Text(to_printable(model.name)), model.source, "yes" if model.ready else "no", Text(to_printable(model.note))
+        )
+    console = Console()
+    console.print(table)
+    console.print("More:", *INSTALL_HINTS, sep="\n  ", soft_wrap=True, markup=False, highlight=False)
+
+
+class _Speed(ProgressColumn):
+    """Number of texts finished, and per second."""
+
+    def render(self, task: Task) -> Text:
+        texts, started = task.fields.get("texts", 0), task.fields["started"]
+        rate = (texts - task.fields["before"]) / max(time.monotonic() - started, 1e-9)
+        return Text(f"{texts:,} {task.fields['unit']}, {rate:,.1f}/s")
+
+
+class _Remaining(ProgressColumn):
+    """Time left, where the number of documents is known."""
+
+    def render(self, task: Task) -> Text:
+        counted = task.completed - task.fields["documents_before"]
+        if task.total is None or not counted:
+            return Text("")
+        seconds = int((time.monotonic() - task.fields["started"]) * (task.total - task.completed) / counted)
+        return Text(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left")
+
+
+class StudyMeter:
+    """Callback that shows the progress of a study."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task(
+            "studying", total=None, texts=0, before=0, documents_before=0, unit="texts", started=time.monotonic()
+        )
+
+    def __call__(self, progress: StudyProgress) -> None:
+        self._progress.update(
+            self._task,
+            total=progress.expected,
+            completed=progress.documents,
+            texts=progress.texts,
+            before=progress.texts_before,
+            documents_before=progress.documents_before,
+            unit=progress.unit,
+        )
+
+
+@contextmanager
+def show_study_progress(*, quiet: bool) -> Iterator[StudyMeter | None]:
+    """Show a progress line on stderr while a study runs."""
+    if quiet:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield StudyMeter(progress)
+
+
+@contextmanager
+def show_status(message: str, *, quiet: bool) -> Iterator[None]:
+    """Show on stderr that a step is running, if that is a terminal."""
+    if quiet:
+        yield
+        return
+    with Console(stderr=True).status(message):
+        yield
+
+
+@contextmanager
+def show_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """Show progress on stderr.
+
+    Yields:
+        Callback with the name of the step, the number of parts done, and their total (0 if unknown).
+    """
+    if quiet:
+        yield None
+        return
+    with Console(stderr=True).status("starting") as status:
+
+        def update(step: str, done: int, total: int) -> None:
+            status.update(f"{step}: {done:,}" + (f" of {total:,}" if total else ""))
+
+        yield update

@@ -1,0 +1,71 @@
+"""Terminal table of head characters: one line per head, below a line of what chance gives."""
+
+from __future__ import annotations
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headscope.cli.display.console import to_printable
+from headscope.studies.head_types import PREFERENCES
+from headscope.studies.result import Study
+
+RATES = {
+    "repeat_rate": ("equal\ntokens", 100),
+    "near_share": ("near-\nby", 100),
+    "same_sentence_rate": ("sen-\ntence", 100),
+    "dominant_share": ("one\ntoken", 100),
+    "mean_distance": ("tokens\napart", 1),
+}
+"""Column header of each rate, and the factor from the stored number to the displayed one."""
+NARROW = 90
+"""Terminal width below which the distance is left out: few heads are characterized by it."""
+DECIDING_RATES = {preference.name: preference.rate for preference in PREFERENCES}
+"""The rate that a character is based on."""
+
+
+def show_heads(study: Study, heads: pd.DataFrame, counts: pd.Series) -> None:
+    """Print a table of heads, and how many of all heads have each character."""
+    manifest = study.manifest
+    table = Table(
+        title=Text(to_printable(f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} texts, {study.size}")),
+        caption="Rates in percent; bold: the rate that the character is based on. All numbers: --csv, --json",
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    console = Console()
+    rates = {name: column for name, column in RATES.items() if name != "mean_distance" or console.width >= NARROW}
+    table.add_column("head", no_wrap=True)
+    table.add_column("character", no_wrap=True)
+    table.add_column("pairs/\ntext", justify="right", no_wrap=True)
+    for label, _ in rates.values():
+        table.add_column(label, justify="right", no_wrap=True)
+    table.add_column("also")
+    chances = (_format_number(heads[f"{name}_chance"].mean() * factor) for name, (_, factor) in rates.items())
+    table.add_row("", "chance", "", *chances, "", style="dim")
+    for _, head in heads.iterrows():
+        deciding_rate = DECIDING_RATES.get(head["character"])
+        style = "bold" if deciding_rate else "dim"
+        table.add_row(
+            head["name"],
+            Text(head["character"], style=style),
+            _format_number(head["pairs_per_text"]),
+            *(
+                Text(_format_number(head[name] * factor), style="bold" if name == deciding_rate else "")
+                for name, (_, factor) in rates.items()
+            ),
+            ", ".join(head["also"]),
+        )
+    console.print(table)
+    totals = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    console.print(Text(f"\n{counts.sum():,} heads: {totals}"))
+
+
+def _format_number(value: float) -> str:
+    if pd.isna(value):
+        return "–"
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"

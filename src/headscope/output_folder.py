@@ -1,0 +1,237 @@
+"""The folder of a study: `study.nc`, `findings.md` and `.json`, `heads.csv`, `figures/`, `report.html`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headscope.atomic_io import check_writable, write_atomically
+from headscope.errors import HeadscopeError, ReadingError, StudyError
+from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, list_drawings, render_svg, save
+from headscope.page.report import ReportFigure, render_report
+from headscope.readings.files import is_reading, open_reading
+from headscope.readings.reading import Reading
+from headscope.run.checkpoint import FOLDER as CHECKPOINTS
+from headscope.run.checkpoint import LAST, PREVIOUS, is_foreign, open_folder
+from headscope.run.lock import Lock
+from headscope.studies.findings import Finding, as_json, as_markdown, findings
+from headscope.studies.head_table import as_csv
+from headscope.studies.head_types import characters
+from headscope.studies.result import FILE, Study, open_study
+from headscope.studies.wording import adapt_wording
+
+REPORT = "report.html"
+TABLES = FINDINGS_JSON, FINDINGS_PAGE, HEADS = "findings.json", "findings.md", "heads.csv"
+FIGURES = "figures"
+GENERATOR_TAG = b'<meta name="generator" content="headscope">'
+"""Tag by which pages written by headscope are recognized; it is within the first `TAG_SEARCH_BYTES` bytes."""
+TAG_SEARCH_BYTES = 2000
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse, before anything is computed, a folder where a study cannot be written or would replace other files."""
+    check_writable(folder, StudyError)
+    if (path := _find_foreign(folder)) is not None:
+        raise StudyError(f"{path} is there already, and headscope did not write it: choose another folder with --out")
+    if folder.is_dir():
+        with Lock(folder):  # raises if another process writes there
+            pass
+
+
+def _find_foreign(folder: Path) -> Path | None:
+    """Return a file that a study would replace and that is not of a study; None if there is none.
+
+    Pages are recognized by their tag, other files by the study or the report beside them.
+    """
+    page = folder / REPORT
+    try:
+        if page.exists() and not _is_our_page(page):
+            return page
+    except OSError:  # a folder, or a file that cannot be read
+        return page
+    if (folder / FILE).exists() or page.exists():  # `find_finished` checks whether it is another study
+        return None
+    figures = [f"{FIGURES}/{drawing.stem}.{kind}" for drawing in DRAWINGS.values() for kind in FORMATS]
+    names = [*TABLES, *figures, *([] if (folder / FIGURES).is_dir() else [FIGURES])]
+    return next((folder / name for name in names if (folder / name).exists()), None)
+
+
+def open_previous(folder: Path) -> Study | None:
+    """Open the study that is already in a folder; None if there is none."""
+    if not (folder / FILE).exists():
+        return None
+    try:
+        return open_study(folder)
+    except StudyError as error:
+        raise StudyError(f"{error}. Choose another folder with --out, or replace it with --overwrite") from None
+
+
+def find_changes(study: Study, expected: Mapping[str, Any]) -> list[str]:
+    """Describe which entries of a study's manifest are not as expected. Studies of earlier versions lack some."""
+    manifest = study.manifest
+    return [
+        f"{name} ({manifest[name]} there, {value} now)"
+        for name, value in expected.items()
+        if name in manifest and manifest[name] != value
+    ]
+
+
+def is_complete(study: Study, version: str) -> bool:
+    """Return whether a study covers the whole corpus in this version of its files. False if the version is unknown."""
+    manifest = study.manifest
+    return bool(manifest["complete"] and version and manifest["corpus_version"] == version)
+
+
+def find_finished(folder: Path, study: Study, expected: Mapping[str, Any], version: str) -> Study | None:
+    """Refuse to replace another study.
+
+    Args:
+        study: The study in the folder.
+        expected: Known entries of the manifest of a study that may replace it.
+        version: Version of the corpus.
+
+    Returns:
+        The study, if it is complete and its files are known to be unchanged.
+    """
+    changes = find_changes(study, expected)
+    if changes:
+        raise StudyError(
+            f"{folder} holds another study, which differs in {'; '.join(changes)}. "
+            "Choose another folder with --out, or replace it with --overwrite"
+        )
+    manifest = study.manifest
+    if manifest["complete"] and manifest["corpus_version"] != version:
+        raise StudyError(
+            f"{folder} holds this study of earlier versions of its files. Choose another folder with --out, or replace "
+            "it with --overwrite"
+        )
+    if manifest["complete"] and not version and not has_checkpoint(str(folder / CHECKPOINTS)):
+        raise StudyError(
+            f"{folder} holds a complete study, and it cannot be known whether it is of the same texts. Choose another "
+            "folder with --out, or replace it with --overwrite"
+        )
+    return study if is_complete(study, version) else None
+
+
+def has_files(folder: Path) -> bool:
+    """Return whether all files of the study in a folder are written. The report is removed first and written last."""
+    written = all((folder / name).exists() for name in (*TABLES, REPORT))
+    return written and any((folder / FIGURES).glob("*"))
+
+
+def refuse_other(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that holds a study, finished or not."""
+    if not overwrite and ((folder / FILE).exists() or has_checkpoint(str(folder / CHECKPOINTS))):
+        raise StudyError(
+            f"{folder} holds a study already. Choose another folder with --out, or replace it with --overwrite"
+        )
+    remove_checkpoints(str(folder / CHECKPOINTS))
+
+
+def merge_studies(sources: Sequence[Path], *, allow_changed_files: bool = False) -> Study:
+    """Open studies one after the other, and merge them."""
+    if len(sources) < 2:
+        raise StudyError("merging takes two studies at least")
+    merged = open_study(sources[0])
+    for source in sources[1:]:
+        try:
+            merged = merged.merge(open_study(source), allow_changed_files=allow_changed_files)
+        except StudyError as error:
+            raise StudyError(f"{source}: {error}") from None
+    return merged
+
+
+def remove_checkpoints(checkpoints: str) -> None:
+    """Remove the checkpoints of a study that is complete or abandoned."""
+    open_folder(checkpoints).clear()
+
+
+def has_checkpoint(checkpoints: str) -> bool:
+    """Return whether there is a study that can be resumed."""
+    folder = open_folder(checkpoints)
+    starts = [folder.read_start(name) for name in (LAST, PREVIOUS)]
+    return any(start is not None and not is_foreign(start) for start in starts)
+
+
+def has_more_texts(folder: Path, study: Study) -> bool:
+    """Return whether the folder holds more texts of this study than an unfinished run."""
+    try:
+        return open_study(folder).texts > study.texts
+    except StudyError:
+        return False
+
+
+def write_study(study: Study, folder: Path) -> list[Finding]:
+    """Write all files of a study. The sums are first: if anything fails after them, the study itself is written.
+
+    An existing report is removed before: see `has_files`.
+    """
+    (folder / REPORT).unlink(missing_ok=True)
+    study.save(folder / FILE)
+    claims = findings(study)
+    write_text(folder / FINDINGS_JSON, as_json(study, claims))
+    write_text(folder / FINDINGS_PAGE, as_markdown(study, claims))
+    write_text(folder / HEADS, as_csv(characters(study)))
+    plates = write_figures(study, folder / FIGURES)
+    write_text(folder / REPORT, render_report(study, claims, plates))
+    return claims
+
+
+def write_figures(source: Study | Reading, folder: Path, formats: Sequence[str] = FORMATS) -> list[ReportFigure]:
+    """Write every figure that can be drawn of a study or a reading.
+
+    Returns:
+        The figures, for a report.
+    """
+    plates = []
+    for number, figure in draw_all(source).items():
+        drawing = list_drawings(source)[number]
+        written = {path.suffix: path for path in save(figure, folder, drawing.stem, formats)}
+        image = written[".svg"].read_text(encoding="utf-8") if ".svg" in written else render_svg(figure)
+        plates.append(_make_plate(source, drawing, image))
+    return plates
+
+
+def make_report(study: Study) -> str:
+    """Return the report page of a study."""
+    plates = [_make_plate(study, DRAWINGS[number], render_svg(figure)) for number, figure in draw_all(study).items()]
+    return render_report(study, findings(study), plates)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    write_atomically(path, text.encode("utf-8", "replace"), StudyError)
+
+
+def refuse_foreign(path: Path, error: type[HeadscopeError]) -> None:
+    """Refuse to replace a file that is not a page of headscope."""
+    try:
+        if path.exists() and not _is_our_page(path):
+            raise error(f"{path} is there already, and is no page of headscope: choose another name with --out")
+    except OSError as reason:
+        raise error(f"{path}: cannot write there: {reason.strerror or reason}") from None
+
+
+def _is_our_page(path: Path) -> bool:
+    with path.open("rb") as file:  # closed at once: Windows does not replace open files
+        return GENERATOR_TAG in file.read(TAG_SEARCH_BYTES)
+
+
+def check_page(path: Path) -> None:
+    """Refuse, before anything is computed, a path where the page of a reading cannot be written."""
+    refuse_foreign(path, ReadingError)
+    if not path.parent.is_dir():
+        raise ReadingError(f"{path}: there is no folder {path.parent}: create it, or choose another with --out")
+
+
+def open_result(path: Path) -> Study | Reading:
+    """Open a study or a reading, whichever was saved there."""
+    return open_reading(path) if path.is_file() and is_reading(path) else open_study(path)
+
+
+def _make_plate(source: Study | Reading, drawing: Drawing, image: str) -> ReportFigure:
+    title, caption = drawing.title, drawing.caption
+    if isinstance(source, Study):
+        title, caption = adapt_wording(source, title), adapt_wording(source, caption)
+    return ReportFigure(number=drawing.number, title=title, caption=caption, svg=image)

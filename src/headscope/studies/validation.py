@@ -1,0 +1,48 @@
+"""Validate the dataset of a study file: its sums, their dimensions and sizes, named as in METHOD §3."""
+
+from __future__ import annotations
+
+import xarray as xr
+
+from headscope.corpus.windows import BLOCKS
+from headscope.errors import StudyError
+from headscope.netcdf_validation import check_arrays, check_json, check_numbers, get_scalar_attribute
+from headscope.studies.labels import RATES
+from headscope.tally.quantities import QUANTITIES, Shape
+
+ABOUT = ("model", "corpus", "layers", "heads", "length", "theta", "tau")
+NUMBERS = ("layers", "heads", "length", "theta", "tau", "documents_read", "duration_seconds", "complete")
+JSON = ("documents_skipped", "excerpts", "timing", "versions")
+SUMS = ("texts", "window_tokens", "all_pairs", "all_equal", "all_same", "all_equal_same", "distance")
+NEEDED = (
+    *ABOUT,
+    *("layer", "head", "block", "tokens", "token", "token_id"),
+    *SUMS,
+    *(f"{name}_blocks" for name in SUMS),
+    *RATES,
+    *sorted({name for pair in RATES.values() for name in pair}),
+)
+SHAPES = {
+    **{quantity.name: (quantity.dims, "if") for quantity in QUANTITIES},
+    **{f"{quantity.name}_blocks": (("block", *quantity.dims), "if") for quantity in QUANTITIES if quantity.in_blocks},
+    **dict.fromkeys(RATES, (("layer", "head"), "f")),
+    **{name: ((name,), "if") for name in ("layer", "head", "block", "tokens", "rate_bin", "value_bin", "offset")},
+    **{name: ((name,), "OU") for name in ("token", "receiver", "kind")},
+    "token_id": (("token",), "i"),
+}
+
+
+def check_study(data: xr.Dataset, source: object) -> None:
+    """Raise a StudyError if the dataset is not that of a study, before it fails later with an obscure error."""
+    description = f"{source}: a headscope study"
+    check_arrays(data, description, NEEDED, SHAPES, StudyError)
+    check_numbers(data, description, NUMBERS, StudyError)
+    check_json(data, description, JSON, StudyError)
+    layers, heads, length = (int(get_scalar_attribute(data, name)) for name in ("layers", "heads", "length"))
+    sizes = {**Shape(layers, heads, length).get_sizes(), "block": BLOCKS}
+    for name, size in data.sizes.items():
+        selected = name in ("layer", "head") and 0 < size <= sizes[str(name)]
+        if str(name) in sizes and size != sizes[str(name)] and not selected:
+            raise StudyError(
+                f"{description}, but not a whole one: it has {size:,} {name}s instead of {sizes[str(name)]:,}"
+            )
