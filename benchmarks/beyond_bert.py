@@ -49,8 +49,8 @@ def models_table(made: Comparison) -> str:
 def findings_table(made: Comparison) -> str:
     lines = ["| | the paper's claim of BERT-12 | " + " | ".join(made.names) + " |"]
     lines.append("|---|---|" + "---|" * len(made.names))
-    for number in range(len(next(iter(made.found.values())))):
-        row = [made.found[name][number] for name in made.names]
+    for number in range(len(next(iter(made.findings_by_model.values())))):
+        row = [made.findings_by_model[name][number] for name in made.names]
         cells = [f"{MARKS[each.verdict]} {each.number_text}".removesuffix(" –") for each in row]
         lines.append(f"| {row[0].number} | {row[0].claim} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -59,8 +59,8 @@ def findings_table(made: Comparison) -> str:
 def measured_list(made: Comparison) -> str:
     """What each verdict rests on, in full."""
     parts = []
-    for number in range(len(next(iter(made.found.values())))):
-        row = {name: made.found[name][number] for name in made.names}
+    for number in range(len(next(iter(made.findings_by_model.values())))):
+        row = {name: made.findings_by_model[name][number] for name in made.names}
         first = next(iter(row.values()))
         parts.append(f"**{first.number}. {first.claim}** (holds if: {first.criterion})\n")
         parts += [f"- {name}: {each.measured}" for name, each in row.items()]

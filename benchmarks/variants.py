@@ -3,8 +3,8 @@
     python benchmarks/variants.py [--dtype bfloat16] [--length 512] [--texts 256] [--heads 12] [--only attend,add_maps]
 
 Tiles, warps and stages that were fastest on one GPU need not be so on another, or with another Triton. A tallier runs
-one layer of random heads again and again; every variant changes one kernel of `tally/triton_backend/launches.py` and runs
-in turns with the present parameters. Variants that cannot be compiled, or that count differently, are reported.
+one layer of random heads again and again; every variant changes one kernel of `tally/triton_backend/launches.py` and
+runs in turns with the present parameters. Variants that cannot be compiled, or that count differently, are reported.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_names_and_their_order() -> None:
     )  # fmt: skip
     assert "duplicate-token head" in CHARACTERS[0].about
     for character in CHARACTERS:
-        assert character.about.endswith(".")
+        assert character.description.endswith(".")
         assert character.criterion.endswith(".")
 
 
@@ -379,7 +379,7 @@ def test_heads_that_write_at_random_prefer_nothing() -> None:
 def test_the_docs_say_the_same() -> None:
     text = DOCS.read_text(encoding="utf-8")
     for character in CHARACTERS:
-        assert f"| `{character.name}` | {character.about} | {character.criterion} |" in text
+        assert f"| `{character.name}` | {character.description} | {character.criterion} |" in text
     assert f"more than {Z} standard errors" in text
     assert f"at least {MIN_BLOCKS} blocks" in text
 

@@ -360,7 +360,7 @@ def test_heads_that_change_character(comparison: headscope.Comparison) -> None:
 
 
 def test_differences_of_one_shape(comparison: headscope.Comparison) -> None:
-    assert [(pair.one, pair.other, pair.paired) for pair in comparison.pairs] == [("before", "after", True)]
+    assert [(pair.baseline, pair.model, pair.paired) for pair in comparison.pairs] == [("before", "after", True)]
     table = comparison.differences()
     assert len(table) == 12 * len(MEASURES)
     assert table["paired"].all()
@@ -381,7 +381,7 @@ def test_the_baseline_can_be_chosen(base_study: Study, small_study: Study) -> No
     names = ["a", "b", "small", "c"]
 
     def list_pairs(baseline: str | None) -> list[tuple[str, str]]:
-        return [(pair.one, pair.other) for pair in headscope.compare(three, names, baseline=baseline).pairs]
+        return [(pair.baseline, pair.model) for pair in headscope.compare(three, names, baseline=baseline).pairs]
 
     assert list_pairs(None) == [("a", "b"), ("a", "c")]
     assert list_pairs("c") == [("c", "a"), ("c", "b")]

@@ -176,7 +176,7 @@ def test_words_on_pointing_and_clicking(
     page = page_opener(page_html).page
     cell = page.locator("#claim-5 td.verdict").nth(1)
     cell.hover()
-    expected = comparison.found["after"][4].measured
+    expected = comparison.findings_by_model["after"][4].measured
     assert page.locator("#tip > *").all_inner_texts() == ["after", expected]
     words = page.locator("#claim-5 .words")
     assert not words.is_visible()

@@ -61,7 +61,7 @@ class Measure:
     unit: str
     factor: float
     """displayed number / stored number"""
-    about: str
+    description: str
     over: bool
     """whether chance divides it, instead of being subtracted"""
     compute_sums: Callable[[Study], RateSums]

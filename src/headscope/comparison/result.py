@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from headscope import registry
 from headscope.comparison import differences as head_differences
 from headscope.comparison.claims import summarize_findings, tabulate_findings
 from headscope.comparison.depth import tabulate_depth
@@ -27,8 +28,8 @@ ALPHA = 0.05
 class Pair:
     """Two studies of the same shape that are compared head by head: a baseline, and another."""
 
-    one: str
-    other: str
+    baseline: str
+    model: str
     paired: bool
     """whether the same texts are in the same blocks, so that the difference itself was jackknifed"""
     blocks: int
@@ -64,19 +65,19 @@ class Comparison:
     # -- side by side -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def found(self) -> dict[str, list[Finding]]:
+    def findings_by_model(self) -> dict[str, list[Finding]]:
         """The findings of every study, by its name."""
         return {name: findings(study) for name, study in zip(self.names, self.studies, strict=True)}
 
     @cached_property
     def findings(self) -> pd.DataFrame:
         """The paper's claims in every study: number, claim, model, verdict, value, error, unit, text, measured."""
-        return tabulate_findings(self.found)
+        return tabulate_findings(self.findings_by_model)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
         """One row per claim: for which studies it holds, does not hold or cannot be measured; the spread of numbers."""
-        return summarize_findings(self.found)
+        return summarize_findings(self.findings_by_model)
 
     @cached_property
     def depth(self) -> pd.DataFrame:
@@ -134,8 +135,8 @@ class Comparison:
             return pd.DataFrame(columns=["baseline", "model", *head_differences.COLUMNS, "paired"])
         parts = [
             head_differences.tabulate_differences(
-                self.study(pair.one), self.study(pair.other), measure, paired=pair.paired, alpha=self.alpha
-            ).assign(baseline=pair.one, model=pair.other, paired=pair.paired)
+                self.study(pair.baseline), self.study(pair.model), measure, paired=pair.paired, alpha=self.alpha
+            ).assign(baseline=pair.baseline, model=pair.model, paired=pair.paired)
             for pair in self.pairs
             for measure in MEASURES.values()
         ]
@@ -167,8 +168,8 @@ class Comparison:
     def correlations(self) -> pd.DataFrame:
         """For each pair and rate, the correlation over heads: baseline, model, rate, heads, correlation."""
         parts = [
-            head_differences.tabulate_correlations(self.study(pair.one), self.study(pair.other)).assign(
-                baseline=pair.one, model=pair.other
+            head_differences.tabulate_correlations(self.study(pair.baseline), self.study(pair.model)).assign(
+                baseline=pair.baseline, model=pair.model
             )
             for pair in self.pairs
         ]
@@ -180,12 +181,12 @@ class Comparison:
         """For each pair, every head: its character in both, and whether that changed."""
         parts = []
         for pair in self.pairs:
-            before, after = self.heads[pair.one], self.heads[pair.other]
+            before, after = self.heads[pair.baseline], self.heads[pair.model]
             parts.append(
                 pd.DataFrame(
                     {
-                        "baseline": pair.one,
-                        "model": pair.other,
+                        "baseline": pair.baseline,
+                        "model": pair.model,
                         "layer": before["layer"].to_numpy(),
                         "head": before["head"].to_numpy(),
                         "name": before["name"].to_numpy(),
@@ -210,25 +211,19 @@ class Comparison:
 
     def to_html(self, path: str | Path | None = None) -> str:
         """Return one self-contained HTML page; also write it to `path`, if given."""
-        from headscope.comparison_folder import write_page  # imported here: pages import comparisons
-        from headscope.page.comparison import render_comparison_page
-
-        html = render_comparison_page(self)
+        html: str = registry.call("render_comparison_page", self)
         if path is not None:
-            write_page(Path(path), html)
+            registry.call("write_page", Path(path), html)
         return html
 
     def save(self, folder: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")) -> list[Path]:
         """Write comparison.json, comparison.html, figures/ and, if shapes are equal, differences.csv to a folder."""
-        from headscope.comparison_folder import write_comparison
-
-        return write_comparison(self, Path(folder), formats)
+        files: list[Path] = registry.call("write_comparison", self, Path(folder), formats)
+        return files
 
     def __repr__(self) -> str:
         warnings = f", {len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}" if self.warnings else ""
         return f"<Comparison of {', '.join(self.names)}: {len(self.studies)} studies{warnings}>"
 
     def _repr_html_(self) -> str:
-        from headscope.page.comparison_card import render_comparison_card
-
-        return render_comparison_card(self)
+        return str(registry.call("render_comparison_card", self))

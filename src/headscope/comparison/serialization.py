@@ -44,7 +44,7 @@ def to_plain_values(comparison: Comparison) -> dict[str, Any]:
             for name, measure in MEASURES.items()
         },
         "depth": to_records(comparison.depth),
-        "kinds": [{"name": kind.name, "about": kind.about, "criterion": kind.criterion} for kind in CHARACTERS],
+        "kinds": [{"name": kind.name, "about": kind.description, "criterion": kind.criterion} for kind in CHARACTERS],
         "characters": to_records(comparison.characters),
         "pairs": [asdict(pair) for pair in comparison.pairs],
         "differences": to_records(comparison.differences()),

@@ -88,7 +88,7 @@ def draw_comparison(comparison: Comparison) -> list[ComparisonFigure]:
         figures.append(
             ComparisonFigure(
                 stem,
-                f"Head by head: {pair.other} minus {pair.one}",
+                f"Head by head: {pair.model} minus {pair.baseline}",
                 "Difference of each rate for every head. Dots: significant after Holm's correction over the heads of a "
                 f"rate, alpha {comparison.alpha:g}; {pair.how}. Grey: nothing counted in one of the two.",
                 draw_head_differences(comparison, pair),
@@ -244,20 +244,20 @@ def draw_heads_by_character(comparison: Comparison) -> Figure:
 
 def draw_head_differences(comparison: Comparison, pair: Pair) -> Figure:
     """Draw a map of differences for each rate, layers down and heads across, on a colour scale symmetric around 0."""
-    study = comparison.study(pair.one)
+    study = comparison.study(pair.baseline)
     shape = len(study.layers), len(study.heads)
     panel_height = min(max(shape[0] / shape[1], 0.5), 1.6) * 1.75 + 0.62
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 2 * panel_height + 0.35), layout="constrained")
         panels = figure.subplots(2, 3).ravel()
         for axes, measure in zip(panels, MEASURES.values(), strict=True):
-            table = comparison.differences(measure.name, pair.other)
+            table = comparison.differences(measure.name, pair.model)
             _draw_difference_panel(figure, axes, measure, table, study.layers, study.heads)
         for axes in panels[3:]:
             axes.set_xlabel("head")
         for axes in panels[::3]:
             axes.set_ylabel("layer")
-        first, second = (clip_text(make_drawable(name), MAX_NAME_WIDTH) for name in (pair.one, pair.other))
+        first, second = (clip_text(make_drawable(name), MAX_NAME_WIDTH) for name in (pair.baseline, pair.model))
         kind = "paired" if pair.paired else "not paired"
         dots = f"Dots, counted above: significant, p ≤ {comparison.alpha:g} after Holm's correction"
         figure.supxlabel(f"{second} minus {first} ({kind}). {dots}", fontsize=LABEL_SIZE, parse_math=False)

@@ -124,7 +124,7 @@ def _collect_claims(comparison: Comparison) -> list[dict[str, Any]]:
     summary = comparison.summary.to_dict("records")
     return [
         {"summary": row, "short": SHORT_CLAIMS.get(findings[0].number, findings[0].claim), "findings": findings}
-        for row, findings in zip(summary, zip(*comparison.found.values(), strict=True), strict=True)
+        for row, findings in zip(summary, zip(*comparison.findings_by_model.values(), strict=True), strict=True)
     ]
 
 
@@ -183,7 +183,7 @@ def _count_changes(comparison: Comparison) -> list[dict[str, Any]]:
     """Return for every pair how many heads changed their character, and from which to which."""
     changes = []
     for pair in comparison.pairs:
-        rows = comparison.changes[comparison.changes["model"] == pair.other]
+        rows = comparison.changes[comparison.changes["model"] == pair.model]
         changed = rows[rows["changed"].astype(bool)]
         steps: dict[tuple[str, str], list[str]] = {}
         for before, after, name in zip(changed["before"], changed["after"], changed["name"], strict=True):

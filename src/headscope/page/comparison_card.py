@@ -23,7 +23,7 @@ def render_comparison_card(comparison: Comparison) -> str:
         Markup('<th style="{}"><bdi>{}</bdi></th>').format(CELL_STYLE, name) for name in comparison.names
     )
     rows = Markup("").join(
-        _render_row(comparison, index) for index in range(len(comparison.found[comparison.names[0]]))
+        _render_row(comparison, index) for index in range(len(comparison.findings_by_model[comparison.names[0]]))
     )
     warnings = Markup("").join(
         Markup(
@@ -56,7 +56,7 @@ def render_comparison_card(comparison: Comparison) -> str:
 
 
 def _render_row(comparison: Comparison, index: int) -> Markup:
-    findings = [comparison.found[name][index] for name in comparison.names]
+    findings = [comparison.findings_by_model[name][index] for name in comparison.names]
     cells = Markup("").join(
         Markup('<td style="{};white-space:nowrap;background:{}" title="{}">{} {}</td>').format(
             CELL_STYLE,

@@ -60,7 +60,7 @@ class Panel:
 
     title: str
     words: str
-    about: str
+    description: str
     ticks: tuple[tuple[float, str], ...]
     chance: float | None
     lines: tuple[Line, ...]
@@ -90,7 +90,7 @@ def _build_panel(comparison: Comparison, measure: Measure, column: str) -> Panel
     rows = rows[rows["shown"].notna()]
     unit, words = _choose_units(measure, against_chance=against_chance)
     if not len(rows):
-        return Panel(measure.label, words, measure.about, (), None, ())
+        return Panel(measure.label, words, measure.description, (), None, ())
     chance = (1.0 if measure.over else 0.0) if against_chance else None
     ends = [float((rows["shown"] - rows["bar"]).min()), float((rows["shown"] + rows["bar"]).max())]
     ticks = _choose_ticks([*ends, chance] if chance is not None else ends)
@@ -106,9 +106,8 @@ def _build_panel(comparison: Comparison, measure: Measure, column: str) -> Panel
             points = tuple(_build_point(row, compute_y, unit, name) for _, row in model_rows.iterrows())
             lines.append(Line(k, "M" + "L".join(f"{p.x} {p.y}" for p in points), points))
     labeled_ticks = tuple((compute_y(tick), f"{tick:g}".replace("-", "−")) for tick in ticks)
-    return Panel(
-        measure.label, words, measure.about, labeled_ticks, None if chance is None else compute_y(chance), tuple(lines)
-    )
+    chance_y = None if chance is None else compute_y(chance)
+    return Panel(measure.label, words, measure.description, labeled_ticks, chance_y, tuple(lines))
 
 
 def _choose_units(measure: Measure, *, against_chance: bool) -> tuple[str, str]:

@@ -40,7 +40,7 @@ class DifferenceMap:
     reach: float
     """the largest difference, in displayed units"""
     tests: int
-    found: int
+    significant: int
     correlation: float
     heads: tuple[int, ...]
     rows: tuple[tuple[int, tuple[Cell, ...]], ...]
@@ -80,7 +80,7 @@ def build_difference_maps(comparison: Comparison) -> list[DifferenceMap]:
 
 
 def _build_map(comparison: Comparison, number: int, pair: Pair, measure: Measure) -> DifferenceMap:
-    table, study = comparison.differences(measure.name, pair.other), comparison.study(pair.one)
+    table, study = comparison.differences(measure.name, pair.model), comparison.study(pair.baseline)
     values = table["difference"].to_numpy(np.float64) * measure.factor
     magnitudes = np.abs(values[np.isfinite(values)])
     reach = float(magnitudes.max()) if magnitudes.size and magnitudes.max() > 0 else 1.0
@@ -90,7 +90,7 @@ def _build_map(comparison: Comparison, number: int, pair: Pair, measure: Measure
         for index, (value, significant) in enumerate(zip(values, table["significant"], strict=True))
     ]
     correlations = comparison.correlations[
-        (comparison.correlations["model"] == pair.other) & (comparison.correlations["rate"] == measure.name)
+        (comparison.correlations["model"] == pair.model) & (comparison.correlations["rate"] == measure.name)
     ]["correlation"]
     return DifferenceMap(
         number,
@@ -125,16 +125,16 @@ def collect_script_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def _collect_pair_data(comparison: Comparison, pair: Pair) -> dict[str, Any]:
-    tables = {name: comparison.differences(name, pair.other) for name in MEASURES}
+    tables = {name: comparison.differences(name, pair.model) for name in MEASURES}
     first_table = next(iter(tables.values()))
     return {
-        "baseline": pair.one,
-        "model": pair.other,
+        "baseline": pair.baseline,
+        "model": pair.model,
         "paired": pair.paired,
         "heads": first_table["name"].tolist(),
         "layer": first_table["layer"].tolist(),
         "head": first_table["head"].tolist(),
-        "columns": len(comparison.study(pair.one).heads),
+        "columns": len(comparison.study(pair.baseline).heads),
         "rates": {name: _collect_columns(table) for name, table in tables.items()},
     }
 

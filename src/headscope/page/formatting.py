@@ -22,7 +22,7 @@ class RateWords:
     unit: str
     factor: float
     """from the stored number to the one shown"""
-    about: str
+    description: str
     """what it means for a head, in one sentence"""
 
 

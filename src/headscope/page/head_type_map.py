@@ -43,7 +43,7 @@ class CharacterCell:
     """its row in the head table"""
     name: str
     kind: LegendEntry
-    about: str
+    description: str
     """the description of its character, and which others apply"""
 
 
@@ -96,7 +96,7 @@ def collect_character_data(head_map: CharacterMap) -> dict[str, Any]:
     return {
         "characters": names,
         "character": [names.index(cell.kind.character.name) for cell in head_map.cells],
-        "about": [cell.about for cell in head_map.cells],
+        "about": [cell.description for cell in head_map.cells],
     }
 
 

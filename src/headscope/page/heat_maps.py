@@ -87,7 +87,7 @@ def build_heat_maps(study: Study) -> list[HeatMap]:
 
 def _build_heat_map(study: Study, name: str, values: Floats, errors: Floats) -> HeatMap:
     words = RATE_WORDS[name]
-    words = replace(words, unit=adapt_wording(study, words.unit), about=adapt_wording(study, words.about))
+    words = replace(words, unit=adapt_wording(study, words.unit), description=adapt_wording(study, words.description))
     values, errors = values * words.factor, errors * words.factor
     chance_levels = 0.0 if name == "signal_to_noise" else study.chance(name).values
     chance = np.broadcast_to(chance_levels * words.factor, values.shape)

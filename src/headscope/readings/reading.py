@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from headscope import registry
 from headscope import similarity as equations
 from headscope.array_types import Bools, Floats, Ints
 from headscope.atomic_io import write_atomically
@@ -266,9 +267,11 @@ class Reading:
 
     def segments(self, count: int | None = None, granularity: float = 1.0, tau: float | None = None) -> Segmentation:
         """Return the fine segments: blocks between attention lines of the last layers, joined by region averages."""
-        from headscope.segmentation.fine import segment_reading
-
-        return segment_reading(self, count=count, granularity=granularity, tau=self._resolve_threshold("tau", tau))
+        tau = self._resolve_threshold("tau", tau)
+        segmentation: Segmentation = registry.call(
+            "segment_reading", self, count=count, granularity=granularity, tau=tau
+        )
+        return segmentation
 
     # -- parts and files ----------------------------------------------------------------------------------------------
 
@@ -307,9 +310,7 @@ class Reading:
         start
             Layer and head that the page shows first.
         """
-        from headscope.page.explorer import render_explorer
-
-        html = render_explorer(self, precision=precision, start=start)
+        html: str = registry.call("render_explorer", self, precision=precision, start=start)
         if path is not None:
             write_atomically(Path(path), html.encode("utf-8"), ReadingError)
         return html
@@ -319,9 +320,7 @@ class Reading:
         return f"<Reading of {self.data.attrs['model']}: {self.size}: {text[:60]}{'…' if len(text) > 60 else ''}>"
 
     def _repr_html_(self) -> str:
-        from headscope.page.notebook_frame import render_reading_frame
-
-        return render_reading_frame(self)
+        return str(registry.call("render_reading_frame", self))
 
     # -- implementation -----------------------------------------------------------------------------------------------
 

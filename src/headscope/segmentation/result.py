@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headscope import registry
 from headscope.array_types import Floats, Ints
+from headscope.atomic_io import write_atomically
+from headscope.errors import StudyError
 
 Level = Literal["topic", "fine"]
 SEPARATOR = "=" * 10
@@ -164,18 +167,13 @@ class Segmentation:
 
         It is written to `path` if given.
         """
-        from headscope.output_folder import write_text
-        from headscope.page.segmentation import render_segmentation_page
-
-        html = render_segmentation_page(self)
+        html: str = registry.call("render_segmentation_page", self)
         if path is not None:
-            write_text(Path(path), html)
+            write_atomically(Path(path), html.encode("utf-8", "replace"), StudyError)
         return html
 
     def _repr_html_(self) -> str:
-        from headscope.page.notebook_frame import render_segmentation_frame
-
-        return render_segmentation_frame(self)
+        return str(registry.call("render_segmentation_frame", self))
 
     def __repr__(self) -> str:
         segments, pieces = len(self), len(self.edges) - 1

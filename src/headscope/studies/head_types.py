@@ -45,7 +45,7 @@ class Character:
     """A head type and its definition."""
 
     name: str
-    about: str
+    description: str
     """meaning, in one sentence"""
     criterion: str
     """condition for a head to have this character, in one sentence with its thresholds"""

@@ -75,7 +75,7 @@ def label_sums(
     )
     for quantity in QUANTITIES:
         if quantity.name in data:
-            data[quantity.name].attrs["long_name"] = quantity.about
+            data[quantity.name].attrs["long_name"] = quantity.description
     return add_derived_variables(data)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from headscope import registry
 from headscope.array_types import Floats
 from headscope.atomic_io import load_dataset, save_dataset
 from headscope.errors import StudyError
@@ -230,9 +231,7 @@ class Study:
         return f"<Study of {attributes['model']}: {self.size}, {self.texts:,} {texts} of {attributes['corpus']}{state}>"
 
     def _repr_html_(self) -> str:
-        from headscope.page.card import render_study_card  # imported late: `page` imports this module
-
-        return render_study_card(self)
+        return str(registry.call("render_study_card", self))
 
 
 def open_study(path: str | Path) -> Study:

@@ -53,7 +53,7 @@ class Quantity:
 
     name: str
     dims: tuple[str, ...]
-    about: str
+    description: str
     real: bool = False
     sample: bool = False
     """summed only over the texts in the sample"""

@@ -101,7 +101,7 @@ def _format_cells(comparison: Comparison, *, errors: bool) -> dict[str, list[str
         name: [
             f"{VERDICT_SIGNS[finding.verdict]} "
             f"{_format_number(finding.value, finding.error if errors else None, finding.unit)}"
-            for finding in comparison.found[name]
+            for finding in comparison.findings_by_model[name]
         ]
         for name in comparison.names
     }
@@ -130,10 +130,10 @@ def _make_claims_table(
     table.add_column("in")
     for name in names:
         table.add_column(Text(_shorten_name(name)), overflow="fold", vertical="top")
-    first = comparison.found[names[0]]
-    for row, finding in enumerate(first):
-        units = dict.fromkeys(comparison.found[name][row].unit for name in names if comparison.found[name][row].unit)
-        values = [Text(cells[name][row], style=VERDICT_STYLE[comparison.found[name][row].verdict]) for name in names]
+    for row, finding in enumerate(comparison.findings_by_model[names[0]]):
+        findings = {name: comparison.findings_by_model[name][row] for name in names}
+        units = dict.fromkeys(item.unit for item in findings.values() if item.unit)
+        values = [Text(cells[name][row], style=VERDICT_STYLE[findings[name].verdict]) for name in names]
         claim = finding.claim if width >= WIDE else SHORT_CLAIMS.get(finding.number, finding.claim)
         table.add_row(str(finding.number), Text(claim), _join_units(list(units)), *values)
     return table
@@ -250,7 +250,7 @@ def _split_names(names: Sequence[str], width: int) -> list[list[str]]:
 
 def _make_differences_table(comparison: Comparison, pair: Pair) -> Table:
     table = _make_table(
-        f"Head by head: {_shorten_name(pair.other)} minus {_shorten_name(pair.one)}",
+        f"Head by head: {_shorten_name(pair.model)} minus {_shorten_name(pair.baseline)}",
         f"{pair.how[0].upper()}{pair.how[1:]}. Significant: Student's t, p ≤ {comparison.alpha:g} after Holm's "
         "correction over the heads of a rate. r: correlation over heads.",
     )
@@ -258,10 +258,10 @@ def _make_differences_table(comparison: Comparison, pair: Pair) -> Table:
     table.add_column("significant", justify="right")
     table.add_column("largest of them")
     table.add_column("r", justify="right")
-    pair_rows = comparison.correlations[comparison.correlations["model"] == pair.other]
+    pair_rows = comparison.correlations[comparison.correlations["model"] == pair.model]
     correlations = pair_rows.set_index("rate")["correlation"]
     for name, measure in MEASURES.items():
-        rows = comparison.differences(name, pair.other)
+        rows = comparison.differences(name, pair.model)
         tests, significant = int(rows["p"].notna().sum()), rows[rows["significant"].astype(bool)]
         count = f"{len(significant)} of {tests}" if tests else NOT_MEASURABLE
         correlation = float(correlations[name])
@@ -280,7 +280,7 @@ def _format_largest(measure: Measure, rows: pd.DataFrame) -> str:
 
 
 def _summarize_changes(comparison: Comparison, pair: Pair) -> Text:
-    rows = comparison.changes[comparison.changes["model"] == pair.other]
+    rows = comparison.changes[comparison.changes["model"] == pair.model]
     changed = rows[rows["changed"].astype(bool)]
     summary = f"{len(changed)} of {len(rows)} heads changed character"
     if len(changed):

@@ -1,0 +1,28 @@
+"""Functions that result objects call although their package comes later in the order of imports.
+
+A result, such as a `Study`, is drawn by a page, and the page imports the class of the result. So that packages do not
+import each other, a result calls the function by its name here, and it is imported then.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+MODULES = {
+    "render_comparison_card": "headscope.page.comparison_card",
+    "render_comparison_page": "headscope.page.comparison",
+    "render_explorer": "headscope.page.explorer",
+    "render_reading_frame": "headscope.page.notebook_frame",
+    "render_segmentation_frame": "headscope.page.notebook_frame",
+    "render_segmentation_page": "headscope.page.segmentation",
+    "render_study_card": "headscope.page.card",
+    "segment_reading": "headscope.segmentation.fine",
+    "write_comparison": "headscope.comparison_folder",
+    "write_page": "headscope.comparison_folder",
+}
+
+
+def call(name: str, *arguments: Any, **options: Any) -> Any:
+    """Import a function by its name in `MODULES` and call it."""
+    return getattr(import_module(MODULES[name]), name)(*arguments, **options)
