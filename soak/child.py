@@ -78,15 +78,15 @@ def tokenizer() -> None:
     from headscope.errors import CorpusError
     from headscope.model.model import Model
 
-    real = Model.windows_of
+    real = Model.cut_documents
 
-    def windows_of(self: Model, documents: Any, cut: Any) -> Iterator[Any]:
+    def cut_documents(self: Model, documents: Any, cut: Any) -> Iterator[Any]:
         for document in documents:
             if document.text.endswith(BROKEN):
                 raise CorpusError(f"{document.name}: the tokenizer fails on it")
             yield from real(self, [document], cut)
 
-    Model.windows_of = windows_of
+    Model.cut_documents = cut_documents
 
 
 HOOKS = {

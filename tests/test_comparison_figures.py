@@ -108,7 +108,7 @@ def test_warnings_are_drawn() -> None:
     for figure in draw_figures(comparison).values():
         shown = read_text(figure)
         assert "Compared by force" in shown
-        assert "Other texts" in shown
+        assert "Different texts" in shown
         assert_legible(figure)
 
 

@@ -364,7 +364,7 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def shift_right(tmp_path_factory: pytest.TempPathFactory) -> str:
+def shifted(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of a model that reproduces it in heads with numbers lower by one."""
     return save_model(tmp_path_factory.mktemp("shifted"), plant_pairs(shift=-1))
 

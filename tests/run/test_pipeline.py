@@ -701,12 +701,12 @@ def test_a_study_says_where_its_time_went(small: Model):
 def test_images_are_taken_one_by_one():
     model = tiny.vision_model()
     most: list[int] = []
-    windows_of = Model.windows_of
+    cut_documents = Model.cut_documents
 
     class Watched(Model):
-        def windows_of(self, documents: Any, cut: WindowSpec) -> Any:
+        def cut_documents(self, documents: Any, cut: WindowSpec) -> Any:
             most.append(len(documents))
-            return windows_of(self, documents, cut)
+            return cut_documents(self, documents, cut)
 
     watched = Watched(model.name, model.network, model.tokens, model.weight_hash)
     assert headscope.study(watched, tiny.pictures(5)).texts == 5

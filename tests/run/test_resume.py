@@ -813,13 +813,13 @@ def test_a_study_stops_when_too_many_chunks_have_broken_documents(model: Model, 
 
 def test_a_tokenizer_that_breaks_names_the_document(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     paths = files(tmp_path / "in", [30, 20])
-    expected, windows_of = study(model, headscope.documents(paths)), Model.windows_of
+    expected, cut_documents = study(model, headscope.documents(paths)), Model.cut_documents
 
     def break_on_one(self: Model, documents: Any, cut: Any) -> Any:
         for document in documents:
             if document.name.endswith("01.jsonl:3"):
                 raise CorpusError(f"{document.name}: the tokenizer cannot read this text")
-        return windows_of(self, documents, cut)
+        return cut_documents(self, documents, cut)
 
     monkeypatch.setattr(Model, "cut_documents", break_on_one)
     with pytest.raises(Stopped, match=r"^\S*01\.jsonl:3: the tokenizer cannot read this text$") as caught:

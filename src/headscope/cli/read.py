@@ -83,7 +83,7 @@ def read_text(
     from headscope.readings import arguments
     from headscope.readings.files import check_table, open_reading, write_table
 
-    start = None if head is None else arguments.head_named(head)
+    start = None if head is None else arguments.parse_head(head)
     if pairs is not None:
         check_table(pairs)
     output_folder.check_page(out)

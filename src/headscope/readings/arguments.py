@@ -43,7 +43,7 @@ def is_file(argument: str) -> bool:
         return False
 
 
-def head_named(argument: str) -> tuple[int, Head]:
+def parse_head(argument: str) -> tuple[int, Head]:
     """Return the layer and the head of a name such as L11H8 or L11sum.
 
     >>> parse_head("L11H8"), parse_head("l3sum")
