@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import statistics
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,7 +146,9 @@ def find_reached(imports: dict[str, set[str]], start: str) -> set[str]:
 
 def main() -> None:
     """Print the measures of a package."""
-    metrics = measure_code(Path(sys.argv[1] if len(sys.argv) > 1 else "src/headscope"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", nargs="?", type=Path, default=Path("src/headscope"))
+    metrics = measure_code(parser.parse_args().package)
     print(f"{metrics.files} files, {metrics.lines:,} lines; median {metrics.median_lines:g}, longest {metrics.longest}")
     print(f"{metrics.functions} functions, {metrics.verb_first:.0%} of their names begin with a verb")
     print(f"{len(metrics.vague_names)} assignments to vague names", *metrics.vague_names, sep="\n  ")
