@@ -99,13 +99,13 @@ def test_ctrl_c_keeps_the_sections_before_it(
 
 
 MAIN_WITHOUT_FIGURES = """
-from headscope import output
+from headscope import output_folder
 from headscope.corpus.chunks import ChunkSize
 from headscope.run import local_engine, plan
 from headscope.run.executor import BatchExecutor
 plan.choose_chunk_size = lambda *more: ChunkSize(documents=4, bytes=300)
 local_engine.FLUSH_SECONDS = 0.0
-output.write_figures = lambda *arguments: []
+output_folder.write_figures = lambda *arguments: []
 add = BatchExecutor.add
 def add_batch(*arguments):
     add(*arguments)

@@ -236,9 +236,9 @@ assert headscope.open_study(out + "/api.nc").texts == 2
 with open(out + "/texts.txt", "w", encoding="utf-8") as file:
     file.write("a b c. the d.\\r\\nthe e f. a b\\r\\n")
 from matplotlib.figure import Figure
-from headscope import output
+from headscope import output_folder
 
-output.draw_all = lambda study: {"11b": Figure(figsize=(1, 1))}  # all figures take most of the time
+output_folder.draw_all = lambda study: {"11b": Figure(figsize=(1, 1))}  # all figures take most of the time
 options = ["--format", "lines", "--model", model, "--length", "16", "--out", out + "/cli"]
 sys.argv = ["headscope", "study", out + "/texts.txt", *options]
 try:

@@ -64,9 +64,9 @@ if "--parsable" in options:
 # the middle.
 HEADSCOPE = """#!{python}
 import os, pathlib, sys
-from headscope import output
+from headscope import output_folder
 from headscope.corpus.chunks import ChunkSize
-output.write_figures = lambda *given: []
+output_folder.write_figures = lambda *given: []
 if sys.argv[1] == "study":
     from headscope.run import local_engine, plan
     from headscope.run.executor import BatchExecutor

@@ -299,8 +299,8 @@ def test_the_command_gives_the_same_study(cluster: Any, model: Model, folder: Pa
     expected = headscope.study(model, headscope.documents(paths), length=24, sample=0.5)
     # Drawing takes longer than all the rest, and is not what is tested here.
     blank = (
-        "from matplotlib.figure import Figure; from headscope import cli, output; "
-        "output.draw_all = lambda study: {'11b': Figure(figsize=(1, 1))}; cli.main()"
+        "from matplotlib.figure import Figure; from headscope import cli, output_folder; "
+        "output_folder.draw_all = lambda study: {'11b': Figure(figsize=(1, 1))}; cli.main()"
     )
     command = [sys.executable, "-c", blank, "study", *paths, "--model", str(folder), "--out", str(tmp_path / "out")]
     options = ["--length", "24", "--sample", "0.5", "--device", "cpu", "--engine", "ray", "--workers", "2"]
