@@ -16,7 +16,8 @@ from tests.helpers.interrupting import files, save_tiny_model
 
 FULL = Path("/dev/full")
 MAIN_WITHOUT_FIGURES = (
-    "from headscope import output_folder; output_folder.write_figures = lambda *arguments: []; from headscope.cli import main; main()"
+    "from headscope import output_folder; output_folder.write_figures = lambda *arguments: []; "
+    "from headscope.cli import main; main()"
 )
 MAIN = "from headscope.__main__ import main; main()"
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
