@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.run.chunk_queue import TASK_SECONDS
-from measuring.chunk_tables import bytes_table, planning_table, sizes_table
+from measuring.chunk_tables import bytes_table, planning_table, ray_bytes_table, sizes_table
 from measuring.tables import DOCS, Section, made_with, number, of_kind, read_all, table, write_page
 
 DOCUMENTS = (10**6, 10**8, 10**10)
@@ -176,6 +176,9 @@ SECTIONS: dict[str, Section] = {
     ),
     "chunk bytes": lambda results: "\n\n".join(
         bytes_table(result, markdown=True) for result in of_kind(results, "chunk-bytes")
+    ),
+    "ray bytes": lambda results: "\n\n".join(
+        ray_bytes_table(result, markdown=True) for result in of_kind(results, "ray-bytes")
     ),
     "planning": lambda results: "\n\n".join(
         planning_table(result, markdown=True) for result in of_kind(results, "planning")
