@@ -16,6 +16,8 @@ from headscope.studies.result import Study
 
 WORKER = b"ray::ChunkWorker.count"
 """how the processes of our workers begin their titles while they count; before that, they load the model"""
+FIRST_ACT = 2.0
+"""seconds of counting before the first fault: the whole study may take less than a minute"""
 RESTARTED, LEFT = "was lost and restarted", "left the cluster"
 """what a study says of workers that Ray started again, and of machines that are gone"""
 
@@ -51,13 +53,14 @@ def workers(cluster: Any) -> list[int]:
     return sorted(found)
 
 
-def _meanwhile(running: Running, every: float, act: Callable[[], None]) -> None:
-    """Do something again and again until a run ends, which must end well."""
+def _disturb(running: Running, cluster: Any, every: float, act: Callable[[], None]) -> None:
+    """Act soon after workers begin to count, and again every few seconds, until a run ends, which must end well."""
+    running.until(lambda: bool(workers(cluster)))
+    running.until(lambda: False, FIRST_ACT)
     end = time.monotonic() + LONGEST
     while running.alive and time.monotonic() < end:
+        act()
         running.until(lambda: False, every)
-        if running.alive:
-            act()
     running.ended(0)
 
 
@@ -74,7 +77,7 @@ def workers_killed(folder: Folder, whole: Study, every: float) -> Row:
                     killed.append(number)
 
         running = folder.start("--engine", "ray", "--workers", "2", "--address", cluster.address)
-        _meanwhile(running, every, act)
+        _disturb(running, cluster, every, act)
     check(bool(killed), "no worker was killed: the study was too short")
     check(RESTARTED in running.said, f"nothing said of lost workers: {running.said[-300:]}")
     note = f"every {every:.0f} s; restarted by Ray, {running.said.count(RESTARTED)} of them in the middle of a task"
@@ -97,7 +100,7 @@ def nodes_replaced(folder: Folder, whole: Study, every: float) -> Row:
             cluster.add_node(num_cpus=1)
 
         running = folder.start("--engine", "ray", "--workers", "2", "--address", cluster.address)
-        _meanwhile(running, every, act)
+        _disturb(running, cluster, every, act)
     check(removed > 0, "no node was removed: the study was too short")
     check(LEFT in running.said, f"nothing said of nodes that left: {running.said[-300:]}")
     note = f"every {every:.0f} s; workers that went with them and were replaced: {running.said.count(LEFT)}"

@@ -31,7 +31,8 @@ the jumping clock, the batch that finds no memory and the failing tokenizer are 
 `soak/child.py`. It also makes chunks of 16 documents, because the texts here would be one or two chunks of the usual
 size; but memory and Ray are soaked with the usual ones. Except for kill −9 and for Ctrl-C given twice, it draws one
 blank figure in place of all, because drawing takes longer than the rest. Out of memory changes batches, and with them
-the last digits of the model's numbers: there reals are compared to 1e-4.
+the last digits of the model's numbers: there reals are compared to 1e-4, and one in 10,000 similarities
+may be in the next bin of its histogram.
 """
 
 

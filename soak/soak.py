@@ -113,11 +113,11 @@ class Soak:
         yield from memory.bombs(self.root / "bombs", self.model, self.short[memory.FEW], size)
 
     def ray(self) -> Iterator[Row]:
-        (whole, path), every = self.many(), 15.0 if self.quick else 20.0
+        (whole, path), every = self.many(), 10.0 if self.quick else 15.0
         asked = [path.name], small_model.options(self.model)
         one, other = (Folder(self.root / name / "out", path.parent, *asked) for name in ("ray", "nodes"))
         yield cluster.workers_killed(one, whole, every)
-        yield cluster.nodes_replaced(other, whole, 2 * every)
+        yield cluster.nodes_replaced(other, whole, every)
 
     def many(self) -> tuple[Study, Path]:
         """The undisturbed study of many short texts, and their file."""
