@@ -47,16 +47,16 @@ def chunks() -> None:
 
 
 def slow() -> None:
-    from headscope.corpus.documents import Corpus
+    from headscope.run import pipeline
 
-    read_chunk = Corpus.read_chunk
+    read_chunk = pipeline.read_chunk
 
-    def read_slowly(self: Corpus, chunk: Any) -> Iterator[Any]:
-        for document in read_chunk(self, chunk):
+    def read_slowly(*arguments: Any) -> Iterator[Any]:
+        for document in read_chunk(*arguments):
             time.sleep(SLOW)
             yield document
 
-    Corpus.read_chunk = read_slowly
+    pipeline.read_chunk = read_slowly
 
 
 def memory() -> None:
