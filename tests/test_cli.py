@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import headscope
+from headscope.cli import COMMANDS
 from tests.helpers.comparison_studies import make_model_study
 
 
@@ -153,6 +155,25 @@ def test_an_error_cannot_command_the_terminal(headscope_command):
     assert "\x07" not in result.err
     assert "\x1b]0" not in result.err
     assert "red" in result.err
+
+
+def test_every_command_has_the_same_short_options(headscope_command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in COMMANDS:
+        short, long = (headscope_command(name, option) for option in ("-h", "--help"))
+        assert short.code == 0
+        assert short.out == long.out
+        if name in ("study", "merge", "read", "segment", "figures", "report", "compare", "ablate", "prune"):
+            assert re.search(r"--output +-o ", short.out), name
+        assert not re.search(r"--out\b", short.out), name
+    assert headscope_command("-h").out == headscope_command("--help").out
+
+
+@pytest.mark.usefixtures("one_figure")
+@pytest.mark.parametrize("option", [["-o", "page.html"], ["--output=page.html"], ["--out", "page.html"]], ids=str)
+def test_names_of_the_output_option(headscope_command, study_folder: Path, tmp_path: Path, option: list[str]):
+    assert headscope_command("report", str(study_folder), *option).out == "page.html\n"
+    assert (tmp_path / "page.html").exists()
 
 
 @pytest.mark.parametrize(

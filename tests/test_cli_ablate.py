@@ -68,7 +68,7 @@ def test_json_files_and_the_same_numbers_in_all(run_ablate: Any, tmp_path: Path)
         assert float(rows[0]["change"]) == stored.table()["change"][0]
     again = run_ablate("--out", "heads")
     assert again.code == 1
-    assert "ablation.nc is there already: choose another folder with --out, or say --overwrite" in again.err.replace(
+    assert "ablation.nc is there already: choose another folder with --output, or say --overwrite" in again.err.replace(
         "\n", " "
     )
     assert run_ablate("--out", "heads", "--overwrite", "--heads", "L0H0", "--json").code == 0

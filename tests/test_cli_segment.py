@@ -218,7 +218,7 @@ def test_help_has_examples(headscope_command, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "160")
     result = headscope_command("segment", "--help")
     assert result.code == 0
-    assert "headscope segment article.txt --count 8 --out segments.html --open" in result.out
+    assert "headscope segment article.txt --count 8 --output segments.html --open" in result.out
     for option in ("--granularity", "--level", "--json", "--separator"):
         assert option in result.out
     assert "segment" in headscope_command("--help").out

@@ -76,7 +76,7 @@ def create_folder(folder: Path, error: type[HeadscopeError]) -> Iterator[None]:
 
 
 def _make_write_error(folder: Path, reason: OSError, error: type[HeadscopeError]) -> HeadscopeError:
-    return error(f"{folder}: cannot write there: {reason.strerror or reason}. Choose another folder with --out")
+    return error(f"{folder}: cannot write there: {reason.strerror or reason}. Choose another folder with --output")
 
 
 def save_dataset(data: xr.Dataset, path: Path, packed: Iterable[Hashable], error: type[HeadscopeError]) -> Path:

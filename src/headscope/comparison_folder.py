@@ -23,12 +23,12 @@ def prepare_folder(folder: Path, formats: Sequence[str] = FORMATS) -> None:
     if unknown:
         raise StudyError(f"figures cannot be written as {', '.join(unknown)}; there are: {', '.join(FORMATS)}")
     if (folder / FILE).exists():
-        raise StudyError(f"{folder} holds a study: choose another folder for the comparison with --out")
+        raise StudyError(f"{folder} holds a study: choose another folder for the comparison with --output")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StudyError(
-            f"{folder}: cannot write there: {error.strerror or error}. Choose another with --out"
+            f"{folder}: cannot write there: {error.strerror or error}. Choose another with --output"
         ) from None
     refuse_foreign(folder / PAGE, StudyError)
 

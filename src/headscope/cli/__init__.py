@@ -18,12 +18,19 @@ import typer
 from headscope.cli import ablate, compare, heads, merge, models, options, prune, read, results, segment, study
 from headscope.errors import HeadscopeError
 
+
+def _expand_alias(name: str) -> str:
+    """Return the name of the option that `--out` is short for, and other names unchanged."""
+    return "output" if name == "out" else name
+
+
 app = typer.Typer(
     name="headscope",
     help="What every attention head of a transformer writes, measured over whole corpora.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _expand_alias},
     rich_markup_mode="markdown",
 )
 COMMANDS: dict[str, Callable[..., None]] = {

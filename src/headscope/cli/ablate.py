@@ -25,7 +25,7 @@ def ablate_heads(
         str,
         typer.Option(help="What a silenced head writes instead: zero, or mean (its average output over the texts)."),
     ] = "zero",
-    out: Annotated[Path | None, typer.Option(help="Folder for ablation.nc and ablation.csv.")] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for ablation.nc and ablation.csv.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
     field: options.Field = "text",
     format: options.Format = "auto",
@@ -53,7 +53,7 @@ def ablate_heads(
 
         headscope ablate
 
-        headscope ablate articles.jsonl --model gpt2 --limit 200 --out gpt2-heads/
+        headscope ablate articles.jsonl --model gpt2 --limit 200 --output gpt2-heads/
 
         headscope ablate articles.jsonl --model ./bert --heads L0H1,L11H0-11 --by mean --json
     """

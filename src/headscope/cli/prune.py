@@ -20,7 +20,7 @@ def prune_model(
             help="Texts to rank heads on: files, folders, globs, `-`, `hf:NAME`. Default: the bundled texts.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the pruned model.")] = Path("pruned"),
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pruned model.")] = Path("pruned"),
     keep: Annotated[
         str | None, typer.Option(help="How many heads to keep: a share, such as 70%, or a number of heads.")
     ] = None,
@@ -65,13 +65,13 @@ def prune_model(
 
     Examples:
 
-        headscope prune minilm --keep 70% --out smaller/
+        headscope prune minilm --keep 70% --output smaller/
 
-        headscope prune ./smollm2 articles.jsonl --keep 6 --by gradient --out smaller/
+        headscope prune ./smollm2 articles.jsonl --keep 6 --by gradient --output smaller/
 
-        headscope prune ./bert --study bert-study/ --keep 50% --per-layer --out smaller/
+        headscope prune ./bert --study bert-study/ --keep 50% --per-layer --output smaller/
 
-        headscope prune gpt2 --heads L0H1,L3H4-7 --how mask --out masked/ --json
+        headscope prune gpt2 --heads L0H1,L3H4-7 --how mask --output masked/ --json
     """
     import json
 

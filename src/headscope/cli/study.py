@@ -24,7 +24,7 @@ def run_study(
     sources: options.Texts = None,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("study"),
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")] = Path("study"),
     field: options.Field = "text",
     format: options.Format = "auto",
     encoding: options.Encoding = "utf-8",
@@ -101,17 +101,17 @@ def run_study(
 
         headscope study
 
-        headscope study articles.jsonl --model google-bert/bert-base-uncased --out bert/
+        headscope study articles.jsonl --model google-bert/bert-base-uncased --output bert/
 
-        headscope study books/ --windows all --sentences text --out books-study/
+        headscope study books/ --windows all --sentences text --output books-study/
 
-        headscope study photos/ --model google/vit-base-patch16-224 --out vit/
+        headscope study photos/ --model google/vit-base-patch16-224 --output vit/
 
         zcat corpus.jsonl.gz | headscope study - --field body --limit 500
 
-        headscope study 's3://bucket/part-*.jsonl.gz' --model ./bert --engine ray --workers 8 --out all/
+        headscope study 's3://bucket/part-*.jsonl.gz' --model ./bert --engine ray --workers 8 --output all/
 
-        headscope study corpus/ --share 3/16 --out share-3/
+        headscope study corpus/ --share 3/16 --output share-3/
 
     Run the same command again to resume an interrupted study.
     """

@@ -18,7 +18,7 @@ def prepare(folder: Path, *, overwrite: bool) -> None:
     existing = [name for name in (FILE, TABLE) if (folder / name).exists()]
     if existing and not overwrite:
         raise StudyError(
-            f"{folder / existing[0]} is there already: choose another folder with --out, or say --overwrite"
+            f"{folder / existing[0]} is there already: choose another folder with --output, or say --overwrite"
         )
 
 
