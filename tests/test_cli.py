@@ -121,8 +121,6 @@ BAD = {
     "only special tokens": (["study", "special.txt"], ["no text to study", "only special tokens"]),
     "unwritable output": (["study", "corpus.jsonl", "--out", "corpus.jsonl/out"], ["cannot write", "--out"]),
     "unknown device": (["study", "corpus.jsonl", "--device", "abacus"], ["abacus"]),
-    "unknown kernel": (["study", "corpus.jsonl", "--kernel", "magic"], ["vectorized, reference"]),
-    "unknown windows": (["study", "corpus.jsonl", "--windows", "some"], ["first, all"]),
     "no study": (["findings", "absent"], ["absent", "no study there"]),
     "no study for figures": (["figures", "absent"], ["no study there"]),
     "no study for a report": (["report", "absent"], ["no study there"]),
@@ -214,7 +212,6 @@ def test_figures_of_a_study(headscope_command, study_folder: Path, tmp_path: Pat
         (["--only", "99"], "99"),
         (["--layers", "9"], "no layer 9"),
         (["--layers", "a-b"], "like 0,5,10-11"),
-        (["--formats", "gif"], "png, svg, pdf"),
         (["--out", "study/study.nc/below"], "cannot be written"),
     ],
 )

@@ -89,8 +89,6 @@ def test_texts_rank(headscope_command: Any, llama_folder: str, tmp_path: Path) -
         (("--keep", "much"), "write a share"),
         ((), "one of the two"),
         (("--heads", "L0H9"), "no head 9"),
-        (("--keep", "50%", "--by", "beauty"), "unknown ranking"),
-        (("--keep", "50%", "--by", "random", "--how", "saw"), "how is 'saw'"),
         (("--heads", "L0H0", "--how", "remove"), "cannot be removed in layer 0"),
         (("--keep", "4", "--study", "nowhere"), "nowhere"),
         (("--heads", "L0H0", "--out", "taken"), "not empty"),

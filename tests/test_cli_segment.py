@@ -154,7 +154,6 @@ def test_a_page_is_of_one_document(
         (("blank.jsonl",), "blank.jsonl: there is no text in it"),
         (("binary.txt",), "binary.txt: not utf-8 text"),
         (("broken.jsonl",), "broken.jsonl"),
-        ((TEXT, "--level", "coarse"), "level 'coarse': there are topic and fine"),
         ((TEXT, "--count", "0"), "count is 0: it is the number of segments wanted"),
         ((TEXT, "--count", "50"), "the text has 17 sentences"),
         ((TEXT, "--granularity", "0"), "a number from 0.01 to 100"),

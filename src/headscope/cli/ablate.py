@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,7 +22,7 @@ def ablate_heads(
         str | None, typer.Option(help="Only these heads: L0H1,L3H4-7. Default: each head in turn.")
     ] = None,
     by: Annotated[
-        str,
+        Literal["zero", "mean"],
         typer.Option(help="What a silenced head writes instead: zero, or mean (its average output over the texts)."),
     ] = "zero",
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for ablation.nc and ablation.csv.")] = None,

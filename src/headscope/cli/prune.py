@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from headscope.cli import options
 from headscope.cli.interruption import convert_interrupts, end_interrupted
+
+Ranking = Literal[
+    "snr", "snr-contrast", "snr-explained", "snr-energy", "repeat", "same-sentence", "distance", "dominant-share",
+    "pairs", "norm", "projected-norm", "gradient", "ablation", "random",
+]  # fmt: skip
 
 
 def prune_model(
@@ -25,10 +30,11 @@ def prune_model(
         str | None, typer.Option(help="How many heads to keep: a share, such as 70%, or a number of heads.")
     ] = None,
     by: Annotated[
-        str,
+        Ranking,
         typer.Option(
+            metavar="RANKING",
             help="How heads are ranked; the lowest are removed first: snr, snr-contrast, snr-explained, snr-energy, "
-            "repeat, same-sentence, distance, dominant-share, pairs, norm, projected-norm, gradient, ablation, random."
+            "repeat, same-sentence, distance, dominant-share, pairs, norm, projected-norm, gradient, ablation, random.",
         ),
     ] = "snr",
     heads: Annotated[str | None, typer.Option(help="Remove these heads instead: L0H1,L3H4-7.")] = None,
@@ -39,7 +45,7 @@ def prune_model(
         ),
     ] = False,
     how: Annotated[
-        str,
+        Literal["auto", "remove", "mask"],
         typer.Option(
             help="auto: remove heads where possible, silence the others; remove: or fail; mask: only silence."
         ),
@@ -95,7 +101,7 @@ def prune_model(
         ):
             pruned = run(
                 loaded, heads, keep=keep, by=by, documents=corpus, study=study, limit=limit, length=length,
-                seed=seed, per_layer=per_layer, how=how,  # type: ignore[arg-type]
+                seed=seed, per_layer=per_layer, how=how,
                 command=options.get_command_line(),
             )  # fmt: skip
             manifest = pruned.save(out, overwrite=overwrite)

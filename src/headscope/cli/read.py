@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,7 +39,7 @@ def read_text(
     layers: options.Layers = None,
     heads: options.Heads = None,
     precision: Annotated[
-        str,
+        Literal["auto", "fine", "coarse"],
         typer.Option(
             help="Precision of the page. fine: exact for θ of three decimals; coarse: of two, and smaller; auto."
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,7 +26,7 @@ def segment_text(
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
     level: Annotated[
-        str,
+        Literal["topic", "fine"],
         typer.Option(help="topic: where the subject changes, in texts of any length; fine: blocks inside a window."),
     ] = "topic",
     count: Annotated[int | None, typer.Option(help="Number of segments. Default: as many as are found.")] = None,
