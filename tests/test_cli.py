@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import headscope
-from headscope.cli import COMMANDS
+from headscope.cli import COMMANDS, PANELS
 from tests.helpers.comparison_studies import make_model_study
 
 
@@ -165,6 +165,15 @@ def test_every_command_has_the_same_short_options(headscope_command, monkeypatch
             assert re.search(r"--output +-o ", short.out), name
         assert not re.search(r"--out\b", short.out), name
     assert headscope_command("-h").out == headscope_command("--help").out
+
+
+@pytest.mark.parametrize("command", ["study", "read", "segment", "ablate", "prune"])
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_help_of_long_commands_has_panels(headscope_command, monkeypatch: pytest.MonkeyPatch, command: str, width: str):
+    monkeypatch.setenv("COLUMNS", width)
+    text = headscope_command(command, "--help").out
+    assert re.findall(r"^╭─ (\w+) ", text, re.M) == ["Arguments", *PANELS]
+    assert not re.search(r"--[\w-]*…", text)  # no name of an option is cut
 
 
 @pytest.mark.usefixtures("one_figure")

@@ -43,6 +43,7 @@ Stack = Annotated[
     Literal["encoder", "decoder", "cross"] | None,
     typer.Option(
         "--stack",
+        metavar="STACK",
         help="For a model with encoder and decoder: encoder (the default), decoder, or cross (the decoder's attention "
         "to the encoder).",
     ),
