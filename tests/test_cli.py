@@ -176,6 +176,22 @@ def test_help_of_long_commands_has_panels(headscope_command, monkeypatch: pytest
     assert not re.search(r"--[\w-]*…", text)  # no name of an option is cut
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("headscope stu", ["study"]),
+        ("headscope study --checkpoint-d", ["--checkpoint-dir"]),
+        ("headscope study --engine ", ["local", "ray"]),
+    ],
+)
+def test_the_shell_completes(headscope_command, monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]):
+    assert "--install-completion" in headscope_command("--help").out
+    monkeypatch.setenv("_HEADSCOPE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert headscope_command().out.split() == completed
+
+
 @pytest.mark.usefixtures("one_figure")
 @pytest.mark.parametrize("option", [["-o", "page.html"], ["--output=page.html"], ["--out", "page.html"]], ids=str)
 def test_names_of_the_output_option(headscope_command, study_folder: Path, tmp_path: Path, option: list[str]):
