@@ -11,6 +11,9 @@ import torch
 from transformers import AutoModel
 
 import headscope
+from headscope.corpus import documents
+from headscope.errors import ModelError
+from headscope.model import loading
 from headscope.pruning import prune as pruning
 from tests.helpers import tiny
 
@@ -106,6 +109,28 @@ def test_bad_commands_end_in_a_sentence(
     assert words in " ".join(result.err.split())
     assert "Traceback" not in result.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
+
+
+def test_forms_that_name_the_model(headscope_command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def load(name: str, **options: object) -> None:
+        raise ModelError(f"load {name}")
+
+    def read(sources: Any, **options: object) -> None:
+        calls.append(sources)
+
+    monkeypatch.setattr(loading, "load", load)
+    monkeypatch.setattr(documents, "documents", read)
+    for arguments, model, sources in (
+        (["a"], "a", None),
+        (["a", "b.txt", "c.txt"], "a", ["b.txt", "c.txt"]),
+        (["b.txt", "--model", "a", "c.txt"], "a", ["b.txt", "c.txt"]),
+        (["--model", "a"], "a", None),
+        ([], "minilm", None),
+    ):
+        assert f"load {model}" in headscope_command("prune", *arguments, "--keep", "1").err
+        assert calls.pop() == sources
 
 
 def test_a_model_that_is_not_there(headscope_command: Any) -> None:

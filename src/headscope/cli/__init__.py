@@ -113,7 +113,7 @@ def main() -> None:
     with _record_failures(sys.stdout) as failures:
         try:
             try:
-                app()
+                app(prog_name="headscope")
             finally:
                 if sys.stdout is not None:
                     sys.stdout.flush()

@@ -17,14 +17,15 @@ Ranking = Literal[
 
 
 def prune_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`, the default model.")],
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TEXTS",
-            help="Texts to rank heads on: files, folders, globs, `-`, `hf:NAME`. Default: the bundled texts.",
+            metavar="MODEL TEXTS",
+            help="The model, unless --model names it, then texts to rank heads on: files, folders, globs, `-`, "
+            "`hf:NAME`. Default: minilm and the bundled texts.",
         ),
     ] = None,
+    model: Annotated[str | None, typer.Option(help="Hub name, folder, or `minilm`.")] = None,
     out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pruned model.")] = Path("pruned"),
     keep: Annotated[
         str | None, typer.Option(help="How many heads to keep: a share, such as 70%, or a number of heads.")
@@ -75,7 +76,7 @@ def prune_model(
 
         headscope prune ./smollm2 articles.jsonl --keep 6 --by gradient --output smaller/
 
-        headscope prune ./bert --study bert-study/ --keep 50% --per-layer --output smaller/
+        headscope prune --model ./bert --study bert-study/ --keep 50% --per-layer --output smaller/
 
         headscope prune gpt2 --heads L0H1,L3H4-7 --how mask --output masked/ --json
     """
@@ -91,6 +92,8 @@ def prune_model(
     from headscope.pruning.rankings import TEXT_RULES
     from headscope.pruning.saved_model import check_output_folder, format_load_code
 
+    if model is None:
+        model, *sources = sources or ["minilm"]
     check_output_folder(model, out, overwrite=overwrite)
     corpus = documents(sources or None, field=field, encoding=encoding, limit=limit)
     try:
