@@ -14,6 +14,9 @@ import pytest
 
 import headscope
 from headscope.cli import COMMANDS, PANELS
+from headscope.cli.display import console
+from headscope.cli.display.console import StudyLog
+from headscope.run.run import Progress
 from tests.helpers.comparison_studies import make_model_study
 
 
@@ -66,6 +69,29 @@ def test_json_goes_to_stdout_alone(headscope_command, corpus: Path):
     assert len(read["findings"]) == 12
     assert read["manifest"]["documents_read"] == 2
     assert result.err == ""
+
+
+def test_without_a_terminal_progress_is_a_line_every_half_minute(capsys: pytest.CaptureFixture[str]):
+    log = StudyLog(clock=iter([100.0, 101.0, 129.0, 131.0, 160.0, 165.0, 200.0]).__next__)
+    for texts in (10, 20, 1062, 2000, 3065):
+        log(Progress(texts, 2 * texts, 10_000, texts_before=1000, documents_before=2000))
+    assert capsys.readouterr().err.splitlines() == [
+        "studying: 1,062 texts, 2,124 of 10,000 documents, 2.0 texts/s",
+        "studying: 3,065 texts, 6,130 of 10,000 documents, 31.8 texts/s",
+    ]
+    log(Progress(4000, 4000, None, unit="images"))
+    assert capsys.readouterr().err == "studying: 4,000 images, 4,000 documents, 40.0 images/s\n"
+
+
+@pytest.mark.usefixtures("one_figure", "loaded_once")
+@pytest.mark.parametrize(("options", "lines"), [([], True), (["--quiet"], False), (["--json"], False)], ids=str)
+def test_progress_without_a_terminal(
+    headscope_command, corpus: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], lines: bool
+):
+    monkeypatch.setattr(console, "LOG_INTERVAL", 0)
+    result = headscope_command("study", str(corpus), "--output", "out", *options)
+    assert result.code == 0
+    assert ("studying: 4 texts, 4 of 4 documents, " in result.err) == lines
 
 
 @pytest.mark.usefixtures("one_figure", "loaded_once")
