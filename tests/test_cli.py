@@ -263,7 +263,7 @@ def test_figures_of_a_study(headscope_command, study_folder: Path, tmp_path: Pat
         (["--only", "99"], "99"),
         (["--layers", "9"], "no layer 9"),
         (["--layers", "a-b"], "like 0,5,10-11"),
-        (["--out", "study/study.nc/below"], "cannot be written"),
+        (["--out", "study/study.nc/below"], "cannot write there"),
     ],
 )
 def test_figures_that_cannot_be_drawn(headscope_command, study_folder: Path, options: list[str], message: str):

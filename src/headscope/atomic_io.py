@@ -40,15 +40,6 @@ def replace_atomically(path: Path, error: type[HeadscopeError]) -> Iterator[Path
                 temporary.unlink()
 
 
-def check_folder(folder: Path, error: type[HeadscopeError]) -> None:
-    """Create a folder and check that files can be written there."""
-    check_writable(folder, error)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as reason:
-        raise _make_write_error(folder, reason, error) from None
-
-
 def check_writable(folder: Path, error: type[HeadscopeError]) -> None:
     """Raise an error if files cannot be written in a folder, or if it cannot be created. Leaves nothing behind."""
     try:

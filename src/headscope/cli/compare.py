@@ -53,7 +53,7 @@ def compare_studies(
     from headscope.cli.display.comparison import show_comparison
     from headscope.comparison.compare import compare as run
     from headscope.comparison.serialization import as_json as format_json
-    from headscope.comparison_folder import PAGE, prepare_folder, write_comparison
+    from headscope.comparison_folder import PAGE, write_comparison
 
     figure_formats = options.split_list(formats)
     with console.show_status("comparing", quiet=quiet or as_json):
@@ -64,7 +64,6 @@ def compare_studies(
             alpha=alpha,
             force=force,
         )
-        prepare_folder(out, figure_formats)
         write_comparison(comparison, out, figure_formats)
     if as_json:
         for warning in comparison.warnings:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 
+from headscope.atomic_io import create_folder
 from headscope.errors import ModelError, StudyError
 from headscope.model.image_patches import Patches
 from headscope.model.loading import silence_transformers
@@ -51,7 +52,7 @@ def write_folder(
         ModelError: No form works for this model. Nothing is written.
     """
     check_output_folder(model.name, folder, overwrite=overwrite)
-    with _replace_folder(folder) as temporary:
+    with create_folder(folder.resolve().parent, StudyError), _replace_folder(folder) as temporary:
         network = load_original(model)
         before = _count_parameters(network)
         for change in removal.changes:
@@ -99,7 +100,7 @@ def _replace_folder(folder: Path) -> Iterator[Path]:
     folder = folder.resolve()
     temporary, old = (folder.with_name(f".{folder.name}.{os.getpid()}{ending}") for ending in ("", ".old"))
     try:
-        temporary.mkdir(parents=True)
+        temporary.mkdir()
         yield temporary
         if folder.exists():
             folder.rename(old)
