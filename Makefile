@@ -27,7 +27,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/headscope study --out demo
+	$(BIN)/headscope study --output demo
 
 test: $(VENV)/.installed-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/get_chromium.sh

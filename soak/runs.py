@@ -126,7 +126,7 @@ class Folder:
         hooks = self.hooks if hooks is None else hooks
         self.out.parent.mkdir(parents=True, exist_ok=True)
         begin = [sys.executable, str(CHILD), ",".join(hooks)] if hooks else [sys.executable, "-m", "headscope"]
-        given = [*begin, "study", *self.sources, "--out", str(self.out), *self.options, *more]
+        given = [*begin, "study", *self.sources, "--output", str(self.out), *self.options, *more]
         errors = self.out.parent.parent / f"{self.out.parent.name}-{self.out.name}-{time.monotonic_ns()}.err"
         self.runs += 1
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,10 @@ from pathlib import Path
 import pytest
 
 import headscope
+from headscope.cli import COMMANDS, PANELS
+from headscope.cli.display import console
+from headscope.cli.display.console import StudyLog
+from headscope.run.run import Progress
 from tests.helpers.comparison_studies import make_model_study
 
 
@@ -64,6 +69,29 @@ def test_json_goes_to_stdout_alone(headscope_command, corpus: Path):
     assert len(read["findings"]) == 12
     assert read["manifest"]["documents_read"] == 2
     assert result.err == ""
+
+
+def test_without_a_terminal_progress_is_a_line_every_half_minute(capsys: pytest.CaptureFixture[str]):
+    log = StudyLog(clock=iter([100.0, 101.0, 129.0, 131.0, 160.0, 165.0, 200.0]).__next__)
+    for texts in (10, 20, 1062, 2000, 3065):
+        log(Progress(texts, 2 * texts, 10_000, texts_before=1000, documents_before=2000))
+    assert capsys.readouterr().err.splitlines() == [
+        "studying: 1,062 texts, 2,124 of 10,000 documents, 2.0 texts/s",
+        "studying: 3,065 texts, 6,130 of 10,000 documents, 31.8 texts/s",
+    ]
+    log(Progress(4000, 4000, None, unit="images"))
+    assert capsys.readouterr().err == "studying: 4,000 images, 4,000 documents, 40.0 images/s\n"
+
+
+@pytest.mark.usefixtures("one_figure", "loaded_once")
+@pytest.mark.parametrize(("options", "lines"), [([], True), (["--quiet"], False), (["--json"], False)], ids=str)
+def test_progress_without_a_terminal(
+    headscope_command, corpus: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], lines: bool
+):
+    monkeypatch.setattr(console, "LOG_INTERVAL", 0)
+    result = headscope_command("study", str(corpus), "--output", "out", *options)
+    assert result.code == 0
+    assert ("studying: 4 texts, 4 of 4 documents, " in result.err) == lines
 
 
 @pytest.mark.usefixtures("one_figure", "loaded_once")
@@ -119,8 +147,6 @@ BAD = {
     "only special tokens": (["study", "special.txt"], ["no text to study", "only special tokens"]),
     "unwritable output": (["study", "corpus.jsonl", "--out", "corpus.jsonl/out"], ["cannot write", "--out"]),
     "unknown device": (["study", "corpus.jsonl", "--device", "abacus"], ["abacus"]),
-    "unknown kernel": (["study", "corpus.jsonl", "--kernel", "magic"], ["vectorized, reference"]),
-    "unknown windows": (["study", "corpus.jsonl", "--windows", "some"], ["first, all"]),
     "no study": (["findings", "absent"], ["absent", "no study there"]),
     "no study for figures": (["figures", "absent"], ["no study there"]),
     "no study for a report": (["report", "absent"], ["no study there"]),
@@ -153,6 +179,50 @@ def test_an_error_cannot_command_the_terminal(headscope_command):
     assert "\x07" not in result.err
     assert "\x1b]0" not in result.err
     assert "red" in result.err
+
+
+def test_every_command_has_the_same_short_options(headscope_command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in COMMANDS:
+        short, long = (headscope_command(name, option) for option in ("-h", "--help"))
+        assert short.code == 0
+        assert short.out == long.out
+        if name in ("study", "merge", "read", "segment", "figures", "report", "compare", "ablate", "prune"):
+            assert re.search(r"--output +-o ", short.out), name
+        assert not re.search(r"--out\b", short.out), name
+    assert headscope_command("-h").out == headscope_command("--help").out
+
+
+@pytest.mark.parametrize("command", ["study", "read", "segment", "ablate", "prune"])
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_help_of_long_commands_has_panels(headscope_command, monkeypatch: pytest.MonkeyPatch, command: str, width: str):
+    monkeypatch.setenv("COLUMNS", width)
+    text = headscope_command(command, "--help").out
+    assert re.findall(r"^╭─ (\w+) ", text, re.M) == ["Arguments", *PANELS]
+    assert not re.search(r"--[\w-]*…", text)  # no name of an option is cut
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("headscope stu", ["study"]),
+        ("headscope study --checkpoint-d", ["--checkpoint-dir"]),
+        ("headscope study --engine ", ["local", "ray"]),
+    ],
+)
+def test_the_shell_completes(headscope_command, monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]):
+    assert "--install-completion" in headscope_command("--help").out
+    monkeypatch.setenv("_HEADSCOPE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert headscope_command().out.split() == completed
+
+
+@pytest.mark.usefixtures("one_figure")
+@pytest.mark.parametrize("option", [["-o", "page.html"], ["--output=page.html"], ["--out", "page.html"]], ids=str)
+def test_names_of_the_output_option(headscope_command, study_folder: Path, tmp_path: Path, option: list[str]):
+    assert headscope_command("report", str(study_folder), *option).out == "page.html\n"
+    assert (tmp_path / "page.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -193,8 +263,7 @@ def test_figures_of_a_study(headscope_command, study_folder: Path, tmp_path: Pat
         (["--only", "99"], "99"),
         (["--layers", "9"], "no layer 9"),
         (["--layers", "a-b"], "like 0,5,10-11"),
-        (["--formats", "gif"], "png, svg, pdf"),
-        (["--out", "study/study.nc/below"], "cannot be written"),
+        (["--out", "study/study.nc/below"], "cannot write there"),
     ],
 )
 def test_figures_that_cannot_be_drawn(headscope_command, study_folder: Path, options: list[str], message: str):

@@ -68,7 +68,7 @@ def test_json_files_and_the_same_numbers_in_all(run_ablate: Any, tmp_path: Path)
         assert float(rows[0]["change"]) == stored.table()["change"][0]
     again = run_ablate("--out", "heads")
     assert again.code == 1
-    assert "ablation.nc is there already: choose another folder with --out, or say --overwrite" in again.err.replace(
+    assert "ablation.nc is there already: choose another folder with --output, or say --overwrite" in again.err.replace(
         "\n", " "
     )
     assert run_ablate("--out", "heads", "--overwrite", "--heads", "L0H0", "--json").code == 0
@@ -97,13 +97,10 @@ def test_an_embedding_has_other_words(headscope_command: Any, loaded_once: None)
     [
         (["--heads", "L9H0"], "there is no layer 9"),
         (["--heads", "first"], "'first' is no head: write them like L0H1,L3H4-7"),
-        (["--by", "max"], "by is 'max': choose one of zero, mean"),
         (["--limit", "0"], "limit is 0"),
         (["--length", "4000"], "length is 4000"),
-        (["--windows", "some"], "windows is 'some'"),
         (["--batch-size", "0"], "batch size is 0"),
         (["--stack", "cross"], "no stack 'cross'"),
-        (["--dtype", "int8"], "'int8'; there are: float32, bfloat16, float16"),
         (["--csv", "nowhere/heads.csv"], "nowhere/heads.csv"),
         (["--out", "texts.txt"], "cannot write there"),
         (["missing.txt"], "no such file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import headscope
-from headscope import output_folder
+from headscope import comparison_folder, output_folder
+from headscope.errors import StudyError
+from headscope.figures import files as figure_files
 from tests.helpers.comparison_studies import make_model_study
 from tests.helpers.interrupting import files, save_tiny_model
 
@@ -140,6 +143,49 @@ def test_a_folder_that_another_process_removes_is_no_error(tmp_path: Path):
     with create_folder(tmp_path / "c" / "d", StudyError):
         (tmp_path / "c" / "mine").write_text("mine")
     assert list((tmp_path / "c").iterdir()) == [tmp_path / "c" / "mine"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["study", "x.txt", "--model", "./absent"],
+        ["study", "special.txt"],
+        ["ablate", "x.txt", "--model", "./absent"],
+        ["merge", "one.nc", "one.nc"],
+        ["compare", "one.nc", "absent"],
+        ["prune", "./absent", "--keep", "1"],
+        ["figures", "one.nc", "--only", "99"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("loaded_once")
+def test_a_command_that_fails_leaves_no_folder(
+    headscope_command, saved_study: Path, tmp_path: Path, command: list[str]
+):
+    (tmp_path / "one.nc").write_bytes(saved_study.read_bytes())
+    (tmp_path / "x.txt").write_text("Rain fell.")
+    (tmp_path / "special.txt").write_text("[CLS] [SEP]")
+    result = headscope_command(*command, "--output", "new/folder")
+    assert result.code == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.nc", "special.txt", "x.txt"]
+
+
+def test_a_full_disk_leaves_no_folder(
+    headscope_command, saved_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def refuse(*arguments: object) -> None:
+        raise StudyError("full")
+
+    (tmp_path / "one.nc").write_bytes(saved_study.read_bytes())
+    make_model_study(1, texts=30, layers=4, heads=3, blocks=5, model="other").save(tmp_path / "other.nc")
+    monkeypatch.setattr(figure_files, "_render_figure", fail)
+    monkeypatch.setattr(comparison_folder, "write_atomically", refuse)
+    assert "No space left" in headscope_command("figures", "one.nc", "--only", "7", "--output", "new/folder").err
+    assert "full" in headscope_command("compare", "one.nc", "other.nc", "--output", "new/folder").err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.nc", "other.nc"]
 
 
 @pytest.mark.usefixtures("one_figure")

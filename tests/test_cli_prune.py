@@ -11,6 +11,9 @@ import torch
 from transformers import AutoModel
 
 import headscope
+from headscope.corpus import documents
+from headscope.errors import ModelError
+from headscope.model import loading
 from headscope.pruning import prune as pruning
 from tests.helpers import tiny
 
@@ -89,8 +92,6 @@ def test_texts_rank(headscope_command: Any, llama_folder: str, tmp_path: Path) -
         (("--keep", "much"), "write a share"),
         ((), "one of the two"),
         (("--heads", "L0H9"), "no head 9"),
-        (("--keep", "50%", "--by", "beauty"), "unknown ranking"),
-        (("--keep", "50%", "--by", "random", "--how", "saw"), "how is 'saw'"),
         (("--heads", "L0H0", "--how", "remove"), "cannot be removed in layer 0"),
         (("--keep", "4", "--study", "nowhere"), "nowhere"),
         (("--heads", "L0H0", "--out", "taken"), "not empty"),
@@ -108,6 +109,28 @@ def test_bad_commands_end_in_a_sentence(
     assert words in " ".join(result.err.split())
     assert "Traceback" not in result.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
+
+
+def test_forms_that_name_the_model(headscope_command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def load(name: str, **options: object) -> None:
+        raise ModelError(f"load {name}")
+
+    def read(sources: Any, **options: object) -> None:
+        calls.append(sources)
+
+    monkeypatch.setattr(loading, "load", load)
+    monkeypatch.setattr(documents, "documents", read)
+    for arguments, model, sources in (
+        (["a"], "a", None),
+        (["a", "b.txt", "c.txt"], "a", ["b.txt", "c.txt"]),
+        (["b.txt", "--model", "a", "c.txt"], "a", ["b.txt", "c.txt"]),
+        (["--model", "a"], "a", None),
+        ([], "minilm", None),
+    ):
+        assert f"load {model}" in headscope_command("prune", *arguments, "--keep", "1").err
+        assert calls.pop() == sources
 
 
 def test_a_model_that_is_not_there(headscope_command: Any) -> None:

@@ -133,13 +133,11 @@ def test_the_page_is_opened(headscope_command, monkeypatch: pytest.MonkeyPatch, 
         (("read", TEXT, "--head", "L6H0"), "L6H0"),
         (("read", TEXT, "--layers", "9"), "no layer 9"),
         (("read", TEXT, "--pairs", "p.xlsx"), ".csv or .parquet"),
-        (("read", TEXT, "--precision", "best"), "auto, fine, coarse"),
         (("read", TEXT, "--theta", "1.5"), "from 0 to below 1"),
         (("read", TEXT, "--length", "4096"), "512"),
         (("read", TEXT, "--out", "nowhere/page.html"), "no folder nowhere"),
         (("read", TEXT, "--model", "no/such/folder"), "no/such/folder"),
         (("read", "example:nothing"), "airport-policing"),
-        (("read", TEXT, "--figures", "f", "--formats", "bmp"), "bmp"),
     ],
 )
 def test_bad_input_is_explained(headscope_command, arguments: tuple[str, ...], words: str):

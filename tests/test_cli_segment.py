@@ -154,7 +154,6 @@ def test_a_page_is_of_one_document(
         (("blank.jsonl",), "blank.jsonl: there is no text in it"),
         (("binary.txt",), "binary.txt: not utf-8 text"),
         (("broken.jsonl",), "broken.jsonl"),
-        ((TEXT, "--level", "coarse"), "level 'coarse': there are topic and fine"),
         ((TEXT, "--count", "0"), "count is 0: it is the number of segments wanted"),
         ((TEXT, "--count", "50"), "the text has 17 sentences"),
         ((TEXT, "--granularity", "0"), "a number from 0.01 to 100"),
@@ -218,7 +217,7 @@ def test_help_has_examples(headscope_command, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "160")
     result = headscope_command("segment", "--help")
     assert result.code == 0
-    assert "headscope segment article.txt --count 8 --out segments.html --open" in result.out
+    assert "headscope segment article.txt --count 8 --output segments.html --open" in result.out
     for option in ("--granularity", "--level", "--json", "--separator"):
         assert option in result.out
     assert "segment" in headscope_command("--help").out

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from headscope.cli import COMMANDS
+from headscope.corpus.formats import FORMATS
+from headscope.corpus.windows import SentenceMode, WindowMode
+from headscope.figures import FORMATS as FIGURE_FORMATS
+from headscope.model.architecture import STACKS
+from headscope.model.loading import DTYPES
+from headscope.page.quantization import PRECISIONS
+from headscope.pruning.rankings import RULES
+from headscope.pruning.removal import How
+from headscope.pruning.silencing import SilencingMode
+from headscope.run.engines import ENGINES
+from headscope.segmentation.result import Level
+from headscope.settings import AUTO, KERNELS
 from tests.helpers.interrupting import files, save_tiny_model
 
 SIGNAL_ON_IMPORT = """
@@ -61,7 +78,6 @@ WRONG = {
     "theta": (["study", "--theta", "2"], "theta is 2.0"),
     "theta that is no number": (["study", "--theta", "nan"], "theta is nan"),
     "sample": (["study", "--sample", "nan"], "sample is nan"),
-    "engine": (["study", "--engine", "magic"], "there are: local, ray"),
     "address without ray": (["study", "--address", "auto"], "say --engine ray"),
     "workers": (["study", "--engine", "ray", "--workers", "0"], "workers is 0"),
     "more workers than there are": (["study", "--engine", "ray", "--workers", str(10**30)], "from 1 to 100,000"),
@@ -76,8 +92,6 @@ WRONG = {
     "no batch size": (["study", "--batch-size", "0"], "from 1 to 1,048,576"),
     "interval": (["study", "--checkpoint-interval", "nan"], "nan seconds between checkpoints"),
     "negative interval": (["study", "--checkpoint-interval", "-inf"], "-inf seconds between checkpoints"),
-    "kernel": (["study", "--kernel", "magic"], "vectorized, reference"),
-    "dtype": (["study", "--dtype", "int4"], "float32, bfloat16, float16"),
     "model": (["study", "--model", "./absent"], "absent: no such folder"),
     "output": (["study", "--out", "mine.txt/out"], "cannot write there"),
 }
@@ -106,6 +120,94 @@ for name, (command, expected) in {WRONG}.items():
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+CHOICES = {
+    "format": ("auto", *FORMATS),
+    "windows": get_args(WindowMode),
+    "sentences": get_args(SentenceMode),
+    "stack": STACKS,
+    "dtype": tuple(DTYPES),
+    "kernel": (AUTO, *KERNELS),
+    "engine": ENGINES,
+    "level": get_args(Level),
+    "precision": ("auto", *PRECISIONS),
+    "how": get_args(How),
+    "formats": FIGURE_FORMATS,
+}
+
+
+def list_choices() -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the choices of all options of all commands."""
+    return {
+        (command, parameter): RULES if (command, parameter) == ("prune", "by")
+        else get_args(SilencingMode) if (command, parameter) == ("ablate", "by")
+        else CHOICES[parameter]
+        for command, function in COMMANDS.items()
+        for parameter in inspect.signature(function).parameters
+        if parameter in CHOICES or parameter == "by"
+    }  # fmt: skip
+
+
+def test_help_shows_all_choices(headscope_command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    for (command, option), choices in list_choices().items():
+        lines = headscope_command(command, "-h").out.splitlines()
+        line = next(line for line in lines if re.match(rf"\W*--{option} ", line))
+        assert all(re.search(rf"\b{choice}\b", line) for choice in choices), (command, option, line)
+
+
+def test_other_choices_are_refused_before_torch_is_imported(tmp_path: Path):
+    code = f"""
+import contextlib, io, sys
+from headscope.cli import main
+for (command, option), choices in {list_choices()}.items():
+    sys.argv = ["headscope", command, "--" + option, "magic", *(["study"] if command == "figures" else [])]
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        try:
+            main()
+        except SystemExit as ended:
+            assert ended.code == 2, (command, option, ended.code)
+        else:
+            raise AssertionError(sys.argv)
+    assert ", ".join(map(repr, choices)) in errors.getvalue(), (command, option, errors.getvalue())
+    assert "torch" not in sys.modules, (command, option)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, env={**os.environ, "COLUMNS": "300"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "suggestion"),
+    [
+        (["stduy"], "Did you mean 'study'?"),
+        (["segmnet", "text"], "Did you mean 'segment'?"),
+        (["study", "--kernle", "auto"], "--kernel"),
+        (["prune", "minilm", "--ouptut", "small"], "--output"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_name_gets_a_suggestion_before_torch_is_imported(
+    tmp_path: Path, command: list[str], suggestion: str
+):
+    code = f"""
+import sys
+from headscope.cli import main
+sys.argv = ["headscope", *{command}]
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2, result.stderr
+    assert suggestion in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.usefixtures("one_figure")

@@ -115,7 +115,6 @@ def study_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("one.nc", "other.nc", "--names", "a"), "1 names for 2 studies"),
         (("one.nc", "other.nc", "--baseline", "x"), "no study is called 'x'"),
         (("one.nc", "other.nc", "--alpha", "2"), "alpha is 2.0"),
-        (("one.nc", "other.nc", "--formats", "gif"), "cannot be written as gif"),
         (("one.nc", "long.nc"), "tokens in a window: 16 (model-0), 32 (model-1)"),
     ],
 )

@@ -110,7 +110,7 @@ def test_files_that_cannot_be_written(default_figures: dict[str, Figure], tmp_pa
         figures.save(figure, tmp_path, "name", formats=["png", "gif"])
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StudyError, match="cannot be written"):
+    with pytest.raises(StudyError, match="cannot write there"):
         figures.save(figure, tmp_path / "file", "name")
 
 

@@ -476,7 +476,7 @@ def test_a_model_that_is_not_there(headscope_paper, name: str | None):
     ("arguments", "code", "words"),
     [
         (["--device", "abacus"], 1, "abacus"),
-        (["--dtype", "float7"], 1, "float7"),
+        (["--dtype", "float7"], 2, "float7"),
         (["--model", "hollow"], 1, "no config.json"),
         (["--theta", "0.2"], 2, "--theta"),
     ],

@@ -170,6 +170,8 @@ def test_what_is_there_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     with pytest.raises(StudyError, match="cannot be written: No space left"):
         write_folder(model, removal, {}, folder, overwrite=True)
+    with pytest.raises(StudyError, match="cannot be written: No space left"):
+        write_folder(model, removal, {}, tmp_path / "new" / "folder", overwrite=True)
     assert "second" in json.loads((folder / "pruning.json").read_text("utf-8"))
     assert [path.name for path in tmp_path.iterdir() if path.name != "code"] == ["out"]
 
@@ -179,7 +181,7 @@ def test_places_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a")
     with pytest.raises(StudyError, match="is a file"):
         write_folder(model, removal, {}, tmp_path / "file", overwrite=True)
-    with pytest.raises(StudyError, match="cannot be written"):
+    with pytest.raises(StudyError, match="cannot write there"):
         write_folder(model, removal, {}, tmp_path / "file" / "in", overwrite=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("a")

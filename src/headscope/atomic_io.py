@@ -40,15 +40,6 @@ def replace_atomically(path: Path, error: type[HeadscopeError]) -> Iterator[Path
                 temporary.unlink()
 
 
-def check_folder(folder: Path, error: type[HeadscopeError]) -> None:
-    """Create a folder and check that files can be written there."""
-    check_writable(folder, error)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as reason:
-        raise _make_write_error(folder, reason, error) from None
-
-
 def check_writable(folder: Path, error: type[HeadscopeError]) -> None:
     """Raise an error if files cannot be written in a folder, or if it cannot be created. Leaves nothing behind."""
     try:
@@ -76,7 +67,7 @@ def create_folder(folder: Path, error: type[HeadscopeError]) -> Iterator[None]:
 
 
 def _make_write_error(folder: Path, reason: OSError, error: type[HeadscopeError]) -> HeadscopeError:
-    return error(f"{folder}: cannot write there: {reason.strerror or reason}. Choose another folder with --out")
+    return error(f"{folder}: cannot write there: {reason.strerror or reason}. Choose another folder with --output")
 
 
 def save_dataset(data: xr.Dataset, path: Path, packed: Iterable[Hashable], error: type[HeadscopeError]) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headscope.atomic_io import write_atomically
+from headscope.atomic_io import check_writable, create_folder, write_atomically
 from headscope.comparison.result import Comparison
 from headscope.comparison.serialization import as_json
 from headscope.errors import StudyError
@@ -17,19 +17,14 @@ from headscope.studies.result import FILE
 JSON, PAGE, TABLE, FIGURES = "comparison.json", "comparison.html", "differences.csv", "figures"
 
 
-def prepare_folder(folder: Path, formats: Sequence[str] = FORMATS) -> None:
-    """Create the folder, and refuse one where a comparison cannot be written or would replace other files."""
+def check_folder(folder: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Refuse a folder where a comparison cannot be written or would replace other files."""
     unknown = [kind for kind in formats if kind not in FORMATS]
     if unknown:
         raise StudyError(f"figures cannot be written as {', '.join(unknown)}; there are: {', '.join(FORMATS)}")
     if (folder / FILE).exists():
-        raise StudyError(f"{folder} holds a study: choose another folder for the comparison with --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StudyError(
-            f"{folder}: cannot write there: {error.strerror or error}. Choose another with --out"
-        ) from None
+        raise StudyError(f"{folder} holds a study: choose another folder for the comparison with --output")
+    check_writable(folder, StudyError)
     refuse_foreign(folder / PAGE, StudyError)
 
 
@@ -39,17 +34,18 @@ def write_comparison(comparison: Comparison, folder: Path, formats: Sequence[str
     Returns:
         The files written.
     """
-    prepare_folder(folder, formats)
-    written = [write_atomically(folder / JSON, _encode(as_json(comparison)), StudyError)]
-    table = folder / TABLE
-    if comparison.pairs:
-        content = comparison.differences().to_csv(index=False, lineterminator="\n")
-        written.append(write_atomically(table, _encode(content), StudyError))
-    elif table.exists():  # left by an earlier comparison
-        table.unlink()
-    for drawing in draw_comparison(comparison):
-        written += save(drawing.figure, folder / FIGURES, drawing.stem, formats)
-    written.append(write_page(folder / PAGE, comparison.to_html()))
+    check_folder(folder, formats)
+    with create_folder(folder, StudyError):
+        written = [write_atomically(folder / JSON, _encode(as_json(comparison)), StudyError)]
+        table = folder / TABLE
+        if comparison.pairs:
+            content = comparison.differences().to_csv(index=False, lineterminator="\n")
+            written.append(write_atomically(table, _encode(content), StudyError))
+        elif table.exists():  # left by an earlier comparison
+            table.unlink()
+        for drawing in draw_comparison(comparison):
+            written += save(drawing.figure, folder / FIGURES, drawing.stem, formats)
+        written.append(write_page(folder / PAGE, comparison.to_html()))
     return written
 
 

@@ -33,7 +33,9 @@ def check_folder(folder: Path) -> None:
     """Refuse, before anything is computed, a folder where a study cannot be written or would replace other files."""
     check_writable(folder, StudyError)
     if (path := _find_foreign(folder)) is not None:
-        raise StudyError(f"{path} is there already, and headscope did not write it: choose another folder with --out")
+        raise StudyError(
+            f"{path} is there already, and headscope did not write it: choose another folder with --output"
+        )
     if folder.is_dir():
         with Lock(folder):  # raises if another process writes there
             pass
@@ -64,7 +66,7 @@ def open_previous(folder: Path) -> Study | None:
     try:
         return open_study(folder)
     except StudyError as error:
-        raise StudyError(f"{error}. Choose another folder with --out, or replace it with --overwrite") from None
+        raise StudyError(f"{error}. Choose another folder with --output, or replace it with --overwrite") from None
 
 
 def find_changes(study: Study, expected: Mapping[str, Any]) -> list[str]:
@@ -98,18 +100,18 @@ def find_finished(folder: Path, study: Study, expected: Mapping[str, Any], versi
     if changes:
         raise StudyError(
             f"{folder} holds another study, which differs in {'; '.join(changes)}. "
-            "Choose another folder with --out, or replace it with --overwrite"
+            "Choose another folder with --output, or replace it with --overwrite"
         )
     manifest = study.manifest
     if manifest["complete"] and manifest["corpus_version"] != version:
         raise StudyError(
-            f"{folder} holds this study of earlier versions of its files. Choose another folder with --out, or replace "
-            "it with --overwrite"
+            f"{folder} holds this study of earlier versions of its files. Choose another folder with --output, or "
+            "replace it with --overwrite"
         )
     if manifest["complete"] and not version and not has_checkpoint(str(folder / CHECKPOINTS)):
         raise StudyError(
             f"{folder} holds a complete study, and it cannot be known whether it is of the same texts. Choose another "
-            "folder with --out, or replace it with --overwrite"
+            "folder with --output, or replace it with --overwrite"
         )
     return study if is_complete(study, version) else None
 
@@ -124,7 +126,7 @@ def refuse_other(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that holds a study, finished or not."""
     if not overwrite and ((folder / FILE).exists() or has_checkpoint(str(folder / CHECKPOINTS))):
         raise StudyError(
-            f"{folder} holds a study already. Choose another folder with --out, or replace it with --overwrite"
+            f"{folder} holds a study already. Choose another folder with --output, or replace it with --overwrite"
         )
     remove_checkpoints(str(folder / CHECKPOINTS))
 
@@ -208,7 +210,7 @@ def refuse_foreign(path: Path, error: type[HeadscopeError]) -> None:
     """Refuse to replace a file that is not a page of headscope."""
     try:
         if path.exists() and not _is_our_page(path):
-            raise error(f"{path} is there already, and is no page of headscope: choose another name with --out")
+            raise error(f"{path} is there already, and is no page of headscope: choose another name with --output")
     except OSError as reason:
         raise error(f"{path}: cannot write there: {reason.strerror or reason}") from None
 
@@ -222,7 +224,7 @@ def check_page(path: Path) -> None:
     """Refuse, before anything is computed, a path where the page of a reading cannot be written."""
     refuse_foreign(path, ReadingError)
     if not path.parent.is_dir():
-        raise ReadingError(f"{path}: there is no folder {path.parent}: create it, or choose another with --out")
+        raise ReadingError(f"{path}: there is no folder {path.parent}: create it, or choose another with --output")
 
 
 def open_result(path: Path) -> Study | Reading:

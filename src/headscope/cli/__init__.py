@@ -14,16 +14,57 @@ from contextlib import contextmanager, suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from headscope.cli import ablate, compare, heads, merge, models, options, prune, read, results, segment, study
 from headscope.errors import HeadscopeError
+
+PANELS = {
+    "Texts": ("field", "format", "encoding", "limit", "min_tokens", "skip_broken", "share"),
+    "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle"),
+    "Method": (
+        "length", "windows", "sentences", "theta", "tau", "sample", "maps", "level", "count", "granularity", "keep",
+        "by", "heads", "per_layer", "how", "study", "seed", "layers", "precision",
+    ),
+    "Running": (
+        "device", "kernel", "tf32", "batch_size", "engine", "workers", "worker_timeout", "address", "checkpoint_dir",
+        "checkpoint_interval", "quiet",
+    ),
+    "Output": (
+        "out", "overwrite", "head", "save", "pairs", "figures", "formats", "csv", "separator", "open_page", "as_json",
+        "help",
+    ),
+}  # fmt: skip
+"""panels of options in the `--help` of long commands, in order, and the parameters in each"""
+MAX_OPTIONS_WITHOUT_PANELS = 10
+
+
+class _Command(TyperCommand):
+    """Command whose `--help` shows many options in panels."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters in the order of the panels."""
+        panels = {name: panel for panel, names in PANELS.items() for name in names}
+        params: list[Any] = super().get_params(ctx)
+        if len(params) <= MAX_OPTIONS_WITHOUT_PANELS:
+            return params
+        for param in params:
+            if param.param_type_name == "option":
+                param.rich_help_panel = panels.get(param.name)
+        return sorted(params, key=lambda param: [None, *PANELS].index(getattr(param, "rich_help_panel", None)))
+
+
+def _expand_alias(name: str) -> str:
+    """Return the name of the option that `--out` is short for, and other names unchanged."""
+    return "output" if name == "out" else name
+
 
 app = typer.Typer(
     name="headscope",
     help="What every attention head of a transformer writes, measured over whole corpora.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _expand_alias},
     rich_markup_mode="markdown",
 )
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -43,7 +84,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "paper": models.check_paper,
 }
 for name, command in COMMANDS.items():
-    app.command(name)(command)
+    app.command(name, cls=_Command)(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -72,7 +113,7 @@ def main() -> None:
     with _record_failures(sys.stdout) as failures:
         try:
             try:
-                app()
+                app(prog_name="headscope")
             finally:
                 if sys.stdout is not None:
                     sys.stdout.flush()

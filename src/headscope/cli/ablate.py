@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,10 +22,10 @@ def ablate_heads(
         str | None, typer.Option(help="Only these heads: L0H1,L3H4-7. Default: each head in turn.")
     ] = None,
     by: Annotated[
-        str,
+        Literal["zero", "mean"],
         typer.Option(help="What a silenced head writes instead: zero, or mean (its average output over the texts)."),
     ] = "zero",
-    out: Annotated[Path | None, typer.Option(help="Folder for ablation.nc and ablation.csv.")] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for ablation.nc and ablation.csv.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
     field: options.Field = "text",
     format: options.Format = "auto",
@@ -53,7 +53,7 @@ def ablate_heads(
 
         headscope ablate
 
-        headscope ablate articles.jsonl --model gpt2 --limit 200 --out gpt2-heads/
+        headscope ablate articles.jsonl --model gpt2 --limit 200 --output gpt2-heads/
 
         headscope ablate articles.jsonl --model ./bert --heads L0H1,L11H0-11 --by mean --json
     """

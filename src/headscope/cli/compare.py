@@ -25,7 +25,7 @@ def compare_studies(
     alpha: Annotated[
         float, typer.Option(help="Probability of any false alarm among all heads of a rate (Holm's correction).")
     ] = 0.05,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("compare"),
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")] = Path("compare"),
     formats: options.Formats = "png,svg,pdf",
     force: Annotated[
         bool,
@@ -45,7 +45,7 @@ def compare_studies(
 
         headscope compare bert/ minilm/ smollm2/
 
-        headscope compare before/ after/ --names before,after --out tuning/
+        headscope compare before/ after/ --names before,after --output tuning/
 
         headscope compare ckpt-0/ ckpt-1/ ckpt-2/ --baseline ckpt-1 --alpha 0.01 --json | jq .summary
     """
@@ -53,7 +53,7 @@ def compare_studies(
     from headscope.cli.display.comparison import show_comparison
     from headscope.comparison.compare import compare as run
     from headscope.comparison.serialization import as_json as format_json
-    from headscope.comparison_folder import PAGE, prepare_folder, write_comparison
+    from headscope.comparison_folder import PAGE, write_comparison
 
     figure_formats = options.split_list(formats)
     with console.show_status("comparing", quiet=quiet or as_json):
@@ -64,7 +64,6 @@ def compare_studies(
             alpha=alpha,
             force=force,
         )
-        prepare_folder(out, figure_formats)
         write_comparison(comparison, out, figure_formats)
     if as_json:
         for warning in comparison.warnings:

@@ -15,7 +15,7 @@ from headscope.errors import StudyError
 
 def merge_studies(
     sources: Annotated[list[Path], typer.Argument(metavar="STUDIES", help="Folders of studies, or their study.nc.")],
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("merged"),
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")] = Path("merged"),
     allow_changed_files: Annotated[
         bool,
         typer.Option(
@@ -33,9 +33,9 @@ def merge_studies(
 
     Examples:
 
-        headscope merge monday/ tuesday/ --out week/
+        headscope merge monday/ tuesday/ --output week/
 
-        headscope merge share-*/ --out all/
+        headscope merge share-*/ --output all/
     """
     from headscope import output_folder
     from headscope.atomic_io import create_folder

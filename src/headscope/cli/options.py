@@ -7,13 +7,13 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from headscope.errors import ModelError, StudyError
+from headscope.errors import StudyError
 
-DTYPES = ("float32", "bfloat16", "float16")
+FIGURE_FORMATS = ("png", "svg", "pdf")
 
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 DIFFERS = 3
@@ -30,22 +30,27 @@ Texts = Annotated[
 ]
 Field = Annotated[str, typer.Option("--field", help="Field or column that holds the text (JSONL, CSV, Parquet, hf:).")]
 Format = Annotated[
-    str, typer.Option("--format", help="auto (by file ending), text, lines, jsonl, csv, parquet, image.")
+    Literal["auto", "text", "lines", "jsonl", "csv", "parquet", "image"],
+    typer.Option("--format", metavar="FORMAT", help="auto (by file ending), text, lines, jsonl, csv, parquet, image."),
 ]
 Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of text files and stdin.")]
-Windows = Annotated[str, typer.Option("--windows", help="first: the first window of each document; all: every window.")]
+Windows = Annotated[
+    Literal["first", "all"],
+    typer.Option("--windows", help="first: the first window of each document; all: every window."),
+]
 ModelName = Annotated[str, typer.Option("--model", help="Hub name, folder, or `minilm`, the default model.")]
 Stack = Annotated[
-    str | None,
+    Literal["encoder", "decoder", "cross"] | None,
     typer.Option(
         "--stack",
+        metavar="STACK",
         help="For a model with encoder and decoder: encoder (the default), decoder, or cross (the decoder's attention "
         "to the encoder).",
     ),
 ]
 Length = Annotated[int, typer.Option("--length", help="Tokens per window.")]
 Sentences = Annotated[
-    str,
+    Literal["tokens", "text"],
     typer.Option(
         "--sentences",
         help="How sentences are found. tokens: a sentence ends with a token . ! ?; text: by a sentence splitter on "
@@ -57,11 +62,28 @@ Tau = Annotated[
     float, typer.Option("--tau", help="τ: a line draws more than τ times the attention of the strongest column.")
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps, …")]
-Dtype = Annotated[str, typer.Option("--dtype", help="float32, bfloat16, float16.")]
+Dtype = Annotated[
+    Literal["float32", "bfloat16", "float16"],
+    typer.Option("--dtype", metavar="DTYPE", help="Numbers to compute with: float32, bfloat16, float16."),
+]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Load pickled weights, which can run code.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Formats = Annotated[str, typer.Option("--formats", help="Formats of the figures: any of png,svg,pdf.")]
+
+
+def check_figure_formats(text: str) -> str:
+    """Refuse unknown formats of figures before anything is computed."""
+    if any(kind not in FIGURE_FORMATS for kind in split_list(text)):
+        raise typer.BadParameter(f"{text!r} is not a list of {', '.join(map(repr, FIGURE_FORMATS))}, such as png,svg.")
+    return text
+
+
+Formats = Annotated[
+    str,
+    typer.Option(
+        "--formats", callback=check_figure_formats, metavar="LIST", help="Formats of the figures: any of png,svg,pdf."
+    ),
+]
 Layers = Annotated[
     str | None, typer.Option("--layers", help="Layers, such as 0,5,10-11. Default: those of the paper, or all.")
 ]
@@ -84,12 +106,6 @@ def show_json(text: str) -> None:
     if (getattr(sys.stdout, "encoding", None) or "").lower() not in ("utf-8", "utf8"):
         text = re.sub(r"[^\x00-\x7f]", lambda match: json.dumps(match[0])[1:-1], text)
     show(text, end="")
-
-
-def check_dtype(name: str) -> None:
-    """Refuse an unknown dtype before torch is imported."""
-    if name not in DTYPES:
-        raise ModelError(f"unknown dtype {name!r}; there are: {', '.join(DTYPES)}")
 
 
 def split_list(text: str) -> list[str]:

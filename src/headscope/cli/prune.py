@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from headscope.cli import options
 from headscope.cli.interruption import convert_interrupts, end_interrupted
 
+Ranking = Literal[
+    "snr", "snr-contrast", "snr-explained", "snr-energy", "repeat", "same-sentence", "distance", "dominant-share",
+    "pairs", "norm", "projected-norm", "gradient", "ablation", "random",
+]  # fmt: skip
+
 
 def prune_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`, the default model.")],
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TEXTS",
-            help="Texts to rank heads on: files, folders, globs, `-`, `hf:NAME`. Default: the bundled texts.",
+            metavar="MODEL TEXTS",
+            help="The model, unless --model names it, then texts to rank heads on: files, folders, globs, `-`, "
+            "`hf:NAME`. Default: minilm and the bundled texts.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the pruned model.")] = Path("pruned"),
+    model: Annotated[str | None, typer.Option(help="Hub name, folder, or `minilm`.")] = None,
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pruned model.")] = Path("pruned"),
     keep: Annotated[
         str | None, typer.Option(help="How many heads to keep: a share, such as 70%, or a number of heads.")
     ] = None,
     by: Annotated[
-        str,
+        Ranking,
         typer.Option(
+            metavar="RANKING",
             help="How heads are ranked; the lowest are removed first: snr, snr-contrast, snr-explained, snr-energy, "
-            "repeat, same-sentence, distance, dominant-share, pairs, norm, projected-norm, gradient, ablation, random."
+            "repeat, same-sentence, distance, dominant-share, pairs, norm, projected-norm, gradient, ablation, random.",
         ),
     ] = "snr",
     heads: Annotated[str | None, typer.Option(help="Remove these heads instead: L0H1,L3H4-7.")] = None,
@@ -39,7 +46,7 @@ def prune_model(
         ),
     ] = False,
     how: Annotated[
-        str,
+        Literal["auto", "remove", "mask"],
         typer.Option(
             help="auto: remove heads where possible, silence the others; remove: or fail; mask: only silence."
         ),
@@ -65,13 +72,13 @@ def prune_model(
 
     Examples:
 
-        headscope prune minilm --keep 70% --out smaller/
+        headscope prune minilm --keep 70% --output smaller/
 
-        headscope prune ./smollm2 articles.jsonl --keep 6 --by gradient --out smaller/
+        headscope prune ./smollm2 articles.jsonl --keep 6 --by gradient --output smaller/
 
-        headscope prune ./bert --study bert-study/ --keep 50% --per-layer --out smaller/
+        headscope prune --model ./bert --study bert-study/ --keep 50% --per-layer --output smaller/
 
-        headscope prune gpt2 --heads L0H1,L3H4-7 --how mask --out masked/ --json
+        headscope prune gpt2 --heads L0H1,L3H4-7 --how mask --output masked/ --json
     """
     import json
 
@@ -85,6 +92,8 @@ def prune_model(
     from headscope.pruning.rankings import TEXT_RULES
     from headscope.pruning.saved_model import check_output_folder, format_load_code
 
+    if model is None:
+        model, *sources = sources or ["minilm"]
     check_output_folder(model, out, overwrite=overwrite)
     corpus = documents(sources or None, field=field, encoding=encoding, limit=limit)
     try:
@@ -95,7 +104,7 @@ def prune_model(
         ):
             pruned = run(
                 loaded, heads, keep=keep, by=by, documents=corpus, study=study, limit=limit, length=length,
-                seed=seed, per_layer=per_layer, how=how,  # type: ignore[arg-type]
+                seed=seed, per_layer=per_layer, how=how,
                 command=options.get_command_line(),
             )  # fmt: skip
             manifest = pruned.save(out, overwrite=overwrite)

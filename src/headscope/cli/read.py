@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,7 +25,7 @@ def read_text(
     ] = None,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
-    out: Annotated[Path, typer.Option(help="File of the page.")] = Path("reading.html"),
+    out: Annotated[Path, typer.Option("--output", "-o", help="File of the page.")] = Path("reading.html"),
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     head: Annotated[
         str | None, typer.Option(help="Print the pairs of this head, such as L11H8 or L11sum; the page opens at it.")
@@ -39,7 +39,7 @@ def read_text(
     layers: options.Layers = None,
     heads: options.Heads = None,
     precision: Annotated[
-        str,
+        Literal["auto", "fine", "coarse"],
         typer.Option(
             help="Precision of the page. fine: exact for θ of three decimals; coarse: of two, and smaller; auto."
         ),
@@ -70,13 +70,13 @@ def read_text(
 
         headscope read "Two ravens met. The ravens left." --open
 
-        headscope read article.txt --model google-bert/bert-base-uncased --length 256 --out article.html
+        headscope read article.txt --model google-bert/bert-base-uncased --length 256 --output article.html
 
         headscope read example:airport-policing --head L1H6
 
         headscope read article.txt --save article.nc --pairs pairs.csv --figures figures/
 
-        headscope read article.nc --layers 10-11 --out last-layers.html
+        headscope read article.nc --layers 10-11 --output last-layers.html
     """
     from headscope import output_folder
     from headscope.cli.display import console

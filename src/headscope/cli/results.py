@@ -42,7 +42,7 @@ def print_findings(
 
 def draw_figures(
     source: options.StudyPath,
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path("figures"),
     only: Annotated[
         str | None, typer.Option(help="Numbers of the figures to draw: 2,3,6a,6b,7,8,10,11a,11b,13,values.")
     ] = None,
@@ -55,7 +55,7 @@ def draw_figures(
 
     Examples:
 
-        headscope figures bert/ --out figures/
+        headscope figures bert/ --output figures/
 
         headscope figures bert/ --only 7,13 --layers 0,5,11 --formats pdf
 
@@ -81,13 +81,15 @@ def draw_figures(
 
 def write_report(
     source: options.StudyPath,
-    out: Annotated[Path | None, typer.Option(help="File of the page. Default: report.html beside the study.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File of the page. Default: report.html beside the study.")
+    ] = None,
 ) -> None:
     """Write one self-contained page of a study: findings, heads, figures, manifest.
 
     Example:
 
-        headscope report bert/ --out bert.html
+        headscope report bert/ --output bert.html
     """
     from headscope.output_folder import REPORT, make_report, write_text
     from headscope.studies.result import open_study

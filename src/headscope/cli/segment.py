@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,7 +26,7 @@ def segment_text(
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
     level: Annotated[
-        str,
+        Literal["topic", "fine"],
         typer.Option(help="topic: where the subject changes, in texts of any length; fine: blocks inside a window."),
     ] = "topic",
     count: Annotated[int | None, typer.Option(help="Number of segments. Default: as many as are found.")] = None,
@@ -34,7 +34,8 @@ def segment_text(
         float, typer.Option(help="A boundary costs 1/granularity of the default: 2 cuts more often, 0.5 less.")
     ] = 1.0,
     out: Annotated[
-        Path | None, typer.Option(help="Write a page to this file: map, strengths, the text in colours.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write a page to this file: map, strengths, the text in colours."),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser (segments.html).")] = False,
     separator: Annotated[str, typer.Option(help="Line between segments.")] = "=" * 10,
@@ -59,7 +60,7 @@ def segment_text(
 
         headscope segment article.txt
 
-        headscope segment article.txt --count 8 --out segments.html --open
+        headscope segment article.txt --count 8 --output segments.html --open
 
         headscope segment book.txt --granularity 0.5 --json > book.json
 
@@ -133,7 +134,9 @@ def _is_like_file(source: str) -> bool:
 def _make_several_error(name: str) -> Exception:
     from headscope.errors import StudyError
 
-    return StudyError(f"{name}: there are several documents, and a page shows one: leave --out, or give one document")
+    return StudyError(
+        f"{name}: there are several documents, and a page shows one: leave --output, or give one document"
+    )
 
 
 def _show(segmentation: Segmentation, name: str, several: bool, separator: str, *, as_json: bool) -> None:

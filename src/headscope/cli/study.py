@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,7 +24,7 @@ def run_study(
     sources: options.Texts = None,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("study"),
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")] = Path("study"),
     field: options.Field = "text",
     format: options.Format = "auto",
     encoding: options.Encoding = "utf-8",
@@ -50,10 +50,11 @@ def run_study(
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     kernel: Annotated[
-        str,
+        Literal["auto", "triton", "compiled", "vectorized", "reference"],
         typer.Option(
+            metavar="KERNEL",
             help="How sums are computed: auto, triton (NVIDIA GPUs), compiled (CPUs), vectorized, or reference "
-            "(the definition in plain loops, slow). All give the same counts."
+            "(the definition in plain loops, slow). All give the same counts.",
         ),
     ] = "auto",
     tf32: Annotated[
@@ -65,7 +66,9 @@ def run_study(
             "--skip-broken", help="Skip and count documents that cannot be read. Default: name them, and exit with 1."
         ),
     ] = False,
-    engine: Annotated[str, typer.Option(help="Where to run: local, or ray (a cluster, or several GPUs).")] = "local",
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="Where to run: local, or ray (a cluster, or several GPUs).")
+    ] = "local",
     workers: Annotated[
         int | None,
         typer.Option(help="With ray: number of workers. Default: one per GPU, or per node if none has a GPU."),
@@ -101,17 +104,17 @@ def run_study(
 
         headscope study
 
-        headscope study articles.jsonl --model google-bert/bert-base-uncased --out bert/
+        headscope study articles.jsonl --model google-bert/bert-base-uncased --output bert/
 
-        headscope study books/ --windows all --sentences text --out books-study/
+        headscope study books/ --windows all --sentences text --output books-study/
 
-        headscope study photos/ --model google/vit-base-patch16-224 --out vit/
+        headscope study photos/ --model google/vit-base-patch16-224 --output vit/
 
         zcat corpus.jsonl.gz | headscope study - --field body --limit 500
 
-        headscope study 's3://bucket/part-*.jsonl.gz' --model ./bert --engine ray --workers 8 --out all/
+        headscope study 's3://bucket/part-*.jsonl.gz' --model ./bert --engine ray --workers 8 --output all/
 
-        headscope study corpus/ --share 3/16 --out share-3/
+        headscope study corpus/ --share 3/16 --output share-3/
 
     Run the same command again to resume an interrupted study.
     """
@@ -129,7 +132,6 @@ def run_study(
     settings = Settings(**setting_values)
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
-    options.check_dtype(dtype)
     check_name(model, allow_pickle=allow_pickle)
     parsed_share = None if share is None else parse_share(share)
     check_limit(parsed_share, limit)

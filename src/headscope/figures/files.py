@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from headscope.atomic_io import create_folder
 from headscope.errors import StudyError
 from headscope.figures.style import styled
 
@@ -25,12 +26,12 @@ def save(figure: Figure, folder: str | Path, name: str, formats: Sequence[str] =
     if unknown:
         raise StudyError(f"figures cannot be written as {', '.join(unknown)}; there are: {', '.join(FORMATS)}")
     paths = [Path(folder) / f"{name}.{kind}" for kind in formats]
-    for kind, path in zip(formats, paths, strict=True):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(_render_figure(figure, kind))
-        except OSError as error:
-            raise StudyError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with create_folder(Path(folder), StudyError):
+        for kind, path in zip(formats, paths, strict=True):
+            try:
+                path.write_bytes(_render_figure(figure, kind))
+            except OSError as error:
+                raise StudyError(f"{path}: cannot be written: {error.strerror or error}") from None
     return paths
 
 

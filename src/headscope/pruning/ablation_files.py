@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headscope.atomic_io import check_folder, write_atomically
+from headscope.atomic_io import check_writable, create_folder, write_atomically
 from headscope.errors import StudyError
 from headscope.pruning.ablation import FILE, Ablation
 
@@ -14,18 +14,19 @@ TABLE = "ablation.csv"
 
 def prepare(folder: Path, *, overwrite: bool) -> None:
     """Check, before anything is computed, that the files can be written and would not replace others unasked."""
-    check_folder(folder, StudyError)
+    check_writable(folder, StudyError)
     existing = [name for name in (FILE, TABLE) if (folder / name).exists()]
     if existing and not overwrite:
         raise StudyError(
-            f"{folder / existing[0]} is there already: choose another folder with --out, or say --overwrite"
+            f"{folder / existing[0]} is there already: choose another folder with --output, or say --overwrite"
         )
 
 
 def write(ablation: Ablation, folder: Path) -> None:
     """Write both files, netCDF first."""
-    ablation.save(folder / FILE)
-    write_atomically(folder / TABLE, as_csv(ablation).encode("utf-8"), StudyError)
+    with create_folder(folder, StudyError):
+        ablation.save(folder / FILE)
+        write_atomically(folder / TABLE, as_csv(ablation).encode("utf-8"), StudyError)
 
 
 def as_csv(ablation: Ablation) -> str:

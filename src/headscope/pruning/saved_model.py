@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 
+from headscope.atomic_io import create_folder
 from headscope.errors import ModelError, StudyError
 from headscope.model.image_patches import Patches
 from headscope.model.loading import silence_transformers
@@ -51,7 +52,7 @@ def write_folder(
         ModelError: No form works for this model. Nothing is written.
     """
     check_output_folder(model.name, folder, overwrite=overwrite)
-    with _replace_folder(folder) as temporary:
+    with create_folder(folder.resolve().parent, StudyError), _replace_folder(folder) as temporary:
         network = load_original(model)
         before = _count_parameters(network)
         for change in removal.changes:
@@ -77,18 +78,20 @@ def format_load_code(form: Form, folder: str | Path) -> list[str]:
 def check_output_folder(source: str, folder: Path, *, overwrite: bool) -> None:
     """Refuse, before anything is computed, a folder that contains something else or the source model."""
     if folder.exists() and not folder.is_dir():
-        raise StudyError(f"{folder} is a file: choose a folder with --out")
+        raise StudyError(f"{folder} is a file: choose a folder with --output")
     try:
         names = [path.name for path in folder.iterdir()] if folder.exists() else []
         is_source = folder.exists() and Path(source).exists() and os.path.samefile(source, folder)
     except OSError as error:
-        raise StudyError(f"{folder}: cannot be read: {error.strerror or error}. Choose another with --out") from None
+        raise StudyError(f"{folder}: cannot be read: {error.strerror or error}. Choose another with --output") from None
     if is_source:
-        raise StudyError(f"{folder} is the model that is pruned: choose another folder with --out")
+        raise StudyError(f"{folder} is the model that is pruned: choose another folder with --output")
     if names and not overwrite:
-        raise StudyError(f"{folder} is not empty: choose another folder with --out, or replace it with --overwrite")
+        raise StudyError(f"{folder} is not empty: choose another folder with --output, or replace it with --overwrite")
     if names and MANIFEST not in names:
-        raise StudyError(f"{folder} holds no pruned model ({MANIFEST}), and is not replaced: choose another with --out")
+        raise StudyError(
+            f"{folder} holds no pruned model ({MANIFEST}), and is not replaced: choose another with --output"
+        )
 
 
 @contextmanager
@@ -97,7 +100,7 @@ def _replace_folder(folder: Path) -> Iterator[Path]:
     folder = folder.resolve()
     temporary, old = (folder.with_name(f".{folder.name}.{os.getpid()}{ending}") for ending in ("", ".old"))
     try:
-        temporary.mkdir(parents=True)
+        temporary.mkdir()
         yield temporary
         if folder.exists():
             folder.rename(old)
@@ -109,7 +112,7 @@ def _replace_folder(folder: Path) -> Iterator[Path]:
             raise
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise StudyError(f"{folder}: cannot be written: {reason}. Choose another folder with --out") from None
+        raise StudyError(f"{folder}: cannot be written: {reason}. Choose another folder with --output") from None
     finally:
         for leftover in (temporary, old):
             with suppress(OSError):

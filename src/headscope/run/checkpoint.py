@@ -85,7 +85,7 @@ class Checkpoint:
             if is_foreign(self.files.read_start(name)):
                 raise StudyError(
                     f"{self.files}/{name} is there already, and headscope did not write it: choose another folder with "
-                    "--checkpoint-dir or --out"
+                    "--checkpoint-dir or --output"
                 )
         damaged: list[str] = []
         for name in (LAST, PREVIOUS):
@@ -117,8 +117,8 @@ class Checkpoint:
         if changes:
             raise Changed(
                 f"{self.files} holds an unfinished study, and this command is for another one. What changed: "
-                f"{'; '.join(changes)}. Run the same command to resume it, choose another folder with --out, or start "
-                "again with --overwrite"
+                f"{'; '.join(changes)}. Run the same command to resume it, choose another folder with --output, or "
+                "start again with --overwrite"
             )
 
     @property

@@ -33,7 +33,7 @@ class Lock:
                 file.close()
                 raise StudyError(
                     f"{self.path.parent} is in use: {holder} writes a study there. Wait for it, or choose another "
-                    "folder with --out"
+                    "folder with --output"
                 )
             if _is_same_file(file, self.path):
                 break
@@ -51,7 +51,8 @@ class Lock:
             return open(self.path, "a+", encoding="utf-8")
         except OSError as reason:
             raise StudyError(
-                f"{self.path.parent}: cannot write there: {reason.strerror or reason}. Choose another folder with --out"
+                f"{self.path.parent}: cannot write there: {reason.strerror or reason}. "
+                "Choose another folder with --output"
             ) from None
 
     def __exit__(

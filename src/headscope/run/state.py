@@ -346,5 +346,5 @@ def make_changed_error(corpus: Corpus, chunk: Chunk) -> Changed:
     others = f" or one of {len(sources) - 1:,} files read with it" if len(sources) > 1 else ""
     return Changed(
         f"{named}{others}: not the texts that were counted before: they changed since this study began. Restore them, "
-        "choose another folder with --out, or start again with --overwrite"
+        "choose another folder with --output, or start again with --overwrite"
     )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # importing it imports torch, which takes seconds
     from headscope.run.run import Progress as StudyProgress
 
 VERDICT_STYLE = {"holds": "bold green", "does not hold": "bold red", "cannot be measured": "dim"}
+LOG_INTERVAL = 30
+"""seconds between two lines about the progress of a study, where stderr is no terminal"""
 
 
 def to_printable(text: object) -> str:
@@ -154,15 +156,38 @@ class StudyMeter:
         )
 
 
+class StudyLog:
+    """Callback that prints the progress of a study as lines, where no terminal shows it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = self._printed = clock()
+
+    def __call__(self, progress: StudyProgress) -> None:
+        now = self._clock()
+        if now - self._printed < LOG_INTERVAL:
+            return
+        self._printed = now
+        rate = (progress.texts - progress.texts_before) / (now - self._started)
+        total = f" of {progress.expected:,}" if progress.expected is not None else ""
+        print_note(
+            f"studying: {progress.texts:,} {progress.unit}, {progress.documents:,}{total} documents, "
+            f"{rate:,.1f} {progress.unit}/s"
+        )
+
+
 @contextmanager
-def show_study_progress(*, quiet: bool) -> Iterator[StudyMeter | None]:
-    """Show a progress line on stderr while a study runs."""
+def show_study_progress(*, quiet: bool) -> Iterator[StudyMeter | StudyLog | None]:
+    """Show a progress line on stderr while a study runs; without a terminal, print one at times."""
+    console = Console(stderr=True)
     if quiet:
         yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield StudyMeter(progress)
+    elif not console.is_terminal:
+        yield StudyLog()
+    else:
+        columns = TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining()
+        with Progress(*columns, console=console, transient=True) as progress:
+            yield StudyMeter(progress)
 
 
 @contextmanager
