@@ -17,6 +17,7 @@ from headscope.array_types import Floats
 from headscope.atomic_io import load_dataset, save_dataset
 from headscope.errors import StudyError
 from headscope.netcdf_validation import get_scalar_attribute
+from headscope.settings import list_of_kind
 from headscope.studies import signal_to_noise
 from headscope.studies.labels import OF_WORDS, RATES, compute_derived, divide_sums, format_shape, has_images
 from headscope.studies.validation import check_study
@@ -25,7 +26,7 @@ FORMAT = 1
 FILE = "study.nc"
 OTHERS = {"reading": "a reading of one text", "ablation": "an ablation"}
 """kinds of headscope files that are not studies"""
-JSON_ATTRIBUTES = ("documents_skipped", "excerpts", "timing", "versions")
+JSON_ATTRIBUTES = list_of_kind("JSON")
 
 
 class Study:
