@@ -6,44 +6,17 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from headscope.settings import MANIFEST, list_of_kind
 from headscope.studies.labels import has_images
+from headscope.studies.rates import RATES, RateWords
 
 NOTHING = "nothing counted"
 
 
-@dataclass(frozen=True)
-class RateWords:
-    """How a rate is displayed."""
-
-    label: str
-    unit: str
-    factor: float
-    """from the stored number to the one shown"""
-    description: str
-    """what it means for a head, in one sentence"""
-
-
-RATE_WORDS = {
-    "repeat_rate": RateWords("repeat rate", "%", 100, "How many of the head's high pairs join two equal tokens."),
-    "repeat_rate_in_sentence": RateWords(
-        "repeat rate in a sentence", "%", 100, "The same, of the high pairs whose two tokens lie in one sentence only."
-    ),
-    "same_sentence_rate": RateWords(
-        "same-sentence rate", "%", 100, "How many of the head's high pairs lie within one sentence."
-    ),
-    "mean_distance": RateWords(
-        "mean distance", "tokens", 1, "How far apart the two tokens of a high pair are, on average."
-    ),
-    "dominant_share": RateWords(
-        "dominant share",
-        "%",
-        100,
-        "How many of a text's high pairs include the one token that most of them include, on average over texts.",
-    ),
+RATE_WORDS: dict[str, RateWords] = {
+    **RATES,
     "signal_to_noise": RateWords(
         "signal-to-noise",
         "dB",

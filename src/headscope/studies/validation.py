@@ -8,7 +8,7 @@ from headscope.corpus.windows import BLOCKS
 from headscope.errors import StudyError
 from headscope.netcdf_validation import check_arrays, check_json, check_numbers, get_scalar_attribute
 from headscope.settings import list_of_kind
-from headscope.studies.labels import RATES
+from headscope.studies.rates import RATES
 from headscope.tally.quantities import QUANTITIES, Shape
 
 ABOUT = ("model", "corpus", "layers", "heads", "length", "theta", "tau")
@@ -19,7 +19,7 @@ NEEDED = (
     *SUMS,
     *(f"{name}_blocks" for name in SUMS),
     *RATES,
-    *sorted({name for pair in RATES.values() for name in pair}),
+    *sorted({name for rate in RATES.values() for name in rate.sums}),
 )
 SHAPES = {
     **{quantity.name: (quantity.dims, "if") for quantity in QUANTITIES},
