@@ -15,7 +15,7 @@ import pytest
 from headscope.page.card import render_study_card
 from headscope.page.report import render_report
 from headscope.studies.head_types import characters
-from headscope.studies.labels import RATES
+from headscope.studies.rates import RATES
 from headscope.studies.result import Study
 from tests.helpers.hostile import ALL, HEADS, LAYERS, PLATES, make_findings, make_study
 

@@ -15,7 +15,7 @@ from headscope.corpus.bundled import load_openings
 from headscope.corpus.chunks import ChunkSize
 from headscope.model.model import Model
 from headscope.run import local_engine, plan
-from headscope.studies.labels import RATES
+from headscope.studies.rates import RATES
 from headscope.studies.result import Study
 from headscope.tally.quantities import BY_NAME
 from tests.helpers.study_equality import assert_same_sums

@@ -15,6 +15,7 @@ from headscope.readings.reading import Reading
 from headscope.run.checkpoint import FOLDER as CHECKPOINTS
 from headscope.run.checkpoint import LAST, PREVIOUS, is_foreign, open_folder
 from headscope.run.lock import Lock
+from headscope.settings import list_matching
 from headscope.studies.findings import Finding, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
 from headscope.studies.head_types import characters
@@ -70,12 +71,16 @@ def open_previous(folder: Path) -> Study | None:
 
 
 def find_changes(study: Study, expected: Mapping[str, Any]) -> list[str]:
-    """Describe which entries of a study's manifest are not as expected. Studies of earlier versions lack some."""
+    """Describe which entries of a study's manifest make it the result of another command.
+
+    Args:
+        expected: Known entries of the manifest of the same command. Those that may differ are passed over.
+    """
     manifest = study.manifest
     return [
-        f"{name} ({manifest[name]} there, {value} now)"
-        for name, value in expected.items()
-        if name in manifest and manifest[name] != value
+        f"{name} ({manifest[name]} there, {expected[name]} now)"
+        for name in list_matching("repeat")
+        if name in expected and name in manifest and manifest[name] != expected[name]
     ]
 
 

@@ -1,9 +1,13 @@
-"""Settings of a study. Every field is a command-line option and a keyword argument of `headscope.study`."""
+"""Settings of a study, and the table of everything that its manifest records.
+
+Every field of `Settings` is a command-line option and a keyword argument of `headscope.study`. `MANIFEST` says of every
+entry of a manifest what must be equal for studies to be resumed, merged and compared.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypedDict, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypedDict, get_args
 
 from headscope.corpus.windows import SentenceMode, WindowMode, WindowSpec
 from headscope.errors import StudyError
@@ -70,6 +74,11 @@ class Settings:
         is_small = expected is not None or (limit is not None and limit <= MAX_SMALL_CORPUS)
         return 1.0 if is_small else SAMPLE_FRACTION
 
+    def describe(self) -> dict[str, Any]:
+        """Return the entries of a manifest that depend on these settings alone."""
+        values = asdict(self) | {"maps": int(self.keeps_maps)}
+        return {name: value for name, value in values.items() if name not in ("sample", "skip_broken")}
+
     @property
     def cut(self) -> WindowSpec:
         return WindowSpec(self.length, self.windows, self.sentences, self.min_tokens, skip_broken=self.skip_broken)
@@ -101,3 +110,97 @@ class Options(TypedDict, total=False):
     sample: float | None
     maps: bool | None
     skip_broken: bool
+
+
+Use = Literal["resume", "repeat", "merge", "join shares", "compare"]
+"""What is done with a study: resume it from its checkpoint; take it for the result of the same command, given again;
+merge it with one of other texts; join shares of one corpus, which is a merge that needs more to match; compare it."""
+Kind = Literal["text", "number", "yes or no", "JSON"]
+
+
+@dataclass(frozen=True)
+class ManifestEntry:
+    """An entry of the manifest of a study."""
+
+    name: str
+    label: str
+    """what it is called in pages and messages"""
+    kind: Kind = "text"
+    must_match: tuple[Use, ...] = ()
+    """what is refused if the entry differs"""
+    warns: tuple[Use, ...] = ()
+    """what tells the user of a difference, or needs permission; nothing else depends on the entry"""
+
+
+COUNTED: tuple[Use, ...] = ("resume", "repeat", "merge")
+"""Uses of which everything must match that sums depend on."""
+MANIFEST = (
+    ManifestEntry("model", "Model", must_match=COUNTED),
+    ManifestEntry("model_type", "Architecture"),
+    ManifestEntry("stack", "Stack", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("stacks", "Stacks that can be observed"),
+    ManifestEntry("layers", "Layers with attention", "number", must_match=COUNTED),
+    ManifestEntry("depth", "Layers in all", "number"),
+    ManifestEntry("heads", "Heads in a layer", "number", must_match=COUNTED),
+    ManifestEntry("causal", "Tokens see only what came before", "yes or no", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("modality", "Input", must_match=("compare",)),
+    ManifestEntry("tokenizer", "Tokenizer", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("first_special_token", "First special token"),
+    ManifestEntry("first_token_role", "Role of this token"),
+    ManifestEntry("route", "Heads observed through"),
+    ManifestEntry("verified", "Verified against the output projections", "yes or no"),
+    ManifestEntry("weight_hash", "Hash of the weights", must_match=COUNTED),
+    ManifestEntry("trusted", "Trusted on request"),
+    ManifestEntry("corpus", "Corpus", must_match=("repeat", "join shares")),
+    ManifestEntry("corpus_version", "Hash of the sizes and times of the files", warns=("repeat", "join shares")),
+    ManifestEntry("limit", "Limit of documents", must_match=("resume", "repeat")),
+    ManifestEntry("field", "Field of the text", must_match=("resume", "repeat", "join shares")),
+    ManifestEntry("text_format", "Format of the texts", must_match=("resume", "repeat", "join shares")),
+    ManifestEntry("encoding", "Encoding of the texts", must_match=("resume", "repeat", "join shares")),
+    ManifestEntry("skip_broken", "Broken documents are skipped", "yes or no", must_match=("repeat",)),
+    ManifestEntry("share", "Share of the corpus", must_match=("resume", "repeat")),
+    ManifestEntry("chunks", "Hash of the chunks", must_match=("join shares",)),
+    ManifestEntry("chunk_size", "Size of a chunk", must_match=("join shares",)),
+    ManifestEntry("documents_read", "Documents read", "number"),
+    ManifestEntry("documents_skipped", "Documents skipped", "JSON"),
+    ManifestEntry("corpus_hash", "Hash of the documents", warns=("compare",)),
+    ManifestEntry("excerpts", "Excerpts", "JSON"),
+    ManifestEntry("windows", "Windows taken of a document", must_match=(*COUNTED, "compare")),
+    ManifestEntry("length", "Tokens in a window", "number", must_match=(*COUNTED, "compare")),
+    ManifestEntry("min_tokens", "Shortest text, tokens", "number", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("sentences", "How sentences are found", must_match=(*COUNTED, "compare")),
+    ManifestEntry("theta", "Threshold θ of a high pair", "number", must_match=(*COUNTED, "compare")),
+    ManifestEntry("tau", "Threshold τ of a line", "number", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("sample", "Fraction of texts in the sample", "number", must_match=COUNTED),
+    ManifestEntry("maps", "N×N maps kept", "yes or no", must_match=COUNTED),
+    ManifestEntry("dtype", "Numeric type", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("tf32", "Products in TF32", "yes or no", must_match=("resume", "repeat")),
+    ManifestEntry("kernel", "Kernel", must_match=("resume", "repeat")),
+    ManifestEntry("kernel_note", "Why this kernel"),
+    ManifestEntry("batch_size", "Batch size", "number", must_match=("resume",)),
+    ManifestEntry("batch_size_note", "Why this size"),
+    ManifestEntry("complete", "Complete", "yes or no", warns=("compare",)),
+    ManifestEntry("stopped_by", "Stopped by"),
+    ManifestEntry("date", "Date"),
+    ManifestEntry("duration_seconds", "Duration", "number"),
+    ManifestEntry("timing", "Timing", "JSON"),
+    ManifestEntry("runs", "Runs", "number"),
+    ManifestEntry("device", "Device"),
+    ManifestEntry("platform", "Platform"),
+    ManifestEntry("command", "Command"),
+    ManifestEntry("headscope", "headscope", must_match=("resume",), warns=("compare",)),
+    ManifestEntry("versions", "Versions", "JSON"),
+    ManifestEntry("format", "File format", "number", warns=("compare",)),
+)
+"""All entries of a manifest. The names of the files must match as well when a run is resumed (`RunPlan.get_identity`).
+τ may differ between studies that are compared: it decides only lines, and nothing compared depends on lines."""
+
+
+def list_matching(use: Use) -> tuple[str, ...]:
+    """Return the names of the entries that must be equal for this use of studies."""
+    return tuple(entry.name for entry in MANIFEST if use in entry.must_match)
+
+
+def list_of_kind(*kinds: Kind) -> tuple[str, ...]:
+    """Return the names of the entries of these kinds."""
+    return tuple(entry.name for entry in MANIFEST if entry.kind in kinds)

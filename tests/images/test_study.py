@@ -11,7 +11,7 @@ import headscope
 from headscope import figures
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.studies.labels import OF_WORDS, RATES
+from headscope.studies.rates import OF_WORDS, RATES
 from headscope.studies.result import Study
 from headscope.tally.quantities import QUANTITIES
 from tests.helpers import tiny

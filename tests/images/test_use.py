@@ -185,7 +185,7 @@ def test_the_report_of_images_speaks_of_images(study: Study, page_opener: PageOp
     assert receivers == ["first token", "last special token", "itself", "neighbour", "rest"]
     text = page.locator("main").inner_text()
     assert "Image processor" in text
-    assert "Sentences found by" not in text
+    assert "How sentences are found" not in text
     assert "row by row" in text
 
 

@@ -15,7 +15,6 @@ from headscope.errors import StudyError
 
 if TYPE_CHECKING:
     from headscope.corpus.documents import Corpus
-    from headscope.model.model import Model
     from headscope.settings import Settings
     from headscope.studies.result import Study
 
@@ -165,9 +164,10 @@ def run_study(
         if overwrite:
             output_folder.remove_checkpoints(checkpoints)
         elif finished is None and (previous := output_folder.open_previous(out)) is not None:
+            from headscope.provenance import describe_model
             from headscope.studies.study import fit_settings
 
-            expected = identify(previous, fit_settings(loaded, settings)) | _identify_model(loaded)
+            expected = identify(previous, fit_settings(loaded, settings)) | describe_model(loaded)
             finished = output_folder.find_finished(out, previous, expected, corpus.version)
         if finished is None:
             from headscope.studies.study import study as run
@@ -208,17 +208,10 @@ def _identify(
     """Return what the manifest of an earlier study must hold to be of these settings and this corpus."""
     from headscope.settings import MAX_SMALL_CORPUS
 
-    expected = {name: getattr(settings, name) for name in ("length", "windows", "sentences", "min_tokens")}
-    expected |= {
-        "theta": settings.theta,
-        "tau": settings.tau,
+    expected = {
+        **settings.describe(),
+        **corpus.describe(),
         "sample": settings.choose_sample(corpus.measure(MAX_SMALL_CORPUS)[0], corpus.limit),
-        "maps": int(settings.keeps_maps),
-        "corpus": corpus.name,
-        "limit": corpus.limit or "none",
-        "field": corpus.options.field,
-        "text_format": corpus.options.format,
-        "encoding": corpus.options.encoding,
         "share": share,
     }
     if previous.manifest["documents_skipped"] and not settings.skip_broken:
@@ -228,15 +221,6 @@ def _identify(
     if not tf32:
         expected["tf32"] = 0
     return expected
-
-
-def _identify_model(model: Model) -> dict[str, Any]:
-    return {
-        "model": model.name,
-        "weight_hash": model.weight_hash,
-        "stack": model.anatomy.stack,
-        "dtype": model.dtype,
-    }
 
 
 def _find_finished(

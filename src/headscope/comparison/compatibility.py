@@ -7,7 +7,6 @@ comparison, `collect_notes` what a reader should know of the models.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -16,28 +15,12 @@ import numpy as np
 from headscope.comparison.differences import has_same_texts
 from headscope.comparison.measures import CROSS, get_filled_blocks
 from headscope.errors import StudyError
+from headscope.settings import MANIFEST
 from headscope.studies.result import Study
 
 FEW_TEXTS = 3
 """Ratio of the largest to the smallest number of texts from which a warning is given."""
 
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting that changes what every number means."""
-
-    name: str
-    label: str
-    option: str
-
-
-MUST_MATCH = (
-    Setting("length", "tokens in a window", "--length"),
-    Setting("windows", "windows taken of a document", "--windows"),
-    Setting("sentences", "how sentences are found", "--sentences"),
-    Setting("theta", "threshold θ of a high pair", "--theta"),
-)
-"""Settings that must be equal. τ is not among them: it decides only lines, and nothing compared depends on lines."""
 
 NamedStudies = Sequence[tuple[str, Study]]
 
@@ -65,22 +48,22 @@ def check_compatible(studies: NamedStudies, *, force: bool) -> list[str]:
     for (first_name, first), (second_name, second) in combinations(studies, 2):
         if first is second or _is_same_study(first, second):
             raise StudyError(f"{first_name} and {second_name} are one and the same study: give each study once")
-    differing = [
-        (setting, _format_values(studies, setting.name))
-        for setting in MUST_MATCH
-        if len(_group_names(studies, setting.name)) > 1
-    ]
+    differing = {
+        entry.name: (f"{entry.label[0].lower()}{entry.label[1:]}", _format_values(studies, entry.name))
+        for entry in MANIFEST
+        if "compare" in entry.must_match and len(_group_names(studies, entry.name)) > 1
+    }
     if differing and not force:
-        descriptions = "; ".join(f"{setting.label}: {values}" for setting, values in differing)
-        options = " and ".join(setting.option for setting, _ in differing)
+        descriptions = "; ".join(f"{label}: {values}" for label, values in differing.values())
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in differing)
         raise StudyError(
             f"these studies cannot be compared, as their numbers do not mean the same. {descriptions}. Study them "
             f"again with the same {options}, or compare them nevertheless with --force (in Python force=True)"
         )
     return [
-        f"Compared by force although they differ in {setting.label}: {values}. "
+        f"Compared by force although they differ in {label}: {values}. "
         "Their numbers do not mean the same, and a difference may come from that alone."
-        for setting, values in differing
+        for label, values in differing.values()
     ]
 
 

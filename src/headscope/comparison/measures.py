@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headscope.array_types import Floats, Ints
-from headscope.studies.labels import RATES
+from headscope.studies.rates import RATES, Rate, RateWords, sum_distances
 from headscope.studies.result import Study
 
 NEAR = "near_attention"
@@ -53,15 +53,10 @@ class RateSums:
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(RateWords):
     """One rate of a head, how it is displayed, and how it is compared with chance."""
 
     name: str
-    label: str
-    unit: str
-    factor: float
-    """displayed number / stored number"""
-    description: str
     over: bool
     """whether chance divides it, instead of being subtracted"""
     compute_sums: Callable[[Study], RateSums]
@@ -118,33 +113,25 @@ def _add_head_axes(sums: Floats) -> Floats:
     return sums.reshape(len(sums), 1, 1)
 
 
-def _sum_rate(study: Study, name: str, chance_numerators: Floats, chance_denominators: Floats) -> RateSums:
-    """Return the sums of a rate of docs/method.md; zeros if the study cannot measure it."""
-    numerators, denominators = (_get_blocks(study, quantity) for quantity in RATES[name])
-    if bool(study.rate(name).isnull().all()):
-        numerators, denominators = np.zeros_like(numerators), np.zeros_like(denominators)
-    return RateSums(numerators, denominators, chance_numerators, chance_denominators)
-
-
-def _make_ratio_sums(name: str) -> Callable[[Study], RateSums]:
-    """Return a function for the sums of a rate whose chance level is the same ratio over all pairs."""
+def _make_measure(name: str, rate: Rate) -> Measure:
+    """Return the measure of a rate of docs/method.md; its sums are zeros if the study cannot measure it."""
 
     def compute_sums(study: Study) -> RateSums:
-        chance_sums = (_add_head_axes(_get_blocks(study, f"all_{quantity}")) for quantity in RATES[name])
-        return _sum_rate(study, name, *chance_sums)
+        numerators, denominators = _get_blocks(study, rate.numerator), _get_blocks(study, rate.denominator)
+        if bool(study.rate(name).isnull().all()):
+            numerators, denominators = np.zeros_like(numerators), np.zeros_like(denominators)
+        chance_numerators = (
+            _get_blocks(study, rate.chance_numerator)
+            if rate.chance_numerator
+            else sum_distances(_get_blocks(study, "window_tokens"), study.data["tokens"].values)
+        )
+        chance_sums = (chance_numerators, _get_blocks(study, rate.chance_denominator))
+        by_head = (_add_head_axes(sums) if sums.ndim == 1 else sums for sums in chance_sums)
+        return RateSums(numerators, denominators, *by_head)
 
-    return compute_sums
-
-
-def _sum_distances(study: Study) -> RateSums:
-    tokens = np.asarray(study.data["tokens"].values, dtype=np.float64)
-    distances = _get_blocks(study, "window_tokens") @ (tokens * (tokens**2 - 1) / 6)
-    return _sum_rate(study, "mean_distance", _add_head_axes(distances), _add_head_axes(_get_blocks(study, "all_pairs")))
-
-
-def _sum_dominant_shares(study: Study) -> RateSums:
-    shuffled = (_get_blocks(study, name) for name in ("shuffled_share_sum", "shuffled_share_texts"))
-    return _sum_rate(study, "dominant_share", *shuffled)
+    return Measure(
+        rate.label, rate.unit, rate.factor, rate.description, name, over=rate.over_chance, compute_sums=compute_sums
+    )
 
 
 def _sum_near_attention(study: Study) -> RateSums:
@@ -175,64 +162,23 @@ def _compute_even_attention(lengths: int, *, causal: bool) -> Floats:
 
 
 MEASURES = {
-    measure.name: measure
-    for measure in (
-        Measure(
-            "repeat_rate",
-            "repeat rate",
-            "%",
-            100,
-            "How many of a head's high pairs join two equal tokens.",
-            over=False,
-            compute_sums=_make_ratio_sums("repeat_rate"),
-        ),
-        Measure(
-            "repeat_rate_in_sentence",
-            "repeat rate in a sentence",
-            "%",
-            100,
-            "The same, of the high pairs whose two tokens lie in one sentence only.",
-            over=False,
-            compute_sums=_make_ratio_sums("repeat_rate_in_sentence"),
-        ),
-        Measure(
-            "same_sentence_rate",
-            "same-sentence rate",
-            "%",
-            100,
-            "How many of a head's high pairs lie within one sentence.",
-            over=False,
-            compute_sums=_make_ratio_sums("same_sentence_rate"),
-        ),
-        Measure(
-            "mean_distance",
-            "mean distance",
-            "tokens",
-            1,
-            "How far apart the two tokens of a high pair are, on average.",
-            over=True,
-            compute_sums=_sum_distances,
-        ),
-        Measure(
-            "dominant_share",
-            "dominant share",
-            "%",
-            100,
-            "How many of a text's high pairs include the one token that most of them include, on average over texts.",
-            over=False,
-            compute_sums=_sum_dominant_shares,
-        ),
-        Measure(
-            NEAR,
-            "attention within ±1",
-            "%",
-            100,
-            "How much of a head's attention goes to the token itself and its two neighbours.",
-            over=False,
-            compute_sums=_sum_near_attention,
-        ),
-    )
+    **{name: _make_measure(name, rate) for name, rate in RATES.items()},
+    NEAR: Measure(
+        "attention within ±1",
+        "%",
+        100,
+        "How much of a head's attention goes to the token itself and its two neighbours.",
+        NEAR,
+        over=False,
+        compute_sums=_sum_near_attention,
+    ),
 }
 """Everything compared head by head."""
 OVER_DEPTH = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share", NEAR)
 """Rates shown over depth; the repeat rate within sentences would repeat the repeat rate."""
+DEPTH_PANELS = (
+    *((rate, "against_chance") for rate in ("repeat_rate", "same_sentence_rate", "dominant_share", "mean_distance")),
+    ("mean_distance", "value"),
+    (NEAR, "against_chance"),
+)
+"""rate and column of each panel over depth; mean distance against chance and in tokens are neighbours"""

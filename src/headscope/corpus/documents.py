@@ -69,6 +69,16 @@ class Corpus:
             digest.update(part)
         return digest.hexdigest()
 
+    def describe(self) -> dict[str, Any]:
+        """Return the entries of a manifest that depend on what is read, and how."""
+        return {
+            "corpus": self.name,
+            "limit": self.limit or "none",
+            "field": self.options.field,
+            "text_format": self.options.format,
+            "encoding": self.options.encoding,
+        }
+
     @classmethod
     def from_stream(cls, name: str, read: Callable[[], Iterator[Document]], **more: Any) -> Corpus:
         """Return a corpus of one stream."""

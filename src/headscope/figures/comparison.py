@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from headscope.comparison.measures import MEASURES, NEAR, Measure
+from headscope.comparison.measures import DEPTH_PANELS, MEASURES, Measure
 from headscope.comparison.result import Comparison, Pair
 from headscope.figures.style import (
     BLACK,
@@ -47,12 +47,6 @@ DIVERGING_COLORMAP = "RdBu_r"
 MAX_NAME_WIDTH = 110.0
 """points: the largest width of a model's name"""
 NOT_MEASURABLE = "not measurable"
-PANELS = (
-    *((rate, "against_chance") for rate in ("repeat_rate", "same_sentence_rate", "dominant_share", "mean_distance")),
-    ("mean_distance", "value"),
-    (NEAR, "against_chance"),
-)
-"""rate and column of each panel over depth; mean distance against chance and in tokens are neighbours"""
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,7 @@ def draw_comparison(comparison: Comparison) -> list[ComparisonFigure]:
 
 def draw_rates_over_depth(comparison: Comparison) -> Figure:
     """Draw rates against chance over relative depth, and mean distances also in tokens."""
-    columns = [(MEASURES[rate], column) for rate, column in PANELS]
+    columns = [(MEASURES[rate], column) for rate, column in DEPTH_PANELS]
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 3.9 + 0.14 * _count_legend_rows(comparison)), layout="constrained")
         panels = figure.subplots(2, 3, sharex=True).ravel()

@@ -14,6 +14,7 @@ from jinja2 import Template
 from markupsafe import Markup
 
 from headscope.comparison.claims import SHORT_CLAIMS, VERDICT_SIGNS
+from headscope.comparison.measures import DEPTH_PANELS
 from headscope.comparison.result import Comparison
 from headscope.page import depth_curves
 from headscope.page.difference_maps import build_difference_maps, collect_script_data, format_gradient
@@ -150,7 +151,7 @@ def _tabulate_depths(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
     for (name, layer), part in comparison.depth.groupby(["model", "layer"], sort=False):
         cells = []
-        for rate, column in depth_curves.PANELS:
+        for rate, column in DEPTH_PANELS:
             row = part[part["rate"] == rate].iloc[0]
             in_tokens = rate == "mean_distance"
             scale, digits = (1.0, 2) if in_tokens else (100.0, 1)

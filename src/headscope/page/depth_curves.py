@@ -8,18 +8,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from headscope.comparison.measures import MEASURES, NEAR, Measure
+from headscope.comparison.measures import DEPTH_PANELS, MEASURES, Measure
 from headscope.comparison.result import Comparison
 from headscope.page.formatting import format_fixed
 
 WIDTH, HEIGHT = 380.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 40.0, 8.0, 10.0, 34.0
 TICKS = 5
-PANELS = (
-    *((rate, "against_chance") for rate in ("repeat_rate", "same_sentence_rate", "dominant_share", "mean_distance")),
-    ("mean_distance", "value"),
-    (NEAR, "against_chance"),
-)
 SHAPES = (
     "M-3.4 0a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0 -6.8 0z",
     "M-3 -3h6v6h-6z",
@@ -72,7 +67,7 @@ class Panel:
 
 def build_panels(comparison: Comparison) -> list[Panel]:
     """Return the drawings of all rates over depth."""
-    return [_build_panel(comparison, MEASURES[rate], column) for rate, column in PANELS]
+    return [_build_panel(comparison, MEASURES[rate], column) for rate, column in DEPTH_PANELS]
 
 
 def compute_x(depth: float) -> float:

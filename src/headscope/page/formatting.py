@@ -6,43 +6,17 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from headscope.settings import MANIFEST, list_of_kind
 from headscope.studies.labels import has_images
+from headscope.studies.rates import RATES, RateWords
 
 NOTHING = "nothing counted"
 
 
-@dataclass(frozen=True)
-class RateWords:
-    """How a rate is displayed."""
-
-    label: str
-    unit: str
-    factor: float
-    """from the stored number to the one shown"""
-    description: str
-    """what it means for a head, in one sentence"""
-
-
-RATE_WORDS = {
-    "repeat_rate": RateWords("repeat rate", "%", 100, "How many of the head's high pairs join two equal tokens."),
-    "repeat_rate_in_sentence": RateWords(
-        "repeat rate in a sentence", "%", 100, "The same, of the high pairs whose two tokens lie in one sentence only."
-    ),
-    "same_sentence_rate": RateWords(
-        "same-sentence rate", "%", 100, "How many of the head's high pairs lie within one sentence."
-    ),
-    "mean_distance": RateWords(
-        "mean distance", "tokens", 1, "How far apart the two tokens of a high pair are, on average."
-    ),
-    "dominant_share": RateWords(
-        "dominant share",
-        "%",
-        100,
-        "How many of a text's high pairs include the one token that most of them include, on average over texts.",
-    ),
+RATE_WORDS: dict[str, RateWords] = {
+    **RATES,
     "signal_to_noise": RateWords(
         "signal-to-noise",
         "dB",
@@ -52,63 +26,26 @@ RATE_WORDS = {
     ),
 }
 
-MANIFEST = {
-    "Model": {
-        "model": "Model",
-        "model_type": "Architecture",
-        "stack": "Stack",
-        "stacks": "Stacks that can be observed",
-        "layers": "Layers with attention",
-        "depth": "Layers in all",
-        "heads": "Heads in a layer",
-        "causal": "Tokens see only what came before",
-        "modality": "Input",
-        "tokenizer": "Tokenizer",
-        "first_special_token": "First special token",
-        "first_token_role": "Role of this token",
-        "route": "Heads observed through",
-        "verified": "Verified against the output projections",
-        "weight_hash": "Hash of the weights",
-        "trusted": "Trusted on request",
-    },
-    "Texts": {
-        "corpus": "Corpus",
-        "documents_read": "Documents read",
-        "limit": "Limit of documents",
-        "corpus_hash": "Hash of the documents",
-        "windows": "Windows of a document",
-        "length": "Window length, tokens",
-        "min_tokens": "Shortest text, tokens",
-        "sentences": "Sentences found by",
-        "skip_broken": "Broken documents are skipped",
-    },
-    "Measurement": {
-        "theta": "Threshold θ of a high pair",
-        "tau": "Threshold τ of a line",
-        "sample": "Fraction of texts in the sample",
-        "maps": "N×N maps kept",
-        "dtype": "Numeric type",
-        "tf32": "Products in TF32",
-        "kernel": "Kernel",
-        "kernel_note": "Why this kernel",
-        "batch_size": "Batch size",
-        "batch_size_note": "Why this size",
-    },
-    "Run": {
-        "complete": "Complete",
-        "stopped_by": "Stopped by",
-        "date": "Date",
-        "duration_seconds": "Duration",
-        "runs": "Runs",
-        "device": "Device",
-        "platform": "Platform",
-        "command": "Command",
-        "headscope": "headscope",
-        "versions": "Versions",
-        "format": "File format",
-    },
-}
-"""Labels of the manifest's entries, in groups. An entry without a label is shown under its own name."""
+LABELS = {entry.name: entry.label for entry in MANIFEST}
+GROUPS = {
+    "Model": (
+        "model", "model_type", "stack", "stacks", "layers", "depth", "heads", "causal", "modality",
+        "tokenizer", "first_special_token", "first_token_role", "route", "verified", "weight_hash", "trusted",
+    ),
+    "Texts": (
+        "corpus", "documents_read", "limit", "corpus_hash", "windows", "length", "min_tokens", "sentences",
+        "skip_broken",
+    ),
+    "Measurement": (
+        "theta", "tau", "sample", "maps", "dtype", "tf32", "kernel", "kernel_note", "batch_size",
+        "batch_size_note",
+    ),
+    "Run": (
+        "complete", "stopped_by", "date", "duration_seconds", "runs", "device", "platform", "command",
+        "headscope", "versions", "format",
+    ),
+}  # fmt: skip
+"""The manifest's entries in groups. Others are shown after them."""
 SEPARATE_ENTRIES = ("documents_skipped", "excerpts", "timing")
 """entries of the manifest that are shown in lists of their own, or not at all"""
 TEXT_ENTRIES = ("windows", "min_tokens", "sentences")
@@ -116,10 +53,10 @@ TEXT_ENTRIES = ("windows", "min_tokens", "sentences")
 IMAGE_WORDS = {
     "Texts": "Images",
     "Tokenizer": "Image processor",
-    "Window length, tokens": "Window length, patches",
+    "Tokens in a window": "Patches in a window",
     "Fraction of texts in the sample": "Fraction of images in the sample",
 }
-YES_OR_NO = ("causal", "verified", "maps", "complete", "tf32", "skip_broken")
+YES_OR_NO = list_of_kind("yes or no")
 
 
 def format_fixed(number: float | None, decimals: int) -> str:
@@ -199,17 +136,17 @@ def make_visible(token: str) -> str:
 
 def group_manifest(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return all entries of a manifest in groups of (label, text), the most important first."""
-    labeled = {name for names in MANIFEST.values() for name in names}
+    grouped = {name for names in GROUPS.values() for name in names}
     if has_images(manifest):
         manifest = {name: value for name, value in manifest.items() if name not in TEXT_ENTRIES}
-    unlabeled = {name: format_name(name) for name in manifest if name not in labeled and name not in SEPARATE_ENTRIES}
-    groups = [*MANIFEST.items(), ("Other", unlabeled)]
+    others = tuple(name for name in manifest if name not in grouped and name not in SEPARATE_ENTRIES)
+    groups = [*GROUPS.items(), ("Other", others)]
     entries = [
         (
             title,
             [
-                (label, _format_entry(name, manifest[name]))
-                for name, label in names.items()
+                (LABELS.get(name) or format_name(name), _format_entry(name, manifest[name]))
+                for name in names
                 if _is_shown(name, manifest)
             ],
         )

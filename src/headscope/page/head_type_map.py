@@ -7,7 +7,7 @@ from typing import Any
 
 from headscope.page.colors import pick_text_color
 from headscope.studies.head_types import CHARACTERS, PREFERENCES, Character, characters, count_heads
-from headscope.studies.labels import OF_WORDS
+from headscope.studies.rates import OF_WORDS
 from headscope.studies.result import Study
 
 LOOKS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from headscope.corpus.chunks import Chunk, ChunkSize
 from headscope.corpus.documents import Corpus
 from headscope.model.model import Model
 from headscope.run.share import Share, check_limit, format_share
-from headscope.settings import MAX_SMALL_CORPUS, Settings
+from headscope.settings import MAX_SMALL_CORPUS, Settings, list_matching
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
 
@@ -104,28 +104,23 @@ class RunPlan:
         return [chunk for chunk in chunks if chunk.number % total == number - 1]
 
     def get_identity(self, model: Model, corpus: Corpus) -> dict[str, Any]:
-        """Return everything that must not change when a study is resumed, by the names that users know.
+        """Return everything that must not change when a study is resumed, by its name in the manifest.
 
         How a run counts (device, engine, batch size) may change, unless it is asked for by name.
         """
-        settings = asdict(self.settings) | {"maps": self.settings.keeps_maps, "sample": self.sample}
-        del settings["skip_broken"]  # what is counted holds no broken document either way
-        return {
-            "model": model.name,
-            "weight_hash": model.weight_hash,
-            "stack": model.anatomy.stack,
-            "dtype": model.dtype,
-            "tokenizer": model.tokens.name,
-            **settings,
+        values = {
+            **provenance.describe_model(model),
+            **self.settings.describe(),
+            **corpus.describe(),
+            **provenance.describe_run(),
+            "sample": self.sample,
             "batch_size": self.batch_size or "auto",
             "kernel": self.kernel,
             "tf32": self.tf32,
-            "limit": corpus.limit or "none",
             "share": format_share(self.share),
-            **{name: value for name, value in asdict(corpus.options).items() if name != "skip_broken"},
-            "headscope": provenance.describe_run()["headscope"],
-            "texts": [source.name for source in corpus.sources],
         }
+        identity = {name: values[name] for name in list_matching("resume")}
+        return {**identity, "texts": [source.name for source in corpus.sources]}
 
     def resume(self, chunk_size: ChunkSize) -> RunPlan:
         """Return this plan with the chunks of the run that is resumed."""

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from headscope.array_types import Bools, Floats
-from headscope.studies.labels import OF_WORDS, RATES
+from headscope.studies.rates import OF_WORDS, RATES
 from headscope.studies.result import Study
 
 HALVINGS = 100
@@ -116,7 +116,7 @@ def compute_half_correlations(study: Study) -> dict[str, list[float]]:
     random = np.random.default_rng(0)  # fixed seed: the same halves in every run
     rates = [name for name in BETWEEN_HALVES if not (study.has_images and name in OF_WORDS)]
     correlations: dict[str, list[float]] = {name: [] for name in rates}
-    sums = {name: [study.data[f"{part}_blocks"].values for part in RATES[name]] for name in rates}
+    sums = {name: [study.data[f"{part}_blocks"].values for part in RATES[name].sums] for name in rates}
     for _ in range(HALVINGS):
         shuffled = random.permutation(occupied)
         halves = shuffled[: len(shuffled) // 2], shuffled[len(shuffled) // 2 :]

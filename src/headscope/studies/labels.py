@@ -14,19 +14,9 @@ import numpy as np
 import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
+from headscope.studies.rates import RATES
 from headscope.tally.quantities import PAIR_KINDS, QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
 from headscope.tally.tally import Tally
-
-RATES = {
-    "repeat_rate": ("equal", "pairs"),
-    "repeat_rate_in_sentence": ("equal_same", "same"),
-    "same_sentence_rate": ("same", "pairs"),
-    "mean_distance": ("distance_sum", "pairs"),
-    "dominant_share": ("dominant_share_sum", "texts_with_pairs"),
-}
-"""Numerator and denominator of each rate: both are sums."""
-OF_WORDS = ("repeat_rate", "repeat_rate_in_sentence", "same_sentence_rate")
-"""Rates about words and sentences. They are not measured on images, where they are NaN."""
 
 
 def format_shape(attributes: Mapping[str, Any], layers: int, heads: int) -> str:
@@ -87,9 +77,9 @@ def add_derived_variables(data: xr.Dataset) -> xr.Dataset:
 def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, Any]) -> dict[str, xr.Variable]:
     """Compute the variables that depend on sums: rates, attention shares, and texts per position."""
     variables: dict[str, xr.Variable] = {}
-    for name, (numerator, denominator) in RATES.items():
-        variables[name] = divide_sums(sums[numerator], sums[denominator])
-        if name in OF_WORDS and has_images(attributes):
+    for name, rate in RATES.items():
+        variables[name] = divide_sums(sums[rate.numerator], sums[rate.denominator])
+        if rate.of_words and has_images(attributes):
             variables[name] = xr.full_like(variables[name], np.nan)
     if "attention_received" in sums:  # absent if only some heads are selected
         received = sums["attention_received"]

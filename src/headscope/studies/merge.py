@@ -12,31 +12,12 @@ import xarray as xr
 from headscope.errors import StudyError
 from headscope.run.share import WHOLE, format_share, format_shares, parse_shares
 from headscope.run.state import HASH_MODULUS
+from headscope.settings import Use, list_matching
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import JSON_ATTRIBUTES, Study
 from headscope.tally.quantities import BY_NAME
 
-SETTINGS = (
-    "model",
-    "weight_hash",
-    "stack",
-    "tokenizer",
-    "length",
-    "windows",
-    "sentences",
-    "min_tokens",
-    "theta",
-    "tau",
-    "sample",
-    "maps",
-    "dtype",
-    "layers",
-    "heads",
-)
-"""Attributes that must be equal for two studies to be merged."""
 SOURCES = ("source", "source_documents", "source_hash")
-OF_SHARES = ("corpus", "chunk_size", "chunks", "field", "text_format", "encoding")
-"""Attributes that must be equal in addition for two shares of a corpus."""
 
 
 def merge_studies(first: Study, second: Study, *, allow_changed_files: bool = False) -> Study:
@@ -61,12 +42,7 @@ def merge_studies(first: Study, second: Study, *, allow_changed_files: bool = Fa
 
 def _check_mergeable(first: Study, second: Study, *, allow_changed_files: bool) -> None:
     first_attributes, second_attributes = first.data.attrs, second.data.attrs
-    differing = [
-        f"{name}: {first_attributes.get(name)} here, {second_attributes.get(name)} there"
-        for name in SETTINGS
-        if first_attributes.get(name) != second_attributes.get(name)
-    ]
-    if differing:
+    if differing := _describe_differences(first_attributes, second_attributes, "merge"):
         raise StudyError("these studies cannot be merged; they differ in " + "; ".join(differing))
     if not (first.whole and second.whole):
         raise StudyError("only whole studies can be merged, not selected layers or heads")
@@ -92,6 +68,14 @@ def _check_mergeable(first: Study, second: Study, *, allow_changed_files: bool) 
         )
 
 
+def _describe_differences(first: Mapping[str, Any], second: Mapping[str, Any], use: Use) -> list[str]:
+    return [
+        f"{name}: {first.get(name)} here, {second.get(name)} there"
+        for name in list_matching(use)
+        if first.get(name) != second.get(name)
+    ]
+
+
 def _describe_partial(attributes: Mapping[str, Any]) -> str:
     """Return why a study may cover only a part of its files; empty if it covers them completely."""
     if not attributes.get("complete", 1):
@@ -110,11 +94,7 @@ def _check_shares(first: Mapping[str, Any], second: Mapping[str, Any], *, allow_
     first_shares, second_shares = (parse_shares(str(attributes.get("share", WHOLE))) for attributes in (first, second))
     if not first_shares or not second_shares:
         return False
-    differing = [
-        f"{name}: {first.get(name)} here, {second.get(name)} there"
-        for name in OF_SHARES
-        if first.get(name) != second.get(name)
-    ]
+    differing = _describe_differences(first, second, "join shares")
     if first_shares[0][1] != second_shares[0][1]:
         differing.append(f"number of shares: {first_shares[0][1]} here, {second_shares[0][1]} there")
     if differing:

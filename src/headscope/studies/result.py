@@ -17,15 +17,17 @@ from headscope.array_types import Floats
 from headscope.atomic_io import load_dataset, save_dataset
 from headscope.errors import StudyError
 from headscope.netcdf_validation import get_scalar_attribute
+from headscope.settings import list_of_kind
 from headscope.studies import signal_to_noise
-from headscope.studies.labels import OF_WORDS, RATES, compute_derived, divide_sums, format_shape, has_images
+from headscope.studies.labels import compute_derived, divide_sums, format_shape, has_images
+from headscope.studies.rates import RATES, sum_distances
 from headscope.studies.validation import check_study
 
 FORMAT = 1
 FILE = "study.nc"
 OTHERS = {"reading": "a reading of one text", "ablation": "an ablation"}
 """kinds of headscope files that are not studies"""
-JSON_ATTRIBUTES = ("documents_skipped", "excerpts", "timing", "versions")
+JSON_ATTRIBUTES = list_of_kind("JSON")
 
 
 class Study:
@@ -100,16 +102,14 @@ class Study:
     def chance(self, name: str) -> xr.DataArray:
         """Return a rate as expected by chance: over all pairs of the texts, or over pairs drawn at random."""
         _check_rate_name(name)
-        data = self.data
-        if name == "dominant_share":
-            return divide_sums(data["shuffled_share_sum"], data["shuffled_share_texts"])
-        if name == "mean_distance":
-            tokens = data["tokens"].values.astype(np.float64)
-            distance_sum = xr.Variable((), (data["window_tokens"].values * tokens * (tokens**2 - 1) / 6).sum())
-            return xr.DataArray(divide_sums(distance_sum, data["all_pairs"].variable))
-        numerator, denominator = RATES[name]
-        chance = divide_sums(data[f"all_{numerator}"], data[f"all_{denominator}"])
-        return xr.full_like(chance, np.nan) if name in OF_WORDS and self.has_images else chance
+        data, rate = self.data, RATES[name]
+        numerator = (
+            data[rate.chance_numerator]
+            if rate.chance_numerator
+            else xr.DataArray(sum_distances(data["window_tokens"].values, data["tokens"].values))
+        )
+        chance = divide_sums(numerator, data[rate.chance_denominator])
+        return xr.full_like(chance, np.nan) if rate.of_words and self.has_images else chance
 
     def standard_error(self, name: str) -> xr.DataArray:
         """Return the jackknife standard errors of a rate, over the blocks of texts: (layer, head)."""

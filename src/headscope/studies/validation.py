@@ -7,12 +7,11 @@ import xarray as xr
 from headscope.corpus.windows import BLOCKS
 from headscope.errors import StudyError
 from headscope.netcdf_validation import check_arrays, check_json, check_numbers, get_scalar_attribute
-from headscope.studies.labels import RATES
+from headscope.settings import list_of_kind
+from headscope.studies.rates import RATES
 from headscope.tally.quantities import QUANTITIES, Shape
 
 ABOUT = ("model", "corpus", "layers", "heads", "length", "theta", "tau")
-NUMBERS = ("layers", "heads", "length", "theta", "tau", "documents_read", "duration_seconds", "complete")
-JSON = ("documents_skipped", "excerpts", "timing", "versions")
 SUMS = ("texts", "window_tokens", "all_pairs", "all_equal", "all_same", "all_equal_same", "distance")
 NEEDED = (
     *ABOUT,
@@ -20,7 +19,7 @@ NEEDED = (
     *SUMS,
     *(f"{name}_blocks" for name in SUMS),
     *RATES,
-    *sorted({name for pair in RATES.values() for name in pair}),
+    *sorted({name for rate in RATES.values() for name in rate.sums}),
 )
 SHAPES = {
     **{quantity.name: (quantity.dims, "if") for quantity in QUANTITIES},
@@ -36,8 +35,8 @@ def check_study(data: xr.Dataset, source: object) -> None:
     """Raise a StudyError if the dataset is not that of a study, before it fails later with an obscure error."""
     description = f"{source}: a headscope study"
     check_arrays(data, description, NEEDED, SHAPES, StudyError)
-    check_numbers(data, description, NUMBERS, StudyError)
-    check_json(data, description, JSON, StudyError)
+    check_numbers(data, description, list_of_kind("number", "yes or no"), StudyError)
+    check_json(data, description, list_of_kind("JSON"), StudyError)
     layers, heads, length = (int(get_scalar_attribute(data, name)) for name in ("layers", "heads", "length"))
     sizes = {**Shape(layers, heads, length).get_sizes(), "block": BLOCKS}
     for name, size in data.sizes.items():

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from headscope.errors import ReadingError
 from headscope.page.explorer.text_pieces import split_into_pieces
-from headscope.page.formatting import IMAGE_WORDS, MANIFEST, TEXT_ENTRIES, format_scalar, make_visible
+from headscope.page.formatting import IMAGE_WORDS, LABELS, TEXT_ENTRIES, format_scalar, make_visible
 from headscope.page.quantization import Precision, choose_precision, pack_layer
 from headscope.page.templates import (
     build_policy,
@@ -167,7 +167,6 @@ def _describe_contents(reading: Reading, precision: Precision, size: int) -> lis
 
 
 def _list_manifest(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    labels = {name: label for group in MANIFEST.values() for name, label in group.items()}
     image_labels = IMAGE_WORDS if has_images(manifest) else {}
     rows = []
     for name in MANIFEST_ENTRIES:
@@ -178,6 +177,6 @@ def _list_manifest(manifest: dict[str, Any]) -> list[tuple[str, str]]:
             value = bool(value)
         if isinstance(value, dict):
             value = ", ".join(f"{key} {inner}" for key, inner in value.items())
-        label = labels.get(name, name)
+        label = LABELS.get(name, name)
         rows.append((image_labels.get(label, label), format_scalar(value)))
     return rows
