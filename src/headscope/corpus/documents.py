@@ -26,6 +26,7 @@ from headscope.corpus.formats import (
     can_split,
     choose_format,
     detect_format,
+    is_file_name,
     is_stream,
     read_file,
     replace_lone_surrogates,
@@ -181,6 +182,11 @@ def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
     source: Iterable[Any] = texts
     size = len(texts) if isinstance(texts, Sized) else None
     first = texts[0] if isinstance(texts, (list, tuple, np.ndarray)) and size else ""
+    if isinstance(texts, (list, tuple)) and texts and all(isinstance(t, str) and is_file_name(t) for t in texts):
+        raise CorpusError(
+            f"the texts given are names of files ({first!r}, …): open the files with "
+            f"headscope.documents([{first!r}, …]), or give names that are meant as texts as {{'text': …}}"
+        )
     content = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
     return Corpus.from_stream(
         f"{content} given in Python",
