@@ -70,6 +70,8 @@ def ablate_heads(
         "heads": heads, "by": by, "length": length, "windows": windows, "batch_size": batch_size
     }  # fmt: skip
     corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    for note in corpus.notes:
+        console.print_note(note)
     try:
         if out is not None:
             ablation_files.prepare(out, overwrite=overwrite)

@@ -47,6 +47,7 @@ def prune_model(
     study: Annotated[Path | None, typer.Option(help="Rank by this study of the model, instead of by TEXTS.")] = None,
     stack: options.Stack = None,
     field: options.Field = "text",
+    format: options.Format = "auto",
     encoding: options.Encoding = "utf-8",
     limit: Annotated[int, typer.Option(help="Read at most this many documents.")] = 64,
     length: options.Length = 128,
@@ -86,7 +87,9 @@ def prune_model(
     from headscope.pruning.saved_model import check_output_folder, format_load_code
 
     check_output_folder(model, out, overwrite=overwrite)
-    corpus = documents(sources or None, field=field, encoding=encoding, limit=limit)
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    for note in corpus.notes:
+        console.print_note(note)
     try:
         loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in TEXT_RULES)
         with (

@@ -32,10 +32,14 @@ from headscope.corpus.formats import (
     replace_lone_surrogates,
 )
 from headscope.corpus.images import ENDINGS, as_picture
+from headscope.corpus.line_detection import suggest_format
 from headscope.corpus.storage import FileListing, Stamp, get_local_path, identify_file, identify_url, is_url, list_files
 from headscope.errors import CorpusError
 
 __all__ = ["Corpus", "Document", "as_corpus", "documents"]
+
+MAX_INSPECTED = 3
+"""text files that are inspected for a note"""
 
 
 @dataclass(frozen=True)
@@ -230,6 +234,8 @@ class _Listing:
         self._repeated: dict[str, None] = {}
         self._real_folders: dict[str, str] = {}
         self._result_folders: list[str] = []
+        self._plain_texts: list[str] = []
+        """the first local .txt files"""
 
     def add(self, source: str) -> None:
         """Add the files or the stream to which a source refers."""
@@ -252,6 +258,9 @@ class _Listing:
             self._repeated[self._names[identity]] = None
             return
         self._names[identity] = item
+        is_local = stamp is not None and not is_url(item)
+        if is_local and len(self._plain_texts) < MAX_INSPECTED and item.lower().removesuffix(".gz").endswith(".txt"):
+            self._plain_texts.append(item)
         self.sources.append(_make_source(item, stamp, self.options))
 
     @property
@@ -262,6 +271,7 @@ class _Listing:
             count = len(self._result_folders)
             rest = f" and {count - 1:,} more folders hold" if count > 1 else " holds"
             notes.append(f"{self._result_folders[0]}{rest} results of headscope, which are left out")
+        notes += filter(None, map(self._describe_lines, self._plain_texts))
         if self._repeated:
             first, count = next(iter(self._repeated)), len(self._repeated)
             if count == 1:
@@ -269,6 +279,16 @@ class _Listing:
             else:
                 notes.append(f"{count:,} files are given more than once (the first: {first}): each is read once")
         return tuple(notes)
+
+    def _describe_lines(self, path: str) -> str | None:
+        format = suggest_format(path, self.options.encoding) if self.options.format == "auto" else None
+        if format is None:
+            return None
+        unit = "a JSON object" if format == "jsonl" else "a text of its own"
+        return (
+            f"{path}: every line looks like {unit}, and the file is read as one document: "
+            f"--format {format} reads it line by line (--format text: no such note)"
+        )
 
 
 def _choose_files(folder: str, files: FileListing, options: ReadOptions) -> FileListing:
