@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModel
 
 import headscope
+from headscope.model import loading
 from headscope.pruning import prune as pruning
 from tests.helpers import tiny
 
@@ -92,7 +93,11 @@ def test_texts_rank(headscope_command: Any, llama_folder: str, tmp_path: Path) -
         (("--keep", "50%", "--by", "beauty"), "unknown ranking"),
         (("--keep", "50%", "--by", "random", "--how", "saw"), "how is 'saw'"),
         (("--heads", "L0H0", "--how", "remove"), "cannot be removed in layer 0"),
-        (("--keep", "4", "--study", "nowhere"), "nowhere"),
+        (("--keep", "4", "--by", "snr", "--study", "nowhere"), "nowhere"),
+        (
+            ("--keep", "4", "--study", "nowhere"),
+            "'gradient' reads no study: leave the study out, or rank by one of snr",
+        ),
         (("--heads", "L0H0", "--out", "taken"), "not empty"),
         (("--heads", "L0H0", "--out", "taken", "--overwrite"), "holds no pruned model"),
         (("--heads", "L0H0", "--out", "taken/file"), "is a file"),
@@ -108,6 +113,29 @@ def test_bad_commands_end_in_a_sentence(
     assert words in " ".join(result.err.split())
     assert "Traceback" not in result.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--keep", "much"), ("--keep", "4", "--by", "beauty"), ("--keep", "150%"), ("--keep", "4", "--study", "s")],
+)
+def test_bad_commands_end_before_a_model_is_loaded(
+    headscope_command: Any, llama_folder: str, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(loading, "load", lambda *_, **__: pytest.fail("known before a model is loaded"))
+    assert headscope_command("prune", llama_folder, *arguments).code == 1
+
+
+@pytest.mark.usefixtures("loaded_once")
+def test_the_bundled_texts_rank_by_gradient(headscope_command: Any, tmp_path: Path) -> None:
+    command = ("prune", "minilm", "--keep", "70%", "--limit", "3", "--length", "16", "--quiet")
+    result = headscope_command(*command)
+    assert result.code == 0
+    assert "22 of 72 heads removed, the least by gradient over 3 texts of bundled openings" in " ".join(
+        result.out.split()
+    )
+    assert "heads are ranked on the bundled texts" in result.err
+    assert "bundled" not in headscope_command(*command, "--by", "random", "--overwrite").err
 
 
 def test_a_model_that_is_not_there(headscope_command: Any) -> None:
