@@ -90,6 +90,11 @@ def test_the_default_is_the_gradient_on_the_bundled_texts() -> None:
     assert (ranking["by"], ranking["corpus"], ranking["texts"]) == ("gradient", "bundled openings", 3)
 
 
+def test_a_ranking_without_a_number_for_any_head() -> None:
+    with pytest.raises(StudyError, match=r"'snr' is undefined for every head on these texts \(3 in all\): give more"):
+        headscope.prune(tiny.model("bert"), keep=6, by="snr", limit=3, length=16)
+
+
 def test_as_many_in_each_layer_makes_an_ordinary_model(tmp_path: Path) -> None:
     smaller = headscope.prune(tiny.model("llama"), keep=0.5, by="random", per_layer=True)
     assert [layer.sizes.key_heads for layer in smaller.removal.layers] == [2, 2]

@@ -27,9 +27,9 @@ def prune_model(
     by: Annotated[
         str,
         typer.Option(
-            help="How heads are ranked; the lowest are removed first: gradient, ablation, norm, projected-norm; or, from a "
-            "study, snr, snr-contrast, snr-explained, snr-energy, repeat, same-sentence, distance, dominant-share, pairs; or "
-            "random."
+            help="How heads are ranked; the lowest are removed first: gradient, ablation, norm, projected-norm, "
+            "random; or, from a study, snr, snr-contrast, snr-explained, snr-energy, repeat, same-sentence, distance, "
+            "dominant-share, pairs."
         ),
     ] = "gradient",
     heads: Annotated[str | None, typer.Option(help="Remove these heads instead: L0H1,L3H4-7.")] = None,

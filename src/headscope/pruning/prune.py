@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headscope import provenance
 from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Window
@@ -140,6 +142,11 @@ def _select_heads(
         windows = corpus.windows
         ranking |= {"corpus": corpus.corpus.name, "texts": len(windows)}
     head_scores = score_heads(model, by, windows, study=loaded_study, seed=seed)
+    if np.isneginf(head_scores).all():
+        raise StudyError(
+            f"the ranking {by!r} is undefined for every head on these texts ({ranking.get('texts', 0)} in all): "
+            "give more texts, or longer ones, or choose another ranking"
+        )
     units, numbers = find_units(model), model.anatomy.numbers
     if per_layer:
         groups = find_division(model.network, units[0], make_trial_inputs(model)).groups
