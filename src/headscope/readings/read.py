@@ -70,7 +70,7 @@ def read(
         raise ReadingError(f"{subject} {windows}: there is nothing to relate in it")
     (window,) = windows
     if len(window) < 2:
-        raise ReadingError("the text is one token: it takes two to relate")
+        raise ReadingError("the text is 1 token, and it takes two (2) to relate: give a longer one")
     outputs, maps = _capture_heads(loaded, Batch.of([window], loaded.tokens.pad_id))
     if isinstance(loaded.tokens, Patches):
         spans, words, token_count = None, window.ids, len(window)
