@@ -88,8 +88,10 @@ def prune_model(
     from headscope.pruning.prune import check_request, needs_objective
     from headscope.pruning.prune import prune as run
     from headscope.pruning.saved_model import check_output_folder, format_load_code
+    from headscope.settings import Settings
 
     check_request(heads, keep, by, study)
+    Settings(length=length)
     check_output_folder(model, out, overwrite=overwrite)
     corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
     for note in corpus.notes:

@@ -82,12 +82,18 @@ def read_text(
     from headscope import output_folder
     from headscope.cli.display import console
     from headscope.readings import arguments
-    from headscope.readings.files import check_table, open_reading, write_table
+    from headscope.readings.files import check_parent, check_table, open_reading, write_table
+    from headscope.settings import Settings
 
     start = None if head is None else arguments.parse_head(head)
     if pairs is not None:
         check_table(pairs)
     output_folder.check_page(out)
+    if save is not None:
+        check_parent(save)
+    checked: dict[str, Any] = {"sentences": sentences}
+    Settings(length=length, min_tokens=1, **checked)
+    arguments.check_thresholds(theta=theta, tau=tau)
     if text is not None and not literal and text.endswith(arguments.READING_SUFFIX) and arguments.is_file(text):
         reading = open_reading(text)
     else:

@@ -7,6 +7,7 @@ bottom), so that the same command reads the same documents. File formats are def
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -298,6 +299,8 @@ def _choose_files(folder: str, files: FileListing, options: ReadOptions) -> File
     texts = [file for file, format in zip(files, formats, strict=True) if format not in (None, "image")]
     # Texts often have images beside them that are not documents, so images are read only if there are no texts.
     chosen = images if options.format == "image" else texts or (images if options.format == "auto" else [])
+    if not chosen and os.path.isfile(os.path.join(folder, "study.nc")):
+        raise CorpusError(f"{folder}: holds a study, not texts: `headscope findings {folder}` shows it")
     if not chosen:
         raise CorpusError(
             f"{folder}: no file in this folder has an ending headscope reads "

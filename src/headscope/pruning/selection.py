@@ -24,7 +24,10 @@ def parse_keep(keep: Keep, heads: int) -> int:
     value, is_share = check_keep(keep)
     number = int(value * heads + 0.5) if is_share else int(value)
     if not 1 <= number <= heads:
-        raise StudyError(f"keep {keep!r}: that is {number} of {heads} heads; keep at least one, and at most all")
+        raise StudyError(
+            f"keep {keep!r}: that is {number} of {heads} heads; keep at least one, and at most all"
+            f"{'' if is_share else f' (a share is written {keep}%)'}"
+        )
     return number
 
 

@@ -81,6 +81,13 @@ def is_file(argument: str) -> bool:
         return False
 
 
+def check_thresholds(**thresholds: float | None) -> None:
+    """Raise a ReadingError for a threshold that is no share of a maximum. None is the default, or as saved."""
+    for name, value in thresholds.items():
+        if value is not None and not 0 <= value < 1:
+            raise ReadingError(f"{name} is {value}: it is a share of the maximum, from 0 to below 1")
+
+
 def parse_head(argument: str) -> tuple[int, Head]:
     """Return the layer and the head of a name such as L11H8 or L11sum.
 
