@@ -51,6 +51,12 @@ def test_a_file_that_goes_away(tmp_path: Path):
     assert get_error(lambda: corpus, good=1) == f"{second}: cannot be read: No such file or directory"
 
 
+def test_a_file_that_is_not_compressed(tmp_path: Path):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(b"Two ravens met.")
+    assert "If it is not compressed, name it without .gz" in get_error(lambda: documents(path))
+
+
 # Files
 
 TRUNCATED = gzip.compress(as_jsonl([f"{k} {k * 7919 % 1009}" for k in range(5000)]))[:-400]
@@ -61,6 +67,9 @@ BAD: dict[str, tuple[str, bytes, dict[str, Any], int, list[str]]] = {
     "binary": ("a.txt", b"\x7fELF\0\0\1", {}, 0, ["a.txt: holds NUL", "--encoding utf-16"]),
     "binary lines": ("a.txt", b"ok\n\0\n", {"format": "lines"}, 1, ["a.txt:2: holds NUL"]),
     "binary csv": ("a.csv", b"text\nok\n\0\n", {}, 1, ["a.csv:3: holds NUL"]),
+    "utf-16 text": ("a.txt", "Two ravens".encode("utf-16"), {}, 0, ["a.txt: not utf-8 text", "say --encoding utf-16"]),
+    "gzip without .gz": ("a.txt", gzip.compress(b"Two ravens"), {}, 0, ["compressed with gzip", "ends in .gz"]),
+    "netcdf": ("a.txt", b"\x89HDF\r\n", {}, 0, ["such as a saved study or reading"]),
     "latin-1 text": ("a.txt", b"caf\xe9", {}, 0, ["not utf-8", "byte 0xe9 at position 3", "--encoding", "latin-1"]),
     "latin-1 after a mark": ("a.txt", b"\xef\xbb\xbfcaf\xe9", {}, 0, ["position 6"]),
     "latin-1 lines": ("a.txt", b"ok\ncaf\xe9\n", {"format": "lines"}, 1, ["a.txt:2: not utf-8", "0xe9 at position 3"]),

@@ -51,6 +51,16 @@ def test_the_table_has_the_most_needed_first(run_ablate: Any, columns: int, monk
     assert max(map(len, result.out.splitlines())) <= columns
 
 
+def test_a_file_of_one_text_per_line_gets_a_note(headscope_command: Any, model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("The cat sat on the mat, and the dog ran around the tree.\n" * 12)
+    command = ("ablate", "lines.txt", "--model", str(model_folder), "--length", "16", "--heads", "L0H0", "--json")
+    result = headscope_command(*command)
+    assert "lines.txt: every line looks like a text of its own" in result.err
+    assert json.loads(result.out)["manifest"]["texts"] == 1
+    result = headscope_command(*command, "--format", "lines")
+    assert (json.loads(result.out)["manifest"]["texts"], result.err) == (12, "")
+
+
 def test_json_files_and_the_same_numbers_in_all(run_ablate: Any, tmp_path: Path) -> None:
     result = run_ablate("--out", "heads", "--csv", "more.csv", "--json", "--heads", "L1H0-2", "--by", "mean")
     assert result.code == 0

@@ -93,7 +93,11 @@ def test_texts_rank(headscope_command: Any, llama_folder: str, tmp_path: Path) -
         ((), "one of the two"),
         (("--heads", "L0H9"), "no head 9"),
         (("--heads", "L0H0", "--how", "remove"), "cannot be removed in layer 0"),
-        (("--keep", "4", "--study", "nowhere"), "nowhere"),
+        (("--keep", "4", "--by", "snr", "--study", "nowhere"), "nowhere"),
+        (
+            ("--keep", "4", "--study", "nowhere"),
+            "'gradient' reads no study: leave the study out, or rank by one of snr",
+        ),
         (("--heads", "L0H0", "--out", "taken"), "not empty"),
         (("--heads", "L0H0", "--out", "taken", "--overwrite"), "holds no pruned model"),
         (("--heads", "L0H0", "--out", "taken/file"), "is a file"),
@@ -131,6 +135,29 @@ def test_forms_that_name_the_model(headscope_command: Any, monkeypatch: pytest.M
     ):
         assert f"load {model}" in headscope_command("prune", *arguments, "--keep", "1").err
         assert calls.pop() == sources
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--keep", "much"), ("--keep", "150%"), ("--keep", "4", "--study", "s")],
+)
+def test_bad_commands_end_before_a_model_is_loaded(
+    headscope_command: Any, llama_folder: str, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(loading, "load", lambda *_, **__: pytest.fail("known before a model is loaded"))
+    assert headscope_command("prune", llama_folder, *arguments).code == 1
+
+
+@pytest.mark.usefixtures("loaded_once")
+def test_the_bundled_texts_rank_by_gradient(headscope_command: Any, tmp_path: Path) -> None:
+    command = ("prune", "minilm", "--keep", "70%", "--limit", "3", "--length", "16", "--quiet")
+    result = headscope_command(*command)
+    assert result.code == 0
+    assert "22 of 72 heads removed, the least by gradient over 3 texts of bundled openings" in " ".join(
+        result.out.split()
+    )
+    assert "heads are ranked on the bundled texts" in result.err
+    assert "bundled" not in headscope_command(*command, "--by", "random", "--overwrite").err
 
 
 def test_a_model_that_is_not_there(headscope_command: Any) -> None:

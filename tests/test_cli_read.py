@@ -148,6 +148,66 @@ def test_bad_input_is_explained(headscope_command, arguments: tuple[str, ...], w
     assert result.out == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("artt.txt", "artt.txt: there is no such file"),
+        ("Artt.MD", "Artt.MD: there is no such file"),
+        ("artt.jsonl.gz", "artt.jsonl.gz: there is no such file"),
+        ("artt.pdf", "artt.pdf: there is no such file"),
+        ("texts/artt", "texts/artt: there is no such file"),
+        ("texts\\artt", "texts\\artt: there is no such file"),
+        ("folder", "folder: a folder; name one file in it"),
+        ("memory://artt.txt", "no such file"),
+        ("*.txt", "*.txt: there is no such file"),
+    ],
+)
+def test_a_file_that_is_missing_is_not_read_as_text(
+    headscope_command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(loading, "load", lambda *_, **__: pytest.fail("known before a model is loaded"))
+    result = headscope_command("read", text)
+    assert (result.code, result.out) == (1, "")
+    assert words in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("arguments", [("artt.txt", "--text"), ("and/or", "--text"), ("See artt.txt",), ("Wait...",)])
+def test_words_that_look_like_a_file_can_be_read(headscope_command, arguments: tuple[str, ...]):
+    result = headscope_command("read", *arguments, "--json")
+    assert (result.code, result.err) == (0, "")
+    assert json.loads(result.out)["tokens_in_text"] > 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("read", TEXT, "--theta", "30"), "theta is 30.0: it is a share of the maximum"),
+        (("read", TEXT, "--tau", "-0.3"), "tau is -0.3: it is a share of the maximum"),
+        (("read", TEXT, "--length", "0"), "length is 0: a window needs at least 3 tokens"),
+        (("read", TEXT, "--sentences", "lines"), "choose one of tokens, text"),
+        (("read", TEXT, "--save", "nowhere/r.nc"), "there is no folder nowhere"),
+        (("read", TEXT, "--pairs", "nowhere/p.csv"), "there is no folder nowhere"),
+        (("ablate", "--length", "-5"), "length is -5: a window needs at least 3 tokens"),
+        (("ablate", "--batch-size", "-1"), "batch size is -1"),
+        (("ablate", "--windows", "some"), "choose one of first, all"),
+        (("ablate", "--dtype", "int8"), "unknown dtype 'int8'"),
+        (("prune", "minilm", "--keep", "50%", "--length", "-3"), "length is -3"),
+        (("study", "results"), "results: holds a study, not texts"),
+    ],
+)
+def test_what_is_known_before_a_model_is_loaded(
+    headscope_command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "study.nc").write_bytes(b"")
+    monkeypatch.setattr(loading, "load", lambda *_, **__: pytest.fail("known before a model is loaded"))
+    result = headscope_command(*arguments)
+    assert (result.code, result.out) == (1, "")
+    assert words in result.err
+
+
 def test_a_file_that_is_no_page_is_not_written_over(headscope_command, tmp_path: Path):
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
     result = headscope_command("read", TEXT, "--out", "thesis.txt")

@@ -165,6 +165,9 @@ def test_a_page_is_of_one_document(
         ((TEXT, "--model", "no/such/folder"), "no/such/folder"),
         (("example:nothing",), "airport-policing"),
         (("nofile.txt",), "nofile.txt: there is no such file"),
+        (("no/article",), "no/article: there is no such file. If the word itself is the text, add --text"),
+        (("no-such-word",), "no-such-word: there is no such file, and a single word cannot be cut"),
+        ((".",), ".: a folder; name one file in it"),
         (("picture.png",), "picture.png: an image; only texts can be cut"),
     ],
 )
@@ -179,6 +182,11 @@ def test_bad_input_is_explained(headscope_command, tmp_path: Path, arguments: tu
     assert words in " ".join(result.err.split())
     assert "Traceback" not in result.err
     assert result.out == ""
+
+
+def test_a_word_that_looks_like_a_file_is_cut_on_request(headscope_command):
+    result = headscope_command("segment", "notes.txt", "--text")
+    assert (result.code, result.out) == (0, "notes.txt\n")
 
 
 def _make_png() -> bytes:

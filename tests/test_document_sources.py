@@ -444,3 +444,10 @@ def test_what_is_no_text(texts: list[Any], words: list[str]):
 def test_what_is_no_list(texts: Any):
     with pytest.raises(CorpusError, match=f"documents are given as {type(texts).__name__}: give a list"):
         as_corpus(texts)
+
+
+def test_names_of_files_are_no_texts():
+    with pytest.raises(CorpusError, match=r"names of files \('a.txt', …\): open the files with headscope.documents"):
+        as_corpus(["a.txt", "b.jsonl.gz"])
+    assert as_corpus(["a.txt", "Two ravens met."]).size == 2
+    assert [document.text for document in as_corpus([{"text": "a.txt"}])] == ["a.txt"]

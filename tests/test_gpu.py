@@ -52,7 +52,9 @@ def test_every_route_and_stack_sees_the_same_on_a_gpu(kind: str):
         for stack in model.stacks:
             stack_model = model.on(stack)
             outputs = outputs_by.setdefault((device, stack), [])
-            stack_batch = Batch.of([stack_model.adapt_window(window) for window in batch.windows], tiny.FAMILIES[kind].pad_id)
+            stack_batch = Batch.of(
+                [stack_model.adapt_window(window) for window in batch.windows], tiny.FAMILIES[kind].pad_id
+            )
             stack_model.observe(
                 stack_batch, lambda layer, output, attention, outputs=outputs: outputs.append(output[0].cpu().numpy())
             )

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -487,6 +488,27 @@ def test_the_device_that_is_chosen(monkeypatch: pytest.MonkeyPatch, cuda: bool, 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
     assert select_device("auto").type == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus", "message"),
+    [
+        ("cuda", 0, "there is none. Available: cpu, or auto"),
+        ("mps", 0, "there is none. Available: cpu, or auto"),
+        ("gpu", 0, "it is no name of a device. Available: cpu, or auto"),
+        ("gpu", 2, "it is no name of a device. Available: cpu, cuda:0, cuda:1, or auto"),
+        ("cuda:7", 2, "GPUs are counted from 0. Available: cpu, cuda:0, cuda:1, or auto"),
+        ("abacus", 0, "Available: cpu, or auto"),
+    ],
+)
+def test_what_is_available_is_named(monkeypatch: pytest.MonkeyPatch, wanted: str, gpus: int, message: str) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ModelError, match=re.escape(message)) as raised:
+        load("minilm", device=wanted)
+    assert str(raised.value).startswith(f"device {wanted!r} cannot be used here: ")
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("wanted", ["mps", "mps:0", "cuda:99", "hpu", "vulkan", "abacus", "meta", "", "cpu:x"])

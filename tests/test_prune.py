@@ -14,6 +14,7 @@ import headscope
 from headscope.errors import ModelError, StudyError
 from headscope.pruning.rankings import score_heads
 from headscope.pruning.selection import parse_keep, select_lowest, select_lowest_per_layer
+from headscope.pruning.text_batches import read_windows
 from tests.helpers import tiny
 from tests.helpers.pruning import compute_error, run_silenced
 from tests.test_removal import NEAR
@@ -77,6 +78,21 @@ def test_texts_are_named_in_the_manifest(by: str, tmp_path: Path) -> None:
     assert len(manifest["heads_removed"]) == 2
     assert (manifest["form"], manifest["heads_before"]) == ("with code", 8)
     assert manifest == json.loads((tmp_path / "out" / "pruning.json").read_text("utf-8"))
+
+
+def test_the_default_is_the_gradient_on_the_bundled_texts() -> None:
+    model = tiny.model("bert")
+    smaller = headscope.prune(model, keep=6, limit=3, length=16)
+    head_scores = score_heads(model, "gradient", read_windows(model, limit=3, length=16).windows)
+    least = sorted(np.argsort(head_scores, axis=None)[:2].tolist())
+    assert smaller.manifest["heads_removed"] == [f"L{k // 4}H{k % 4}" for k in least]
+    ranking = smaller.manifest["ranking"]
+    assert (ranking["by"], ranking["corpus"], ranking["texts"]) == ("gradient", "bundled openings", 3)
+
+
+def test_a_ranking_without_a_number_for_any_head() -> None:
+    with pytest.raises(StudyError, match=r"'snr' is undefined for every head on these texts \(3 in all\): give more"):
+        headscope.prune(tiny.model("bert"), keep=6, by="snr", limit=3, length=16)
 
 
 def test_as_many_in_each_layer_makes_an_ordinary_model(tmp_path: Path) -> None:

@@ -419,6 +419,12 @@ def test_what_cannot_be_read_is_said(bert: Model, text: Any, options: dict[str, 
         headscope.read(bert, text, **{"length": 40, **options})
 
 
+def test_the_name_of_a_file_is_no_text():
+    with pytest.raises(ReadingError, match=r"'article\.txt': give what is in it"):
+        headscope.read("no/such/model", "article.txt")
+    assert len(headscope.read(tiny.model("bert"), headscope.Document("a.txt", "a"), length=8)) > 2
+
+
 def test_one_word_is_enough_and_one_token_is_not():
     assert len(headscope.read(tiny.model("bert"), "the", length=3)) == 3
     bare = tiny.tokenizer()

@@ -335,6 +335,7 @@ def test_a_model_given_by_name(minilm: Model, example: Segmentation, monkeypatch
         (" \n\t ", "the text is empty"),
         ([], "the text is empty"),
         (["", " "], "the text is empty"),
+        ("article.txt", "the name of a file, 'article.txt': give what is in it"),
         (None, "the text is a NoneType: give it as a string, or as a list of sentences"),
         (b"Rain fell.", "the text is a bytes"),
         (bytearray(b"Rain"), "the text is a bytearray"),

@@ -292,6 +292,13 @@ def test_settings_that_make_no_sense(minilm: Model, options: dict, message: str)
 def test_nothing_to_study(minilm: Model):
     with pytest.raises(headscope.StudyError, match="3 documents read, 1 empty, 1 only special tokens, 1 too short"):
         headscope.study(minilm, ["", "[SEP]", "word"])
+    message = r"1 too short: a text needs 5 tokens that are not special, and the longest has 3$"
+    with pytest.raises(headscope.StudyError, match=message):
+        headscope.study(minilm, ["two more words"], min_tokens=5)
+    with pytest.raises(headscope.StudyError, match=r"needs 2 tokens that are not special$"):
+        headscope.study(minilm, iter(["word"]))
+    with pytest.raises(headscope.StudyError, match=r"special tokens take 2: choose --length 12 or more$"):
+        headscope.study(minilm, ["word"], length=5, min_tokens=10)
 
 
 @pytest.mark.usefixtures("small_sections")

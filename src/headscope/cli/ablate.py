@@ -65,11 +65,17 @@ def ablate_heads(
     from headscope.pruning import ablation_files
     from headscope.pruning.ablation import AblationInterrupted
     from headscope.pruning.ablation import ablate as run
+    from headscope.settings import AUTO, Settings, check_run_options
 
     run_options: dict[str, Any] = {
         "heads": heads, "by": by, "length": length, "windows": windows, "batch_size": batch_size
     }  # fmt: skip
+    checked: dict[str, Any] = {"windows": windows}
+    Settings(length=length, **checked)
+    check_run_options(batch_size, AUTO, 0)
     corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    for note in corpus.notes:
+        console.print_note(note)
     try:
         if out is not None:
             ablation_files.prepare(out, overwrite=overwrite)

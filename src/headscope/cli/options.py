@@ -28,6 +28,7 @@ Texts = Annotated[
         "Default: the bundled texts. For a vision model: images.",
     ),
 ]
+LiteralText = Annotated[bool, typer.Option("--text", help="TEXT is the text itself, even if it looks like a file.")]
 Field = Annotated[str, typer.Option("--field", help="Field or column that holds the text (JSONL, CSV, Parquet, hf:).")]
 Format = Annotated[
     Literal["auto", "text", "lines", "jsonl", "csv", "parquet", "image"],

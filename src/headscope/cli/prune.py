@@ -34,10 +34,11 @@ def prune_model(
         Ranking,
         typer.Option(
             metavar="RANKING",
-            help="How heads are ranked; the lowest are removed first: snr, snr-contrast, snr-explained, snr-energy, "
-            "repeat, same-sentence, distance, dominant-share, pairs, norm, projected-norm, gradient, ablation, random.",
+            help="How heads are ranked; the lowest are removed first: gradient, ablation, norm, projected-norm, "
+            "random; or, from a study, snr, snr-contrast, snr-explained, snr-energy, repeat, same-sentence, distance, "
+            "dominant-share, pairs.",
         ),
-    ] = "snr",
+    ] = "gradient",
     heads: Annotated[str | None, typer.Option(help="Remove these heads instead: L0H1,L3H4-7.")] = None,
     per_layer: Annotated[
         bool,
@@ -51,9 +52,12 @@ def prune_model(
             help="auto: remove heads where possible, silence the others; remove: or fail; mask: only silence."
         ),
     ] = "auto",
-    study: Annotated[Path | None, typer.Option(help="Rank by this study of the model, instead of by TEXTS.")] = None,
+    study: Annotated[
+        Path | None, typer.Option(help="Rank by this study, instead of by TEXTS, with --by snr and others.")
+    ] = None,
     stack: options.Stack = None,
     field: options.Field = "text",
+    format: options.Format = "auto",
     encoding: options.Encoding = "utf-8",
     limit: Annotated[int, typer.Option(help="Read at most this many documents.")] = 64,
     length: options.Length = 128,
@@ -74,9 +78,9 @@ def prune_model(
 
         headscope prune minilm --keep 70% --output smaller/
 
-        headscope prune ./smollm2 articles.jsonl --keep 6 --by gradient --output smaller/
+        headscope prune ./smollm2 articles.jsonl --keep 6 --by ablation --output smaller/
 
-        headscope prune --model ./bert --study bert-study/ --keep 50% --per-layer --output smaller/
+        headscope prune --model ./bert --by snr --study bert-study/ --keep 50% --per-layer --output smaller/
 
         headscope prune gpt2 --heads L0H1,L3H4-7 --how mask --output masked/ --json
     """
@@ -88,16 +92,23 @@ def prune_model(
     from headscope.errors import Stopped
     from headscope.interrupts import Terminated
     from headscope.model.loading import load
+    from headscope.pruning.prune import check_request, needs_objective
     from headscope.pruning.prune import prune as run
-    from headscope.pruning.rankings import TEXT_RULES
     from headscope.pruning.saved_model import check_output_folder, format_load_code
+    from headscope.settings import Settings
 
     if model is None:
         model, *sources = sources or ["minilm"]
+    check_request(heads, keep, by, study)
+    Settings(length=length)
     check_output_folder(model, out, overwrite=overwrite)
-    corpus = documents(sources or None, field=field, encoding=encoding, limit=limit)
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    for note in corpus.notes:
+        console.print_note(note)
+    if keep is not None and by != "random" and study is None and not sources:
+        console.print_note("heads are ranked on the bundled texts: name TEXTS to rank them on yours")
     try:
-        loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in TEXT_RULES)
+        loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=needs_objective(keep, by))
         with (
             convert_interrupts(),
             console.show_status("ranking and removing heads", quiet=quiet or as_json),

@@ -23,6 +23,7 @@ def read_text(
             "reading (.nc), which needs no model. Default: the input of the paper's Fig. 9.",
         ),
     ] = None,
+    literal: options.LiteralText = False,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
     out: Annotated[Path, typer.Option("--output", "-o", help="File of the page.")] = Path("reading.html"),
@@ -81,28 +82,34 @@ def read_text(
     from headscope import output_folder
     from headscope.cli.display import console
     from headscope.readings import arguments
-    from headscope.readings.files import check_table, open_reading, write_table
+    from headscope.readings.files import check_parent, check_table, open_reading, write_table
+    from headscope.settings import Settings
 
     start = None if head is None else arguments.parse_head(head)
     if pairs is not None:
         check_table(pairs)
     output_folder.check_page(out)
-    if text is not None and text.endswith(arguments.READING_SUFFIX) and arguments.is_file(text):
+    if save is not None:
+        check_parent(save)
+    checked: dict[str, Any] = {"sentences": sentences}
+    Settings(length=length, min_tokens=1, **checked)
+    arguments.check_thresholds(theta=theta, tau=tau)
+    if text is not None and not literal and text.endswith(arguments.READING_SUFFIX) and arguments.is_file(text):
         reading = open_reading(text)
     else:
         from headscope.model.loading import load
         from headscope.readings.read import read as run
 
-        content, name = arguments.read_text_argument(text, encoding=encoding)
+        document = arguments.read_text_argument(text, encoding=encoding, literal=literal)
         if not quiet and not as_json:
-            console.print_note(f"reading {name}")
+            console.print_note(f"reading {document.name}")
         loaded = load(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )  # fmt: skip
         command = options.get_command_line()
         reading_options: dict[str, Any] = {"sentences": sentences}
-        reading = run(loaded, content, length=length, command=command, **reading_options)
+        reading = run(loaded, document, length=length, command=command, **reading_options)
     reading = reading.with_thresholds(theta=theta, tau=tau)
     selected = reading.select(
         layers=options.parse_numbers(layers, "layers"), heads=options.parse_numbers(heads, "heads")

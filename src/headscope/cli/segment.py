@@ -11,6 +11,7 @@ import typer
 from headscope.cli import options
 
 if TYPE_CHECKING:
+    from headscope.corpus.documents import Document
     from headscope.segmentation.result import Segmentation
 
 
@@ -23,6 +24,7 @@ def segment_text(
             ".parquet) is cut one by one. Default: the input of the paper's Fig. 9.",
         ),
     ] = None,
+    literal: options.LiteralText = False,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
     level: Annotated[
@@ -74,11 +76,11 @@ def segment_text(
     page = Path("segments.html") if open_page and out is None else out
     if page is not None:
         output_folder.check_page(page)
-    documents = _read_documents(text, field, encoding)
-    name, content = next(documents)
+    documents = _read_documents(text, field, encoding, literal=literal)
+    document = next(documents)
     following = next(documents, None)
     if following is not None and page is not None:
-        raise _make_several_error(name)
+        raise _make_several_error(document.name)
     loaded = load(
         model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle
     )
@@ -88,11 +90,10 @@ def segment_text(
     }  # fmt: skip
     several = following is not None
     with console.show_progress(quiet=quiet) as progress:
-        segmentation = run(loaded, content, progress=progress, **settings)
-    _show(segmentation, name, several, separator, as_json=as_json)
+        segmentation = run(loaded, document, progress=progress, **settings)
+    _show(segmentation, document.name, several, separator, as_json=as_json)
     while following is not None:
-        name, content = following
-        _show(run(loaded, content, **settings), name, several, separator, as_json=as_json)
+        _show(run(loaded, following, **settings), following.name, several, separator, as_json=as_json)
         following = next(documents, None)
     if page is not None:
         segmentation.to_html(page)
@@ -104,16 +105,15 @@ def segment_text(
             console.print_note(f"no browser could be opened: open {page} in one")
 
 
-def _read_documents(source: str | None, field: str, encoding: str) -> Iterator[tuple[str, str]]:
+def _read_documents(source: str | None, field: str, encoding: str, *, literal: bool) -> Iterator[Document]:
     from headscope.corpus.documents import documents
     from headscope.errors import CorpusError
     from headscope.readings import arguments
 
-    if source is not None and source != "-" and not arguments.is_file(source) and _is_like_file(source):
-        raise CorpusError(f"{source}: there is no such file, and a single word cannot be cut")
-    if source is None or source.startswith("example:") or (source != "-" and not arguments.is_file(source)):
-        content, name = arguments.read_text_argument(source)
-        yield name, content if isinstance(content, str) else content.text
+    if source is None or literal or not arguments.names_source(source):
+        if source is not None and not literal and len(source.split()) == 1:
+            raise CorpusError(f"{source}: there is no such file, and a single word cannot be cut")
+        yield arguments.read_text_argument(source, literal=literal)
         return
     empty = True
     for document in documents([source], field=field, encoding=encoding):
@@ -121,14 +121,9 @@ def _read_documents(source: str | None, field: str, encoding: str) -> Iterator[t
             raise CorpusError(f"{document.name}: an image; only texts can be cut into segments")
         if document.text.strip():
             empty = False
-            yield document.name, document.text
+            yield document
     if empty:
         raise CorpusError(f"{'standard input' if source == '-' else source}: there is no text in it")
-
-
-def _is_like_file(source: str) -> bool:
-    word = source.strip()
-    return bool(word) and not word.startswith("example:") and not any(character.isspace() for character in word)
 
 
 def _make_several_error(name: str) -> Exception:

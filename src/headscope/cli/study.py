@@ -118,6 +118,7 @@ def run_study(
     Run the same command again to resume an interrupted study.
     """
     from headscope.corpus.documents import documents
+    from headscope.corpus.windows import TOO_SHORT
     from headscope.model.weight_files import check_name
     from headscope.run.engines import check_engine
     from headscope.run.share import check_limit, format_share, parse_share
@@ -194,7 +195,9 @@ def run_study(
     show_findings(result, claims, as_json=as_json)
     skipped = result.manifest["documents_skipped"]
     if skipped:
-        console.print_note("skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()))
+        short = {TOO_SHORT: f" (fewer than {result.manifest['min_tokens']} tokens)"}
+        reasons = (f"{count} {reason}{short.get(reason, '')}" for reason, count in skipped.items())
+        console.print_note("skipped: " + ", ".join(reasons))
     if not as_json:
         console.print_note(
             f"{sum(claim.verdict == 'holds' for claim in claims)} of {len(claims)} claims hold. "

@@ -7,6 +7,7 @@ bottom), so that the same command reads the same documents. File formats are def
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -26,15 +27,20 @@ from headscope.corpus.formats import (
     can_split,
     choose_format,
     detect_format,
+    is_file_name,
     is_stream,
     read_file,
     replace_lone_surrogates,
 )
 from headscope.corpus.images import ENDINGS, as_picture
+from headscope.corpus.line_detection import suggest_format
 from headscope.corpus.storage import FileListing, Stamp, get_local_path, identify_file, identify_url, is_url, list_files
 from headscope.errors import CorpusError
 
 __all__ = ["Corpus", "Document", "as_corpus", "documents"]
+
+MAX_INSPECTED = 3
+"""text files that are inspected for a note"""
 
 
 @dataclass(frozen=True)
@@ -191,6 +197,11 @@ def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
     source: Iterable[Any] = texts
     size = len(texts) if isinstance(texts, Sized) else None
     first = texts[0] if isinstance(texts, (list, tuple, np.ndarray)) and size else ""
+    if isinstance(texts, (list, tuple)) and texts and all(isinstance(t, str) and is_file_name(t) for t in texts):
+        raise CorpusError(
+            f"the texts given are names of files ({first!r}, …): open the files with "
+            f"headscope.documents([{first!r}, …]), or give names that are meant as texts as {{'text': …}}"
+        )
     content = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
     return Corpus.from_stream(
         f"{content} given in Python",
@@ -234,6 +245,8 @@ class _Listing:
         self._repeated: dict[str, None] = {}
         self._real_folders: dict[str, str] = {}
         self._result_folders: list[str] = []
+        self._plain_texts: list[str] = []
+        """the first local .txt files"""
 
     def add(self, source: str) -> None:
         """Add the files or the stream to which a source refers."""
@@ -256,6 +269,9 @@ class _Listing:
             self._repeated[self._names[identity]] = None
             return
         self._names[identity] = item
+        is_local = stamp is not None and not is_url(item)
+        if is_local and len(self._plain_texts) < MAX_INSPECTED and item.lower().removesuffix(".gz").endswith(".txt"):
+            self._plain_texts.append(item)
         self.sources.append(_make_source(item, stamp, self.options))
 
     @property
@@ -266,6 +282,7 @@ class _Listing:
             count = len(self._result_folders)
             rest = f" and {count - 1:,} more folders hold" if count > 1 else " holds"
             notes.append(f"{self._result_folders[0]}{rest} results of headscope, which are left out")
+        notes += filter(None, map(self._describe_lines, self._plain_texts))
         if self._repeated:
             first, count = next(iter(self._repeated)), len(self._repeated)
             if count == 1:
@@ -273,6 +290,16 @@ class _Listing:
             else:
                 notes.append(f"{count:,} files are given more than once (the first: {first}): each is read once")
         return tuple(notes)
+
+    def _describe_lines(self, path: str) -> str | None:
+        format = suggest_format(path, self.options.encoding) if self.options.format == "auto" else None
+        if format is None:
+            return None
+        unit = "a JSON object" if format == "jsonl" else "a text of its own"
+        return (
+            f"{path}: every line looks like {unit}, and the file is read as one document: "
+            f"--format {format} reads it line by line (--format text: no such note)"
+        )
 
 
 def _choose_files(folder: str, files: FileListing, options: ReadOptions) -> FileListing:
@@ -282,6 +309,8 @@ def _choose_files(folder: str, files: FileListing, options: ReadOptions) -> File
     texts = [file for file, format in zip(files, formats, strict=True) if format not in (None, "image")]
     # Texts often have images beside them that are not documents, so images are read only if there are no texts.
     chosen = images if options.format == "image" else texts or (images if options.format == "auto" else [])
+    if not chosen and os.path.isfile(os.path.join(folder, "study.nc")):
+        raise CorpusError(f"{folder}: holds a study, not texts: `headscope findings {folder}` shows it")
     if not chosen:
         raise CorpusError(
             f"{folder}: no file in this folder has an ending headscope reads "

@@ -49,6 +49,7 @@ __all__ = [
     "can_split",
     "choose_format",
     "detect_format",
+    "is_file_name",
     "is_stream",
     "read_file",
     "replace_lone_surrogates",
@@ -59,6 +60,15 @@ def detect_format(path: str | Path) -> str | None:
     """Return the format that belongs to the ending of a file name, ignoring `.gz`; None for unknown endings."""
     name = os.path.basename(strip_query(str(path))).removesuffix(".gz")
     return ENDINGS.get(os.path.splitext(name)[1])
+
+
+def is_file_name(text: str) -> bool:
+    """Return whether a text is a single word with the ending of a file that headscope reads.
+
+    >>> is_file_name("article.txt"), is_file_name("Wait..."), is_file_name("See article.txt")
+    (True, False, False)
+    """
+    return len(text) < LONGEST_NAME and len(text.split()) == 1 and detect_format(text.strip()) is not None
 
 
 def can_split(path: str, format: str, options: ReadOptions) -> bool:
@@ -157,6 +167,9 @@ ENDINGS = {
     ".parquet": "parquet",
     **dict.fromkeys(images.ENDINGS, "image"),
 }
+
+LONGEST_NAME = 4096
+"""characters of the longest path on common systems"""
 
 
 def _read_objects(

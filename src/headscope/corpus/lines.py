@@ -31,6 +31,15 @@ TAIL = 2**9
 RECOUNTED = 2**30
 """largest remote file, in bytes, in which lines are counted for an error message"""
 BOM = "\ufeff"
+OPENINGS = (
+    ("\udcff\udcfe", "it begins like UTF-16: say --encoding utf-16"),
+    ("\udcfe\udcff", "it begins like UTF-16: say --encoding utf-16"),
+    ("\x1f\udc8b", "it is compressed with gzip: give it a name that ends in .gz"),
+    ("%PDF-", "it is a PDF: extract its text first"),
+    ("PK\x03\x04", "it is an archive (.zip, .docx, …): extract its text first"),
+    ("\udc89HDF", "it is an HDF5 or netCDF file, such as a saved study or reading, not a text"),
+)
+"""how files that are no text in the encoding begin, and what to do"""
 _LONE_SURROGATE = re.compile("[\udc00-\udcff]")
 _LINE_BYTES = re.compile(r"utf-8|ascii|iso8859-.*|cp125.*|koi8-.*")
 _PART_NAME = re.compile(r"(?P<path>.+?):byte (?P<start>\d+), line (?P<line>\d+)", re.DOTALL)
@@ -248,6 +257,9 @@ def _make_encoding_error(
         0 if is_first else len("".encode(options.encoding))
     )  # the byte order mark, only at the beginning of a file
     byte = ord(match[0]) - 0xDC00
+    advice = next((advice for start, advice in OPENINGS if is_first and text.startswith(start)), "")
+    if advice:
+        return BrokenDocumentError(BAD_ENCODING, f"{where}: not {options.encoding} text: {advice}")
     return BrokenDocumentError(
         BAD_ENCODING, _explain_encoding(where, f"byte {byte:#04x} at position {position}", options)
     )

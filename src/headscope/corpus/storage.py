@@ -156,7 +156,9 @@ def open_file(path: str, *, read_ahead: bool = True) -> Iterator[BinaryIO]:
             with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
                 yield cast(BinaryIO, unpacked)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path}: a damaged .gz file: {error}") from None
+        raise CorpusError(
+            f"{path}: a damaged .gz file: {error}. If it is not compressed, name it without .gz"
+        ) from None
     except OSError as error:
         raise _make_read_error(path, error) from None
 

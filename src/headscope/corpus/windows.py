@@ -98,6 +98,8 @@ LOOK_AHEAD, LOOK_AHEAD_MOST = 16, 4096
 NOT_TOKENIZABLE = "not tokenizable"
 """reason why a document is skipped if the tokenizer fails"""
 
+TOO_SHORT = "too short"
+"""reason why a document with fewer than `min_tokens` tokens has no windows"""
 WindowMode = Literal["first", "all"]
 SentenceMode = Literal["tokens", "text"]
 Item = TypeVar("Item", bound=Sized)
@@ -247,7 +249,7 @@ class WindowSpec:
             after_last = after - (self.windows == "all" and plain_counts[after - 1] < self.length / 2)
             selected = [k for k in range(first, after_last) if plain_counts[k] >= self.min_tokens]
             if not selected:
-                yield "too short"
+                yield TOO_SHORT
             elif self.sentences == "tokens":
                 yield [builder.build(k) for k in selected]
             else:

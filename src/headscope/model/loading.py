@@ -274,14 +274,34 @@ def select_device(requested: str) -> torch.device:
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    kind, _, number = requested.partition(":")
+    names = _list_devices()
+    if kind == "gpu" or (kind in ("cuda", "mps") and not any(name.startswith(kind) for name in names)):
+        unknown = "it is no name of a device" if kind == "gpu" else "there is none"
+        raise ModelError(f"device {requested!r} cannot be used here: {unknown}. Available: {', '.join(names)}, or auto")
+    if kind == "cuda" and number.isdecimal() and int(number) >= torch.cuda.device_count():
+        raise ModelError(
+            f"device {requested!r} cannot be used here: GPUs are counted from 0. Available: {', '.join(names)}, or auto"
+        )
     try:
         device = torch.device(requested)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, ImportError) as error:  # ImportError: devices that need another package
         is_absent = isinstance(error, NotImplementedError)  # its message is a long list of operators and backends
         reason = "this PyTorch was built without it" if is_absent else str(error).splitlines()[0]
-        raise ModelError(f"device {requested!r} cannot be used here: {reason}. --device auto chooses one") from None
+        raise ModelError(
+            f"device {requested!r} cannot be used here: {reason}. Available: {', '.join(names)}, or auto"
+        ) from None
     return device
+
+
+def _list_devices() -> list[str]:
+    names = ["cpu"]
+    if torch.cuda.is_available():
+        names += [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return names
 
 
 def _hash_weights(source: str, network: Any) -> str:

@@ -69,7 +69,7 @@ class NextToken(Objective):
     def compute_losses(self, batch: Batch) -> torch.Tensor:
         """Return the mean loss of tokens 1 … N−1, each given those before it."""
         if min(map(len, batch.windows)) < 2:
-            raise StudyError("a text of one token has no next token to predict: give longer ones")
+            raise StudyError("a text of one token has no next token to predict: give texts of at least 2 tokens")
         logits = _run_network(self.model.network, self.model.make_batch_inputs(batch)).logits
         return _compute_mean_losses(logits[:, :-1], batch.ids[:, 1:], batch.real[:, 1:])
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headscope import provenance
 from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Window
@@ -14,11 +16,11 @@ from headscope.errors import StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.pruning.head_names import Head, Heads, format_head, resolve_heads
-from headscope.pruning.rankings import RULES, STUDY_RULES, TEXT_RULES, score_heads
+from headscope.pruning.rankings import DEFAULT_RULE, RULES, STUDY_RULES, TEXT_RULES, score_heads
 from headscope.pruning.removal import How, Removal, remove
 from headscope.pruning.removal_units import find_units, make_trial_inputs
 from headscope.pruning.saved_model import write_folder
-from headscope.pruning.selection import Keep, parse_keep, select_lowest, select_lowest_per_layer
+from headscope.pruning.selection import Keep, check_keep, parse_keep, select_lowest, select_lowest_per_layer
 from headscope.pruning.text_batches import DEFAULT_LIMIT, Documents, read_windows
 from headscope.pruning.weight_division import find_division
 from headscope.studies.result import Study, open_study
@@ -58,7 +60,7 @@ def prune(
     heads: Heads | None = None,
     *,
     keep: Keep | None = None,
-    by: str = "snr",
+    by: str = DEFAULT_RULE,
     documents: Documents = None,
     study: Study | str | Path | None = None,
     limit: int | None = DEFAULT_LIMIT,
@@ -73,10 +75,10 @@ def prune(
     Args:
         heads: Heads to remove, such as `L0H1,L3H4-7`. Either these or `keep` are given.
         keep: How many heads to keep: `70%`, 0.7, or a number.
-        by: The score, one of `headscope.pruning.rankings.RULES`.
+        by: The score, one of `headscope.pruning.rankings.RULES`; the default is the best that is not slow.
         documents: Texts on which it is measured, at most `limit` of them, in windows of `length` tokens; the bundled
             texts by default. Rules that need a study make one of these texts.
-        study: A study of the model, used instead.
+        study: A study of the model, used instead by rules that need one, such as `snr`.
         per_layer: Remove the same number in each layer. Then config.json can often describe the result, and the model
             opens anywhere.
 
@@ -84,9 +86,8 @@ def prune(
     >>> headscope.prune("minilm", "L0H1,L5H0-3")
     Pruned(minilm: 67 of 72 heads)
     """
-    loaded = model if isinstance(model, Model) else load(model, objective=by in TEXT_RULES)
-    if (heads is None) == (keep is None):
-        raise StudyError("say which heads to remove, or how many to keep: one of the two")
+    check_request(heads, keep, by, study)
+    loaded = model if isinstance(model, Model) else load(model, objective=needs_objective(keep, by))
     ranking: dict[str, Any] = {"by": "named"}
     if heads is not None:
         removed = resolve_heads(loaded.anatomy, heads)
@@ -100,6 +101,26 @@ def prune(
     return Pruned(loaded, removal, _build_manifest(loaded, removal, sorted(removed), ranking, command))
 
 
+def check_request(heads: Heads | None, keep: Keep | None, by: str, study: Study | str | Path | None) -> None:
+    """Raise a StudyError for arguments of `prune` that fit no model: before a model is loaded."""
+    if (heads is None) == (keep is None):
+        raise StudyError("say which heads to remove, or how many to keep: one of the two")
+    if keep is None:
+        return
+    if by not in RULES:
+        raise StudyError(f"unknown ranking {by!r}; there are: {', '.join(RULES)}")
+    check_keep(keep)
+    if study is not None and by not in STUDY_RULES:
+        raise StudyError(
+            f"the ranking {by!r} reads no study: leave the study out, or rank by one of {', '.join(STUDY_RULES)}"
+        )
+
+
+def needs_objective(keep: Keep | None, by: str) -> bool:
+    """Return whether `prune` needs the part of a model that predicts words."""
+    return keep is not None and by in TEXT_RULES
+
+
 def _select_heads(
     model: Model,
     keep: Keep,
@@ -110,11 +131,7 @@ def _select_heads(
     per_layer: bool,
 ) -> tuple[list[Head], dict[str, Any]]:
     """Return the heads to remove, and what the manifest says about the ranking."""
-    if by not in RULES:
-        raise StudyError(f"unknown ranking {by!r}; there are: {', '.join(RULES)}")
     parse_keep(keep, model.anatomy.layers * model.anatomy.heads)  # raises before anything is measured
-    if study is not None and by not in STUDY_RULES:
-        raise StudyError(f"the ranking {by!r} reads no study: leave it out, or rank by {', '.join(STUDY_RULES)}")
     ranking: dict[str, Any] = {"by": by, "keep": str(keep), "per_layer": per_layer, "seed": seed}
     loaded_study, windows = None, list[Window]()
     if by in STUDY_RULES:
@@ -125,6 +142,11 @@ def _select_heads(
         windows = corpus.windows
         ranking |= {"corpus": corpus.corpus.name, "texts": len(windows)}
     head_scores = score_heads(model, by, windows, study=loaded_study, seed=seed)
+    if np.isneginf(head_scores).all():
+        raise StudyError(
+            f"the ranking {by!r} is undefined for every head on these texts ({ranking.get('texts', 0)} in all): "
+            "give more texts, or longer ones, or choose another ranking"
+        )
     units, numbers = find_units(model), model.anatomy.numbers
     if per_layer:
         groups = find_division(model.network, units[0], make_trial_inputs(model)).groups

@@ -37,6 +37,9 @@ changes when the head alone is silenced"""
 
 RULES = (*STUDY_RULES, *TEXT_RULES, "random")
 
+DEFAULT_RULE = "gradient"
+"""nearly as good as measuring each head (docs/pruning.md), for one backward pass over the texts"""
+
 GREEDY_STEPS = 20
 """approximate number of steps of a greedy search by default"""
 

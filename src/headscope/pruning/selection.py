@@ -21,6 +21,22 @@ def parse_keep(keep: Keep, heads: int) -> int:
     >>> parse_keep("70%", 72), parse_keep(0.5, 72), parse_keep("12", 72), parse_keep(1, 72), parse_keep("100%", 72)
     (50, 36, 12, 1, 72)
     """
+    value, is_share = check_keep(keep)
+    number = int(value * heads + 0.5) if is_share else int(value)
+    if not 1 <= number <= heads:
+        raise StudyError(
+            f"keep {keep!r}: that is {number} of {heads} heads; keep at least one, and at most all"
+            f"{'' if is_share else f' (a share is written {keep}%)'}"
+        )
+    return number
+
+
+def check_keep(keep: Keep) -> tuple[float, bool]:
+    """Return the number that `keep` states, and whether it is a share; raise a StudyError if it is neither.
+
+    >>> check_keep("70%"), check_keep(12)
+    ((0.7, True), (12.0, False))
+    """
     text = str(keep).strip()
     match = re.fullmatch(r"(\d{1,9}(?:\.\d*)?|\.\d+)\s*(%?)", text, re.ASCII)
     if match is None or isinstance(keep, bool):
@@ -29,10 +45,7 @@ def parse_keep(keep: Keep, heads: int) -> int:
     value = float(match[1]) / (100 if match[2] else 1)
     if is_share and not 0 < value <= 1:
         raise StudyError(f"keep {text!r}: a share must be above 0 and at most 100%")
-    number = int(value * heads + 0.5) if is_share else int(value)
-    if not 1 <= number <= heads:
-        raise StudyError(f"keep {text!r}: that is {number} of {heads} heads; keep at least one, and at most all")
-    return number
+    return value, is_share
 
 
 def select_lowest(

@@ -14,7 +14,7 @@ from headscope.model.model import Model
 from headscope.run.batch_size import choose_batch_size
 from headscope.run.state import CorpusStats
 from headscope.settings import Settings
-from headscope.studies.study import fit_settings
+from headscope.studies.study import describe_short_texts, fit_settings
 
 DEFAULT_LIMIT = 64
 """documents read by default: every head takes a run over all of them"""
@@ -62,6 +62,7 @@ def read_windows(
     if not selected:
         raise StudyError(
             f"{corpus.name}: no {model.modality} to run: {stats.documents} documents read{stats.describe_skipped()}"
+            f"{describe_short_texts(model, corpus, stats, settings)}"
         )
     return CorpusWindows(corpus, settings, selected, stats)
 

@@ -2,37 +2,75 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from headscope.corpus.bundled import load_example
 from headscope.corpus.documents import Document, documents
+from headscope.corpus.formats import is_file_name, is_stream
+from headscope.corpus.storage import is_url
 from headscope.errors import ReadingError
 from headscope.readings.reading import SUM, Head
 
 EXAMPLE = "example:airport-policing"
 READING_SUFFIX = ".nc"
 """suffix of saved readings"""
+OTHER_ENDINGS = (
+    ".json", ".gz", ".zip", ".nc", ".pdf", ".doc", ".docx", ".odt", ".rtf", ".html", ".htm", ".xml", ".rst", ".tex",
+    ".log",
+)  # fmt: skip
+"""endings of files that are not corpora; a word with such an ending is the name of a file all the same"""
 
 
-def read_text_argument(argument: str | None, *, encoding: str = "utf-8") -> tuple[str | Document, str]:
-    """Return the text that an argument names, and a name for it.
+def read_text_argument(argument: str | None, *, encoding: str = "utf-8", literal: bool = False) -> Document:
+    """Return the text that an argument names, as a document.
 
-    The argument is the text itself, a file (its first document is returned; of an image file, the image), `-`
-    (standard input) or `example:NAME`. None is the default example.
+    The argument is the text itself, a file or URL (its first document is returned; of an image file, the image), `-`
+    (standard input), `hf:NAME` or `example:NAME`. None is the default example. If it is `literal`, it is the text.
 
     >>> read_text_argument("Two ravens met.")
-    ('Two ravens met.', 'the text given')
+    Document(text='Two ravens met.', name='the text given', image=None, broken='')
+
+    Raises:
+        ReadingError: The argument looks like a file, and there is none; or there is no text in the file.
     """
     source = EXAMPLE if argument is None else argument
+    if argument is not None and (literal or not names_source(argument)):
+        return Document(argument, "the text given")
     if source.startswith("example:"):
-        document = load_example(source.removeprefix("example:"))
-        return document.text, document.name
-    if source != "-" and not is_file(source):
-        return source, "the text given"
+        return load_example(source.removeprefix("example:"))
     for document in documents([source], encoding=encoding, limit=1):
-        return document if document.is_image else document.text, document.name
+        return document
     raise ReadingError(f"{'standard input' if source == '-' else source}: there is no text in it")
+
+
+def names_source(argument: str) -> bool:
+    """Return whether an argument names a file, a URL or a stream; False for a text.
+
+    Raises:
+        ReadingError: It names a folder, or a file that does not exist.
+    """
+    if is_file(argument):
+        return True
+    if len(argument.split()) != 1:
+        return argument.startswith("example:")
+    if is_stream(argument) or is_url(argument):
+        return True
+    if _is_folder(argument):
+        raise ReadingError(f"{argument}: a folder; name one file in it. If the word itself is the text, add --text")
+    separators = ("/", "\\") if len(argument) < 1000 else ()
+    is_like_file = is_file_name(argument) or argument.lower().endswith(OTHER_ENDINGS)
+    if is_like_file or any(separator in argument for separator in separators):
+        raise ReadingError(f"{argument}: there is no such file. If the word itself is the text, add --text")
+    return False
+
+
+def _is_folder(argument: str) -> bool:
+    try:
+        return os.path.isdir(argument)
+    except ValueError:
+        return False
 
 
 def is_file(argument: str) -> bool:
@@ -41,6 +79,13 @@ def is_file(argument: str) -> bool:
         return Path(argument).is_file()
     except (OSError, ValueError):
         return False
+
+
+def check_thresholds(**thresholds: float | None) -> None:
+    """Raise a ReadingError for a threshold that is no share of a maximum. None is the default, or as saved."""
+    for name, value in thresholds.items():
+        if value is not None and not 0 <= value < 1:
+            raise ReadingError(f"{name} is {value}: it is a share of the maximum, from 0 to below 1")
 
 
 def parse_head(argument: str) -> tuple[int, Head]:

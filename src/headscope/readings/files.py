@@ -88,6 +88,13 @@ def check_table(path: Path) -> None:
     """Raise ReadingError if tables cannot be written with this suffix; called before anything is computed."""
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise ReadingError(f"{path}: tables are written as {' or '.join(TABLE_SUFFIXES)}")
+    check_parent(path)
+
+
+def check_parent(path: Path) -> None:
+    """Raise ReadingError if there is no folder to write a file into; called before anything is computed."""
+    if not path.parent.is_dir():
+        raise ReadingError(f"{path}: there is no folder {path.parent}: create it, or choose another")
 
 
 def write_table(table: pd.DataFrame, path: Path) -> Path:

@@ -10,7 +10,7 @@ import torch
 
 from headscope import provenance
 from headscope.array_types import Floats, Ints
-from headscope.corpus.formats import Document
+from headscope.corpus.formats import Document, is_file_name
 from headscope.corpus.images import as_picture
 from headscope.corpus.windows import Batch, SentenceMode, Window
 from headscope.errors import ReadingError
@@ -43,7 +43,7 @@ def read(
     model
         From `headscope.load`, or anything that `load` takes: a hub name, a folder, `minilm`.
     text
-        A string; for a vision model an image, of PIL or an array of bytes (height, width, 3).
+        A string or a `Document`; for a vision model an image, of PIL or an array of bytes (height, width, 3).
     length
         Tokens to read; they are read as one window of a study.
     sentences
@@ -70,7 +70,7 @@ def read(
         raise ReadingError(f"{subject} {windows}: there is nothing to relate in it")
     (window,) = windows
     if len(window) < 2:
-        raise ReadingError("the text is one token: it takes two to relate")
+        raise ReadingError("the text is 1 token, and it takes two (2) to relate: give a longer one")
     outputs, maps = _capture_heads(loaded, Batch.of([window], loaded.tokens.pad_id))
     if isinstance(loaded.tokens, Patches):
         spans, words, token_count = None, window.ids, len(window)
@@ -110,6 +110,11 @@ def read(
 def _make_document(text: Any) -> Document:
     if isinstance(text, Document):
         return text
+    if isinstance(text, str) and is_file_name(text):
+        raise ReadingError(
+            f"the text is the name of a file, {text!r}: give what is in it. "
+            "A text that is such a word is given as headscope.Document(word, name)"
+        )
     if isinstance(text, str):
         return Document(text, "the text")
     image = as_picture(text)

@@ -13,6 +13,7 @@ import numpy as np
 
 from headscope import provenance
 from headscope.array_types import Floats, Ints
+from headscope.corpus.formats import Document, is_file_name
 from headscope.errors import CorpusError, StudyError
 from headscope.model.image_patches import Patches
 from headscope.model.loading import load
@@ -35,7 +36,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 def segment(
     model: Model | str | Path,
-    text: str | Sequence[str],
+    text: str | Document | Sequence[str],
     *,
     level: Level = "topic",
     count: int | None = None,
@@ -55,7 +56,7 @@ def segment(
     model
         From `headscope.load`, or anything that `load` takes: a hub name, a folder, `minilm`.
     text
-        A string, which is split into sentences, or a list of sentences.
+        A string or a `Document`, which is split into sentences, or a list of sentences.
     level
         `topic` splits where the subject changes, `fine` into clauses and sentences that belong together.
     count
@@ -98,8 +99,15 @@ def segment(
     return _segment_topics(loaded, full_text, edges, count, granularity, attributes, progress)
 
 
-def _split_sentences(text: str | Sequence[str]) -> tuple[str, Ints]:
+def _split_sentences(text: str | Document | Sequence[str]) -> tuple[str, Ints]:
     """Return the text and where its sentences start."""
+    if isinstance(text, str) and is_file_name(text):
+        raise CorpusError(
+            f"the text is the name of a file, {text!r}: give what is in it. "
+            "A text that is such a word is given as headscope.Document(word, name)"
+        )
+    if isinstance(text, Document):
+        text = text.text
     if isinstance(text, str):
         edges = pieces.find_sentence_edges(text)
         full_text = text
@@ -229,7 +237,9 @@ def _segment_windows(
 def _cut_window(model: Model, text: str, length: int, tau: float, count: int | None, granularity: float) -> FineCut:
     if count_tokens(model, text) < 2:
         return FineCut.from_short_text(text)
-    reading = read(model, text.rstrip(), length=length, tau=tau)  # a token of white space would be an empty block
+    reading = read(
+        model, Document(text.rstrip(), "the text"), length=length, tau=tau
+    )  # a token of white space would be an empty block
     return cut_reading(reading, count=count, granularity=granularity)
 
 

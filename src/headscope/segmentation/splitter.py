@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headscope.corpus.formats import Document
 from headscope.errors import CorpusError
 from headscope.model.loading import load
 from headscope.model.model import Model
@@ -102,7 +103,7 @@ class Splitter:
         """Return start and end of each chunk."""
         if not text.strip():
             return []
-        segmentation = segment(self.model, text, granularity=self.granularity)
+        segmentation = segment(self.model, Document(text, "the text"), granularity=self.granularity)
         edges = segmentation.edges.tolist()
         return [span for part in segmentation for span in self._limit_length(part, edges)]
 

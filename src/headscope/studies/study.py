@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Iterable, Sized
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headscope import provenance
 from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
 from headscope.corpus.documents import Corpus, as_corpus
+from headscope.corpus.windows import TOO_SHORT
 from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
 from headscope.model.image_patches import Patches
 from headscope.model.model import Model
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from headscope.run.ray_cluster import RayCluster
 
 __all__ = ["Progress", "fit_settings", "study"]
+
+MAX_COUNTED = 100
+"""documents whose length is counted for an error message"""
 
 
 def study(
@@ -143,7 +148,7 @@ def study(
         advice = "" if share is None else ": choose fewer shares"
         raise StudyError(
             f"{corpus.name}: no {model.modality} to study{where}: {state.stats.documents} documents read"
-            f"{state.stats.describe_skipped()}{advice}"
+            f"{state.stats.describe_skipped()}{describe_short_texts(model, corpus, state.stats, settings)}{advice}"
         )
     return _make_study(model, corpus, plan, state, command)
 
@@ -228,9 +233,23 @@ def fit_settings(model: Model, settings: Settings) -> Settings:
     if settings.length < model.tokens.special_count + settings.min_tokens:
         raise StudyError(
             f"length is {settings.length}, of which this model's special tokens take {model.tokens.special_count}: "
-            "choose a larger --length"
+            f"choose --length {model.tokens.special_count + settings.min_tokens} or more"
         )
     return settings
+
+
+def describe_short_texts(model: Model, corpus: Corpus, stats: CorpusStats, settings: Settings) -> str:
+    """Return how long a text must be and how long they are, as the end of a sentence; empty if none was too short."""
+    if TOO_SHORT not in stats.skipped:
+        return ""
+    required = f": a text needs {settings.min_tokens} tokens that are not special"
+    if not corpus.rereadable:
+        return required
+    cut = replace(settings.cut, min_tokens=1)
+    cuts = (model.windows(document, cut) for document in islice(corpus, MAX_COUNTED))
+    sizes = [int((~window.special).sum()) for windows in cuts if not isinstance(windows, str) for window in windows]
+    first = f" of the first {MAX_COUNTED}" if stats.documents > MAX_COUNTED else ""
+    return f"{required}, and the longest{first} has {max(sizes, default=0)}"
 
 
 def _make_study(
