@@ -18,7 +18,7 @@ from headscope.array_types import Floats
 from headscope.atomic_io import load_dataset, save_dataset
 from headscope.corpus.windows import WindowMode
 from headscope.errors import Stopped, StudyError
-from headscope.model.loading import load
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.netcdf_validation import check_arrays, check_json, get_scalar_attribute
 from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
@@ -108,7 +108,7 @@ class AblationInterrupted(Stopped):
 
 
 def ablate(
-    model: Model | str | Path,
+    model: ModelSource,
     documents: Documents = None,
     *,
     heads: Heads | None = None,
@@ -125,21 +125,41 @@ def ablate(
     The objective is the loss of a model that predicts words, else how far its embedding moves; see
     `headscope.pruning.objective`.
 
-    Args:
-        model: A model given by name is loaded with the part that predicts words, if it has one, as
-            `load(name, objective=True)` does.
-        heads: Heads to silence, such as `"L0H1,L3H4-7"`; all by default.
-        by: What a silenced head writes: zero, or its mean over these texts.
+    Parameters
+    ----------
+    model
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer). A model
+        given by name is loaded with the part that predicts words, if it has one, as `load(name, objective=True)` does.
+    documents
+        Texts, as `headscope.study` takes them; the bundled texts by default.
+    heads
+        Heads to silence, such as `"L0H1,L3H4-7"`; all by default.
+    by
+        What a silenced head writes: `zero`, or `mean`, its mean over these texts.
+    length, windows
+        How documents are cut, as in `headscope.study`.
+    limit
+        Read at most this many documents: every head takes a run over all of them. None reads all.
+    batch_size
+        Texts per batch. By default as many as the device has room for.
+    progress
+        Called with the current step, how much of it is done, and of how much in all.
+    command
+        The command line, recorded in the manifest.
 
-    Raises:
-        Unfinished: Interrupted; it has the texts finished until then.
+    Raises
+    ------
+    Stopped
+        Interrupted; its `ablation` has the texts finished until then.
 
+    Examples
+    --------
     >>> import headscope
     >>> ablation = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
     >>> ablation.table()["name"].tolist()
     ['L0H0', 'L0H1']
     """
-    loaded = model if isinstance(model, Model) else load(model, objective=True)
+    loaded = resolve_model(model, objective=True)
     selected = list_heads(loaded.anatomy)
     if heads is not None:
         selected = resolve_heads(loaded.anatomy, heads, some_left=False)

@@ -11,7 +11,7 @@ from headscope import provenance
 from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Window
 from headscope.errors import StudyError
-from headscope.model.loading import load
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.pruning.head_names import Head, Heads, format_head, resolve_heads
 from headscope.pruning.rankings import RULES, STUDY_RULES, TEXT_RULES, score_heads
@@ -54,7 +54,7 @@ class _TextOptions:
 
 
 def prune(
-    model: Model | str | Path,
+    model: ModelSource,
     heads: Heads | None = None,
     *,
     keep: Keep | None = None,
@@ -70,21 +70,43 @@ def prune(
 ) -> Pruned:
     """Remove the given heads, or all but `keep` of them, those with the lowest scores first.
 
-    Args:
-        heads: Heads to remove, such as `L0H1,L3H4-7`. Either these or `keep` are given.
-        keep: How many heads to keep: `70%`, 0.7, or a number.
-        by: The score, one of `headscope.pruning.rankings.RULES`.
-        documents: Texts on which it is measured, at most `limit` of them, in windows of `length` tokens; the bundled
-            texts by default. Rules that need a study make one of these texts.
-        study: A study of the model, used instead.
-        per_layer: Remove the same number in each layer. Then config.json can often describe the result, and the model
-            opens anywhere.
+    Parameters
+    ----------
+    model
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
+    heads
+        Heads to remove, such as `L0H1,L3H4-7`. Either these or `keep` are given.
+    keep
+        How many heads to keep: `70%`, 0.7, or a number.
+    by
+        The score, one of `headscope.pruning.rankings.RULES`.
+    documents
+        Texts on which it is measured, as `headscope.study` takes them; the bundled texts by default. Rules that need a
+        study make one of these texts.
+    study
+        A study of the model, or where it was saved, used instead of texts.
+    limit
+        Read at most this many documents. None reads all.
+    length
+        Tokens of a window.
+    seed
+        Random seed of the rule `random`.
+    per_layer
+        Remove the same number in each layer. Then config.json can often describe the result, and the model opens
+        anywhere.
+    how
+        `auto` removes heads where possible and silences the others, `remove` fails where it is not possible, `mask`
+        only silences.
+    command
+        The command line, recorded in the manifest.
 
+    Examples
+    --------
     >>> import headscope
     >>> headscope.prune("minilm", "L0H1,L5H0-3")
     Pruned(minilm: 67 of 72 heads)
     """
-    loaded = model if isinstance(model, Model) else load(model, objective=by in TEXT_RULES)
+    loaded = resolve_model(model, objective=by in TEXT_RULES)
     if (heads is None) == (keep is None):
         raise StudyError("say which heads to remove, or how many to keep: one of the two")
     ranking: dict[str, Any] = {"by": "named"}

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -15,7 +14,7 @@ from headscope import provenance
 from headscope.array_types import Floats, Ints
 from headscope.errors import CorpusError, StudyError
 from headscope.model.image_patches import Patches
-from headscope.model.loading import load
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.readings.read import read
 from headscope.segmentation import pieces, topic
@@ -34,7 +33,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def segment(
-    model: Model | str | Path,
+    model: ModelSource,
     text: str | Sequence[str],
     *,
     level: Level = "topic",
@@ -53,7 +52,7 @@ def segment(
     Parameters
     ----------
     model
-        From `headscope.load`, or anything that `load` takes: a hub name, a folder, `minilm`.
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     text
         A string, which is split into sentences, or a list of sentences.
     level
@@ -83,7 +82,7 @@ def segment(
     validate_options(count, granularity)
     count, granularity = None if count is None else int(count), float(granularity)
     full_text, edges = _split_sentences(text)
-    loaded = model if isinstance(model, Model) else load(model)
+    loaded = resolve_model(model)
     if isinstance(loaded.tokens, Patches):
         raise StudyError(f"{loaded.name} reads images: choose a model of texts")
     attributes: dict[str, Any] = {

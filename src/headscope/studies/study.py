@@ -14,6 +14,7 @@ from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
 from headscope.model.image_patches import Patches
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.run.checkpoint import INTERVAL, Checkpoint, LocalFolder
 from headscope.run.engines import WORKER_TIMEOUT, Engine, check_engine
@@ -36,7 +37,7 @@ __all__ = ["Progress", "fit_settings", "study"]
 
 
 def study(
-    model: Model,
+    model: ModelSource,
     documents: Corpus | str | Path | Iterable[Any] | None = None,
     *,
     batch_size: int | None = None,
@@ -59,7 +60,7 @@ def study(
     Parameters
     ----------
     model
-        The model, see `headscope.load`.
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     documents
         Strings, a source that `headscope.documents` opens, or nothing for the bundled texts; for a vision model,
         images of PIL or arrays of bytes (height, width, 3), or such a source.
@@ -99,19 +100,21 @@ def study(
     Examples
     --------
     >>> import headscope
-    >>> headscope.study(headscope.load(), ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
+    >>> headscope.study("minilm", ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
     <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
     """
-    clock, settings = StageClock(), fit_settings(model, Settings(**options))
+    clock, requested = StageClock(), Settings(**options)
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
+    loaded = resolve_model(model)
+    settings = fit_settings(loaded, requested)
     corpus = as_corpus(documents)
     for note in corpus.notes:
         on_message(note)
     with ExitStack() as resources:
-        cluster = resources.enter_context(_connect(model, corpus, address)) if engine == "ray" else None
+        cluster = resources.enter_context(_connect(loaded, corpus, address)) if engine == "ray" else None
         plan = RunPlan.create(
-            model, corpus, settings, batch_size=batch_size, kernel=kernel, tf32=tf32,
+            loaded, corpus, settings, batch_size=batch_size, kernel=kernel, tf32=tf32,
             share=None if share is None else parse_share(share),
             device=None if cluster is None else cluster.device_type,
         )  # fmt: skip
@@ -119,33 +122,33 @@ def study(
         def start_engine(state: RunState, plan: RunPlan) -> Engine:
             if cluster is None:
                 in_thread = documents is None or isinstance(documents, (Corpus, str, Path, Sized))
-                return LocalEngine(model, corpus, plan, batch_size=state.batch_size, in_thread=in_thread)
+                return LocalEngine(loaded, corpus, plan, batch_size=state.batch_size, in_thread=in_thread)
             from headscope.run.ray_engine import RayEngine
 
             return RayEngine(
-                cluster, model, corpus, plan, workers=workers, timeout=worker_timeout, on_message=on_message
+                cluster, loaded, corpus, plan, workers=workers, timeout=worker_timeout, on_message=on_message
             )
 
         checkpoint = None
         if checkpoint_dir is not None:
             checkpoint = Checkpoint(
-                checkpoint_dir, plan.get_identity(model, corpus), plan.chunk_size, interval=checkpoint_interval,
+                checkpoint_dir, plan.get_identity(loaded, corpus), plan.chunk_size, interval=checkpoint_interval,
                 on_message=on_message,
             )  # fmt: skip
             if isinstance(checkpoint.files, LocalFolder):
                 resources.callback(checkpoint.files.remove_if_empty)
                 resources.enter_context(Lock(checkpoint.files.folder))
-        state, plan = _run(model, corpus, plan, start_engine, clock, checkpoint, on_message, progress, command)
+        state, plan = _run(loaded, corpus, plan, start_engine, clock, checkpoint, on_message, progress, command)
         if checkpoint is not None and not state.texts:  # there is nothing to resume
             checkpoint.files.clear()
     if not state.texts:
         where = "" if share is None else f" in share {share}"
         advice = "" if share is None else ": choose fewer shares"
         raise StudyError(
-            f"{corpus.name}: no {model.modality} to study{where}: {state.stats.documents} documents read"
+            f"{corpus.name}: no {loaded.modality} to study{where}: {state.stats.documents} documents read"
             f"{state.stats.describe_skipped()}{advice}"
         )
-    return _make_study(model, corpus, plan, state, command)
+    return _make_study(loaded, corpus, plan, state, command)
 
 
 def _run(
