@@ -113,6 +113,7 @@ def ablate(
     *,
     heads: Heads | None = None,
     by: SilencingMode = "zero",
+    field: str = "text",
     length: int = 128,
     windows: WindowMode = "first",
     limit: int | None = DEFAULT_LIMIT,
@@ -132,6 +133,8 @@ def ablate(
         given by name is loaded with the part that predicts words, if it has one, as `load(name, objective=True)` does.
     documents
         Texts, as `headscope.study` takes them; the bundled texts by default.
+    field
+        The column, or field, of `documents` that holds the text.
     heads
         Heads to silence, such as `"L0H1,L3H4-7"`; all by default.
     by
@@ -165,7 +168,7 @@ def ablate(
         selected = resolve_heads(loaded.anatomy, heads, some_left=False)
     if not selected:
         raise StudyError("no heads are named: name at least one, or leave them out to silence each in turn")
-    corpus = read_windows(loaded, documents, length=length, windows=windows, limit=limit)
+    corpus = read_windows(loaded, documents, field=field, length=length, windows=windows, limit=limit)
     started = time.monotonic()
     bench = AblationRunner.create(loaded, corpus.windows, by, batch_size)
     sums = _TextResults(selected)

@@ -49,6 +49,7 @@ class Pruned:
 @dataclass(frozen=True)
 class _TextOptions:
     documents: Documents
+    field: str
     limit: int | None
     length: int
 
@@ -60,6 +61,7 @@ def prune(
     keep: Keep | None = None,
     by: str = "snr",
     documents: Documents = None,
+    field: str = "text",
     study: Study | str | Path | None = None,
     limit: int | None = DEFAULT_LIMIT,
     length: int = 128,
@@ -83,6 +85,8 @@ def prune(
     documents
         Texts on which it is measured, as `headscope.study` takes them; the bundled texts by default. Rules that need a
         study make one of these texts.
+    field
+        The column, or field, of `documents` that holds the text.
     study
         A study of the model, or where it was saved, used instead of texts.
     limit
@@ -114,7 +118,7 @@ def prune(
         removed = resolve_heads(loaded.anatomy, heads)
     else:
         assert keep is not None
-        texts = _TextOptions(documents, limit, length)
+        texts = _TextOptions(documents, field, limit, length)
         removed, ranking = _select_heads(loaded, keep, by, texts, study, seed, per_layer)
     if not removed:
         raise StudyError("no head is to be removed: keep fewer")
@@ -143,7 +147,7 @@ def _select_heads(
         loaded_study = _load_study(model, texts, study)
         ranking |= {"corpus": str(loaded_study.manifest["corpus"]), "texts": int(loaded_study.texts)}
     elif by in TEXT_RULES:
-        corpus = read_windows(model, texts.documents, limit=texts.limit, length=texts.length)
+        corpus = read_windows(model, texts.documents, field=texts.field, limit=texts.limit, length=texts.length)
         windows = corpus.windows
         ranking |= {"corpus": corpus.corpus.name, "texts": len(windows)}
     head_scores = score_heads(model, by, windows, study=loaded_study, seed=seed)
@@ -159,7 +163,7 @@ def _load_study(model: Model, texts: _TextOptions, study: Study | str | Path | N
         return open_study(Path(study))
     if study is not None:
         return study
-    corpus = as_corpus(texts.documents)
+    corpus = as_corpus(texts.documents, texts.field)
     limits = [limit for limit in (corpus.limit, texts.limit) if limit is not None]
     return make_study(model, replace(corpus, limit=min(limits, default=None)), length=texts.length)
 

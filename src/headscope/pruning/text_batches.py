@@ -38,6 +38,7 @@ def read_windows(
     model: Model,
     documents: Documents = None,
     *,
+    field: str = "text",
     length: int = 128,
     windows: WindowMode = "first",
     limit: int | None = DEFAULT_LIMIT,
@@ -46,7 +47,7 @@ def read_windows(
     settings = fit_settings(model, Settings(length=length, windows=windows))
     if limit is not None and limit < 1:
         raise StudyError(f"limit is {limit}: ask for at least one document")
-    corpus = as_corpus(documents)
+    corpus = as_corpus(documents, field)
     limits = [number for number in (corpus.limit, limit) if number is not None]
     corpus = replace(corpus, limit=min(limits, default=None))
     selected: list[Window] = []

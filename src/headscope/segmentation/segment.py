@@ -12,6 +12,7 @@ import numpy as np
 
 from headscope import provenance
 from headscope.array_types import Floats, Ints
+from headscope.corpus.dataframes import find_column
 from headscope.errors import CorpusError, StudyError
 from headscope.model.image_patches import Patches
 from headscope.model.loading import ModelSource, resolve_model
@@ -34,8 +35,9 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 def segment(
     model: ModelSource,
-    text: str | Sequence[str],
+    text: str | Sequence[str] | Any,
     *,
+    field: str = "text",
     level: Level = "topic",
     count: int | None = None,
     granularity: float = 1.0,
@@ -54,7 +56,10 @@ def segment(
     model
         From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     text
-        A string, which is split into sentences, or a list of sentences.
+        A string, which is split into sentences, or sentences: a list, a Series or DataFrame of pandas, or a Dataset of
+        the package datasets.
+    field
+        The column of a DataFrame or Dataset that holds the sentences.
     level
         `topic` splits where the subject changes, `fine` into clauses and sentences that belong together.
     count
@@ -81,7 +86,7 @@ def segment(
         raise StudyError(f"level {level!r}: there are {' and '.join(get_args(Level))}")
     validate_options(count, granularity)
     count, granularity = None if count is None else int(count), float(granularity)
-    full_text, edges = _split_sentences(text)
+    full_text, edges = _split_sentences(text, field)
     loaded = resolve_model(model)
     if isinstance(loaded.tokens, Patches):
         raise StudyError(f"{loaded.name} reads images: choose a model of texts")
@@ -97,8 +102,10 @@ def segment(
     return _segment_topics(loaded, full_text, edges, count, granularity, attributes, progress)
 
 
-def _split_sentences(text: str | Sequence[str]) -> tuple[str, Ints]:
+def _split_sentences(text: str | Sequence[str] | Any, field: str) -> tuple[str, Ints]:
     """Return the text and where its sentences start."""
+    column = find_column(text, field)
+    text = text if column is None else column.list_texts()
     if isinstance(text, str):
         edges = pieces.find_sentence_edges(text)
         full_text = text

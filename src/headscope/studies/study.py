@@ -40,6 +40,7 @@ def study(
     model: ModelSource,
     documents: Corpus | str | Path | Iterable[Any] | None = None,
     *,
+    field: str = "text",
     batch_size: int | None = None,
     kernel: str = AUTO,
     tf32: bool = True,
@@ -62,8 +63,11 @@ def study(
     model
         From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     documents
-        Strings, a source that `headscope.documents` opens, or nothing for the bundled texts; for a vision model,
-        images of PIL or arrays of bytes (height, width, 3), or such a source.
+        Strings, a DataFrame or Series of pandas, a Dataset of the package datasets, a source that `headscope.documents`
+        opens, or nothing for the bundled texts; for a vision model, images of PIL or arrays of bytes (height, width,
+        3), or such a source.
+    field
+        The column, or field, of `documents` that holds the text.
     batch_size
         Texts per batch. By default as many as the device has room for.
     kernel
@@ -106,9 +110,9 @@ def study(
     clock, requested = StageClock(), Settings(**options)
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
+    corpus = as_corpus(documents, field)
     loaded = resolve_model(model)
     settings = fit_settings(loaded, requested)
-    corpus = as_corpus(documents)
     for note in corpus.notes:
         on_message(note)
     with ExitStack() as resources:
