@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from headscope.corpus.bundled import load_openings
 from headscope.corpus.chunks import ChunkSize
 from headscope.model.model import Model
 from headscope.run import local_engine, plan
+from headscope.settings import Settings
 from headscope.studies.labels import RATES
 from headscope.studies.result import Study
 from headscope.tally.quantities import BY_NAME
@@ -47,6 +51,26 @@ def study(minilm: Model, texts: list[str]) -> Study:
 def hash_texts(texts: Iterable[str]) -> str:
     digests = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
     return f"{sum(int.from_bytes(digest, 'little') for digest in digests) % 2**128:032x}"
+
+
+def test_the_settings_are_keyword_arguments():
+    parameters = inspect.signature(headscope.study).parameters
+    for setting in fields(Settings):
+        parameter = parameters[setting.name]
+        assert (parameter.default, parameter.annotation) == (setting.default, setting.type), setting.name
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert f"{setting.name}\n" in headscope.study.__doc__ or f"{setting.name}, " in headscope.study.__doc__
+    assert all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def test_every_setting_is_used(minilm: Model):
+    changed: dict[str, Any] = {
+        "length": 16, "windows": "all", "sentences": "text", "min_tokens": 3, "theta": 0.4, "tau": 0.2, "sample": 0.5,
+        "maps": False, "skip_broken": True,
+    }  # fmt: skip
+    assert changed.keys() == {setting.name for setting in fields(Settings)}
+    manifest = headscope.study(minilm, ["Two ravens met. The ravens left."], **changed).manifest
+    assert {name: manifest[name] for name in changed} == changed
 
 
 @pytest.mark.parametrize("batch_size", [1, 32])

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sized
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from headscope import provenance
 from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
 from headscope.corpus.documents import Corpus, as_corpus
+from headscope.corpus.windows import SentenceMode, WindowMode
 from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
 from headscope.model.image_patches import Patches
 from headscope.model.loading import ModelSource, resolve_model
@@ -24,7 +25,7 @@ from headscope.run.plan import RunPlan
 from headscope.run.run import Progress, run_chunks
 from headscope.run.share import format_share, parse_share
 from headscope.run.state import CorpusStats, RunState, StageClock
-from headscope.settings import Options, Settings, check_run_options
+from headscope.settings import Settings, check_run_options
 from headscope.studies.labels import label_sums
 from headscope.studies.result import FORMAT, Study
 from headscope.studies.sources import assign_sources
@@ -41,6 +42,15 @@ def study(
     documents: Corpus | str | Path | Iterable[Any] | None = None,
     *,
     field: str = "text",
+    length: int = Settings.length,
+    windows: WindowMode = Settings.windows,
+    sentences: SentenceMode = Settings.sentences,
+    min_tokens: int = Settings.min_tokens,
+    theta: float = Settings.theta,
+    tau: float = Settings.tau,
+    sample: float | None = Settings.sample,
+    maps: bool | None = Settings.maps,
+    skip_broken: bool = Settings.skip_broken,
     batch_size: int | None = None,
     kernel: str = AUTO,
     tf32: bool = True,
@@ -54,7 +64,6 @@ def study(
     address: str | None = None,
     worker_timeout: float = WORKER_TIMEOUT,
     share: str | None = None,
-    **options: Unpack[Options],
 ) -> Study:
     """Study what every head of a model does with a corpus.
 
@@ -68,6 +77,23 @@ def study(
         3), or such a source.
     field
         The column, or field, of `documents` that holds the text.
+    length
+        Tokens of a window, including special tokens.
+    windows
+        `first` reads the first window of each document and leaves out the rest of longer ones; `all` reads
+        one window after another, without a last one that is less than half full.
+    sentences
+        How sentences are found: from the `tokens` or from the `text`.
+    min_tokens
+        Documents with fewer tokens, not counting special ones, are skipped and counted.
+    theta, tau
+        Thresholds of high pairs and of attention lines, as shares of the maximum.
+    sample
+        Fraction of the texts for the costly quantities; None: all texts of a corpus known to be small, else 0.05.
+    maps
+        Whether to keep N×N maps; None: for windows of up to 256 tokens.
+    skip_broken
+        Skip and count documents that the tokenizer cannot process; otherwise the first of them is an error.
     batch_size
         Texts per batch. By default as many as the device has room for.
     kernel
@@ -93,8 +119,6 @@ def study(
         With `ray`: seconds after which a worker that returns no result is replaced.
     share
         Count only a share of the corpus, for instance "3/16"; `Study.merge` joins the shares.
-    **options
-        The fields of `headscope.settings.Settings`.
 
     Raises
     ------
@@ -107,7 +131,10 @@ def study(
     >>> headscope.study("minilm", ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
     <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
     """
-    clock, requested = StageClock(), Settings(**options)
+    clock, requested = StageClock(), Settings(
+        length=length, windows=windows, sentences=sentences, min_tokens=min_tokens, theta=theta, tau=tau, sample=sample,
+        maps=maps, skip_broken=skip_broken,
+    )  # fmt: skip
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
     corpus = as_corpus(documents, field)
