@@ -65,11 +65,13 @@ def ablate_heads(
     from headscope.pruning import ablation_files
     from headscope.pruning.ablation import AblationInterrupted
     from headscope.pruning.ablation import ablate as run
+    from headscope.pruning.text_batches import check_limit
 
     run_options: dict[str, Any] = {
         "heads": heads, "by": by, "length": length, "windows": windows, "batch_size": batch_size
     }  # fmt: skip
-    corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    check_limit(limit)
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding)
     try:
         if out is not None:
             ablation_files.prepare(out, overwrite=overwrite)
@@ -79,7 +81,13 @@ def ablate_heads(
         )  # fmt: skip
         with convert_interrupts(), console.show_progress(quiet=quiet or as_json) as progress:
             ablation = run(
-                loaded, corpus, limit=None, progress=progress, command=options.get_command_line(), **run_options
+                loaded,
+                corpus,
+                limit=limit,
+                progress=progress,
+                on_message=console.print_note,
+                command=options.get_command_line(),
+                **run_options,
             )
     except (AblationInterrupted, KeyboardInterrupt) as stopped:
         _save_unfinished(getattr(stopped, "ablation", None), out)

@@ -84,9 +84,11 @@ def prune_model(
     from headscope.pruning.prune import prune as run
     from headscope.pruning.rankings import TEXT_RULES
     from headscope.pruning.saved_model import check_output_folder, format_load_code
+    from headscope.pruning.text_batches import check_limit
 
     check_output_folder(model, out, overwrite=overwrite)
-    corpus = documents(sources or None, field=field, encoding=encoding, limit=limit)
+    check_limit(limit)
+    corpus = documents(sources or None, field=field, encoding=encoding)
     try:
         loaded = load(model, stack=stack, device=device, allow_pickle=allow_pickle, objective=by in TEXT_RULES)
         with (
@@ -96,7 +98,7 @@ def prune_model(
             pruned = run(
                 loaded, heads, keep=keep, by=by, documents=corpus, study=study, limit=limit, length=length,
                 seed=seed, per_layer=per_layer, how=how,  # type: ignore[arg-type]
-                command=options.get_command_line(),
+                command=options.get_command_line(), on_message=console.print_note,
             )  # fmt: skip
             manifest = pruned.save(out, overwrite=overwrite)
     except Stopped as stopped:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,16 @@ from headscope.pruning.removal import How, Removal, remove
 from headscope.pruning.removal_units import find_units, make_trial_inputs
 from headscope.pruning.saved_model import write_folder
 from headscope.pruning.selection import Keep, parse_keep, select_lowest, select_lowest_per_layer
-from headscope.pruning.text_batches import DEFAULT_LIMIT, Documents, read_windows
+from headscope.pruning.text_batches import (
+    DEFAULT_LIMIT,
+    Documents,
+    check_limit,
+    describe_limit,
+    has_more_documents,
+    limit_corpus,
+    read_windows,
+    show_warning,
+)
 from headscope.pruning.weight_division import find_division
 from headscope.studies.result import Study, open_study
 from headscope.studies.study import study as make_study
@@ -36,6 +46,11 @@ class Pruned:
     @property
     def network(self) -> Any:
         return self.removal.network
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the heads were ranked without documents beyond the limit, as far as a stream lets this be known."""
+        return bool(self.manifest["ranking"].get("documents_left_out"))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
         """Write a folder that `from_pretrained` opens; return its manifest, in which `form` says how it opens."""
@@ -68,6 +83,7 @@ def prune(
     seed: int = 0,
     per_layer: bool = False,
     how: How = "auto",
+    on_message: Callable[[str], None] = show_warning,
     command: str = "",
 ) -> Pruned:
     """Remove the given heads, or all but `keep` of them, those with the lowest scores first.
@@ -90,7 +106,8 @@ def prune(
     study
         A study of the model, or where it was saved, used instead of texts.
     limit
-        Read at most this many documents. None reads all.
+        Read at most this many documents, the first ones; None reads all. If the default leaves documents out,
+        `on_message` says so; `Pruned.leaves_out` says it for any limit.
     length
         Tokens of a window.
     seed
@@ -101,6 +118,8 @@ def prune(
     how
         `auto` removes heads where possible and silences the others, `remove` fails where it is not possible, `mask`
         only silences.
+    on_message
+        Called with messages for the user; by default they are warnings.
     command
         The command line, recorded in the manifest.
 
@@ -110,6 +129,7 @@ def prune(
     >>> headscope.prune("minilm", "L0H1,L5H0-3")
     Pruned(minilm: 67 of 72 heads)
     """
+    check_limit(limit)
     loaded = resolve_model(model, objective=by in TEXT_RULES)
     if (heads is None) == (keep is None):
         raise StudyError("say which heads to remove, or how many to keep: one of the two")
@@ -120,6 +140,8 @@ def prune(
         assert keep is not None
         texts = _TextOptions(documents, field, limit, length)
         removed, ranking = _select_heads(loaded, keep, by, texts, study, seed, per_layer)
+        if ranking.get("documents_left_out") and limit == DEFAULT_LIMIT:  # any other was chosen by the user
+            on_message(f"{ranking['corpus']}: {describe_limit(limit)}")
     if not removed:
         raise StudyError("no head is to be removed: keep fewer")
     removal = remove(loaded, removed, how=how)
@@ -144,28 +166,24 @@ def _select_heads(
     ranking: dict[str, Any] = {"by": by, "keep": str(keep), "per_layer": per_layer, "seed": seed}
     loaded_study, windows = None, list[Window]()
     if by in STUDY_RULES:
-        loaded_study = _load_study(model, texts, study)
+        if study is None:
+            corpus = as_corpus(texts.documents, texts.field)
+            loaded_study = make_study(model, limit_corpus(corpus, texts.limit), length=texts.length)
+            count = int(loaded_study.manifest["documents_read"])
+            ranking["documents_left_out"] = has_more_documents(corpus, texts.limit, count)
+        else:
+            loaded_study = open_study(study) if isinstance(study, (str, Path)) else study
         ranking |= {"corpus": str(loaded_study.manifest["corpus"]), "texts": int(loaded_study.texts)}
     elif by in TEXT_RULES:
-        corpus = read_windows(model, texts.documents, field=texts.field, limit=texts.limit, length=texts.length)
-        windows = corpus.windows
-        ranking |= {"corpus": corpus.corpus.name, "texts": len(windows)}
+        read = read_windows(model, texts.documents, field=texts.field, limit=texts.limit, length=texts.length)
+        windows = read.windows
+        ranking |= {"corpus": read.corpus.name, "texts": len(windows), "documents_left_out": read.leaves_out}
     head_scores = score_heads(model, by, windows, study=loaded_study, seed=seed)
     units, numbers = find_units(model), model.anatomy.numbers
     if per_layer:
         groups = find_division(model.network, units[0], make_trial_inputs(model)).groups
         return select_lowest_per_layer(head_scores, numbers, keep, groups), ranking
     return select_lowest(head_scores, numbers, keep, [unit.layers for unit in units]), ranking
-
-
-def _load_study(model: Model, texts: _TextOptions, study: Study | str | Path | None) -> Study:
-    if isinstance(study, (str, Path)):
-        return open_study(Path(study))
-    if study is not None:
-        return study
-    corpus = as_corpus(texts.documents, texts.field)
-    limits = [limit for limit in (corpus.limit, texts.limit) if limit is not None]
-    return make_study(model, replace(corpus, limit=min(limits, default=None)), length=texts.length)
 
 
 def _build_manifest(
