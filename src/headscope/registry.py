@@ -20,6 +20,7 @@ MODULES = {
     "segment_reading": "headscope.segmentation.fine",
     "write_comparison": "headscope.comparison_folder",
     "write_page": "headscope.comparison_folder",
+    "write_report": "headscope.output_folder",
 }
 
 
