@@ -404,3 +404,24 @@ def test_progress_is_reported(minilm: Model, texts: list[str]):
 def test_shows_itself(study: Study):
     assert repr(study) == f"<Study of minilm: 6 layers × 12 heads, {TEXTS} texts of texts given in Python>"
     assert "minilm" in study._repr_html_()
+
+
+@pytest.mark.parametrize("in_notebook", [False, True])
+def test_a_bar_is_shown_on_stderr(
+    minilm: Model, in_notebook: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: in_notebook)
+    monkeypatch.setenv("TERM", "xterm")
+    if not in_notebook:
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")  # stderr is a terminal
+    headscope.study(minilm, ["Two ravens met. The ravens left."], progress=True)
+    output = capsys.readouterr()
+    assert "studying" in output.err
+    assert "1 texts" in output.err
+    assert output.out == ""
+
+
+@pytest.mark.parametrize("progress", [False, None])
+def test_no_bar_is_shown_unasked(minilm: Model, progress: bool | None, capsys: pytest.CaptureFixture[str]):
+    headscope.study(minilm, ["Two ravens met. The ravens left."], progress=progress)
+    assert capsys.readouterr() == ("", "")

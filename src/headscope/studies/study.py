@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope import provenance
+from headscope import provenance, registry
 from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.corpus.windows import SentenceMode, WindowMode
@@ -54,7 +54,7 @@ def study(
     batch_size: int | None = None,
     kernel: str = AUTO,
     tf32: bool = True,
-    progress: Callable[[Progress], None] | None = None,
+    progress: bool | Callable[[Progress], None] | None = None,
     command: str = "",
     checkpoint_dir: str | Path | None = None,
     checkpoint_interval: float = INTERVAL,
@@ -101,7 +101,7 @@ def study(
     tf32
         Multiply single-precision numbers in TF32 on GPUs that support it; recorded in the manifest.
     progress
-        Called with the progress of the study.
+        True shows a bar on stderr; a function is called with the `headscope.Progress` of the study.
     command
         The command line, recorded in the manifest.
     checkpoint_dir
@@ -169,7 +169,10 @@ def study(
             if isinstance(checkpoint.files, LocalFolder):
                 resources.callback(checkpoint.files.remove_if_empty)
                 resources.enter_context(Lock(checkpoint.files.folder))
-        state, plan = _run(loaded, corpus, plan, start_engine, clock, checkpoint, on_message, progress, command)
+        on_progress = progress if callable(progress) else None
+        if progress is True:
+            on_progress = resources.enter_context(registry.call("show_study_progress", quiet=False))
+        state, plan = _run(loaded, corpus, plan, start_engine, clock, checkpoint, on_message, on_progress, command)
         if checkpoint is not None and not state.texts:  # there is nothing to resume
             checkpoint.files.clear()
     if not state.texts:

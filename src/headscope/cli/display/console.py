@@ -161,7 +161,10 @@ def show_study_progress(*, quiet: bool) -> Iterator[StudyMeter | None]:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    if console.is_jupyter:  # rich would need ipywidgets: a notebook shows one line that is rewritten as a terminal does
+        console = Console(stderr=True, force_jupyter=False, force_terminal=True)
+    with Progress(*columns, console=console, transient=True) as progress:
         yield StudyMeter(progress)
 
 
