@@ -6,6 +6,7 @@ The table of docs/architectures.md is the result of these runs; `HEADSCOPE_WRITE
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,12 @@ SINKS = {"gpt_oss"}
 SEES_PADDING = {"convbert"}
 
 families = pytest.mark.parametrize("name", FAMILIES)
+
+
+@families
+def test_every_model_is_shown_in_one_line(name: str) -> None:
+    pattern = r"<Model \w+: \d+ layers? × \d+ heads?, \d+ wide, (encoder|decoder|cross), \w+, float32>"
+    assert re.fullmatch(pattern, repr(watched(name)))
 
 
 def list_stacks(name: str) -> list[Model]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import headscope
 from headscope.studies import claim_statistics as stats
 from headscope.studies.claims import CLAIMS
-from headscope.studies.findings import Finding, as_json, as_markdown, findings, measure_claim
+from headscope.studies.findings import Finding, Findings, as_json, as_markdown, findings, measure_claim
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
 from headscope.tally.quantities import BY_NAME
@@ -55,6 +56,32 @@ def test_all_twelve_in_order(study: Study):
     assert [finding.number for finding in results] == list(range(1, 13))
     assert all(finding.claim and finding.paper and finding.measured and finding.criterion for finding in results)
     assert all(finding.value is not None and finding.error is not None for finding in results)
+
+
+def test_they_are_shown_as_a_table(study: Study):
+    results = study.findings()
+    assert results == findings(study) == headscope.findings(study)
+    lines = repr(results).splitlines()
+    assert lines[0].split() == ["verdict", "number", "claim"]
+    for line, finding in zip(lines[1:], results, strict=True):
+        assert [part.strip() for part in line.strip().split("  ") if part.strip()] == [
+            str(finding.number), finding.verdict, finding.number_text, finding.claim
+        ]  # fmt: skip
+        assert line.index(finding.claim) == lines[0].index("claim")
+    assert isinstance(results, list)
+
+
+def test_they_are_shown_in_notebooks(study: Study):
+    results = Findings([replace(findings(study)[0], claim="<b>a & b</b>")])
+    page = results._repr_html_()
+    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in page
+    assert "<b>" not in page
+    assert [page.count(tag) for tag in ("<tr>", "</tr>", "<th ", "</th>")] == [2, 2, 4, 4]
+
+
+def test_selected_heads_have_none(study: Study):
+    with pytest.raises(headscope.StudyError, match="pass the whole study"):
+        study.select(layers=[0]).findings()
 
 
 @pytest.mark.parametrize(("offset", "verdict"), [(-1, "holds"), (0, "holds"), (1, "holds"), (5, "does not hold")])

@@ -427,3 +427,10 @@ def test_of_a_model_of_texts_and_images_the_part_that_reads_texts(kind: str, sta
     for model in (load(tmp_path), load(AutoModel.from_pretrained(tmp_path), tiny.tokenizer())):
         assert (model.anatomy.stack, model.anatomy.layers, model.anatomy.heads) == (stack, 2, tiny.HEADS)
         assert model.modality == "text"
+
+
+def test_a_model_is_shown_in_one_line():
+    assert repr(tiny.model("bert")) == "<Model BertModel: 2 layers × 4 heads, 32 wide, encoder, cpu, float32>"
+    assert repr(tiny.model("t5").on("cross")) == "<Model T5Model: 2 layers × 4 heads, 32 wide, cross, cpu, float32>"
+    refused = "<Model MambaModel: a mamba whose heads cannot be observed, cpu, float32>"
+    assert repr(tiny.model("mamba")) == refused

@@ -74,6 +74,7 @@ def test_texts_are_named_in_the_manifest(by: str, tmp_path: Path) -> None:
     manifest = smaller.save(tmp_path / "out")
     assert manifest["ranking"] == {
         "by": by, "keep": "6", "per_layer": False, "seed": 0, "corpus": manifest["ranking"]["corpus"], "texts": 2,
+        "documents_left_out": True,
     }  # fmt: skip
     assert len(manifest["heads_removed"]) == 2
     assert (manifest["form"], manifest["heads_before"]) == ("with code", 8)

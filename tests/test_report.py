@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from headscope.errors import StudyError
 from headscope.page.attention import build_receiver_bars, list_most_attended
 from headscope.page.card import render_study_card
 from headscope.page.colors import compute_contrast, pick_color, pick_text_color
@@ -217,3 +219,17 @@ def test_signal_to_noise_has_a_map_where_it_was_measured() -> None:
     assert shown is not None
     assert float(shown[1].replace("−", "-")) == pytest.approx(value, abs=0.06)
     assert "signal-to-noise" not in render_report(make_random_study(modality="image"), [], [])
+
+
+def test_a_study_writes_its_report(tmp_path: Path) -> None:
+    study = make_random_study(3, layers=2, heads=3, texts=40)
+    assert study.report(tmp_path) == tmp_path / "report.html"
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert all(finding.claim.split("'")[0] in page for finding in study.findings())
+    assert study.report(str(tmp_path / "report.html")) == tmp_path / "report.html"  # our own page is replaced
+    foreign = tmp_path / "mine.html"
+    foreign.write_text("mine", "utf-8")
+    for path, message in ((foreign, "is no page of headscope"), (tmp_path / "absent" / "a.html", "there is no folder")):
+        with pytest.raises(StudyError, match=message):
+            study.report(path)
+    assert foreign.read_text("utf-8") == "mine"

@@ -319,7 +319,7 @@ def test_a_vision_model_is_refused_by_name():
 
 def test_a_model_given_by_name(minilm: Model, example: Segmentation, monkeypatch: pytest.MonkeyPatch):
     loaded: list[str] = []
-    monkeypatch.setattr("headscope.segmentation.segment.load", lambda name: loaded.append(name) or minilm)
+    monkeypatch.setattr("headscope.model.loading.load", lambda name, **options: loaded.append(name) or minilm)
     assert headscope.segment("minilm", TEXT).boundaries.tolist() == example.boundaries.tolist()
     assert loaded == ["minilm"]
 

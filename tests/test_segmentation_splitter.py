@@ -12,7 +12,6 @@ import headscope
 from headscope import Splitter
 from headscope.errors import CorpusError, StudyError
 from headscope.model.model import Model
-from headscope.segmentation import splitter as splitters
 from headscope.segmentation.splitter import Chunk
 from tests.test_segmentation import BANK, COOK, RAIN, TEXT
 
@@ -141,7 +140,7 @@ def test_a_bound_that_is_none(minilm: Model, limit: int):
 
 def test_a_model_is_loaded_by_name_once(minilm: Model, monkeypatch: pytest.MonkeyPatch):
     loaded: list[str] = []
-    monkeypatch.setattr(splitters, "load", lambda name: loaded.append(name) or minilm)
+    monkeypatch.setattr("headscope.model.loading.load", lambda name, **options: loaded.append(name) or minilm)
     named = Splitter()
     named.split_documents([Document(TEXT), Document("Rain fell.")])
     assert loaded == ["minilm"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from headscope.corpus.bundled import load_openings
 from headscope.corpus.chunks import ChunkSize
 from headscope.model.model import Model
 from headscope.run import local_engine, plan
+from headscope.settings import Settings
 from headscope.studies.rates import RATES
 from headscope.studies.result import Study
 from headscope.tally.quantities import BY_NAME
@@ -47,6 +51,26 @@ def study(minilm: Model, texts: list[str]) -> Study:
 def hash_texts(texts: Iterable[str]) -> str:
     digests = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
     return f"{sum(int.from_bytes(digest, 'little') for digest in digests) % 2**128:032x}"
+
+
+def test_the_settings_are_keyword_arguments():
+    parameters = inspect.signature(headscope.study).parameters
+    for setting in fields(Settings):
+        parameter = parameters[setting.name]
+        assert (parameter.default, parameter.annotation) == (setting.default, setting.type), setting.name
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert f"{setting.name}\n" in headscope.study.__doc__ or f"{setting.name}, " in headscope.study.__doc__
+    assert all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def test_every_setting_is_used(minilm: Model):
+    changed: dict[str, Any] = {
+        "length": 16, "windows": "all", "sentences": "text", "min_tokens": 3, "theta": 0.4, "tau": 0.2, "sample": 0.5,
+        "maps": False, "skip_broken": True,
+    }  # fmt: skip
+    assert changed.keys() == {setting.name for setting in fields(Settings)}
+    manifest = headscope.study(minilm, ["Two ravens met. The ravens left."], **changed).manifest
+    assert {name: manifest[name] for name in changed} == changed
 
 
 @pytest.mark.parametrize("batch_size", [1, 32])
@@ -387,3 +411,24 @@ def test_progress_is_reported(minilm: Model, texts: list[str]):
 def test_shows_itself(study: Study):
     assert repr(study) == f"<Study of minilm: 6 layers × 12 heads, {TEXTS} texts of texts given in Python>"
     assert "minilm" in study._repr_html_()
+
+
+@pytest.mark.parametrize("in_notebook", [False, True])
+def test_a_bar_is_shown_on_stderr(
+    minilm: Model, in_notebook: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: in_notebook)
+    monkeypatch.setenv("TERM", "xterm")
+    if not in_notebook:
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")  # stderr is a terminal
+    headscope.study(minilm, ["Two ravens met. The ravens left."], progress=True)
+    output = capsys.readouterr()
+    assert "studying" in output.err
+    assert "1 texts" in output.err
+    assert output.out == ""
+
+
+@pytest.mark.parametrize("progress", [False, None])
+def test_no_bar_is_shown_unasked(minilm: Model, progress: bool | None, capsys: pytest.CaptureFixture[str]):
+    headscope.study(minilm, ["Two ravens met. The ravens left."], progress=progress)
+    assert capsys.readouterr() == ("", "")

@@ -16,7 +16,7 @@ from headscope.run.checkpoint import FOLDER as CHECKPOINTS
 from headscope.run.checkpoint import LAST, PREVIOUS, is_foreign, open_folder
 from headscope.run.lock import Lock
 from headscope.settings import list_matching
-from headscope.studies.findings import Finding, as_json, as_markdown, findings
+from headscope.studies.findings import Findings, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
 from headscope.studies.head_types import characters
 from headscope.studies.result import FILE, Study, open_study
@@ -169,7 +169,7 @@ def has_more_texts(folder: Path, study: Study) -> bool:
         return False
 
 
-def write_study(study: Study, folder: Path) -> list[Finding]:
+def write_study(study: Study, folder: Path) -> Findings:
     """Write all files of a study. The sums are first: if anything fails after them, the study itself is written.
 
     An existing report is removed before: see `has_files`.
@@ -206,6 +206,14 @@ def make_report(study: Study) -> str:
     return render_report(study, findings(study), plates)
 
 
+def write_report(study: Study, path: Path) -> Path:
+    """Write the report page of a study, named `report.html` in a folder; do not replace a file not of headscope."""
+    target = path / REPORT if path.is_dir() else path
+    check_page(target, StudyError)
+    write_text(target, make_report(study))
+    return target
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file completely or not at all."""
     write_atomically(path, text.encode("utf-8", "replace"), StudyError)
@@ -225,11 +233,11 @@ def _is_our_page(path: Path) -> bool:
         return GENERATOR_TAG in file.read(TAG_SEARCH_BYTES)
 
 
-def check_page(path: Path) -> None:
-    """Refuse, before anything is computed, a path where the page of a reading cannot be written."""
-    refuse_foreign(path, ReadingError)
+def check_page(path: Path, error: type[HeadscopeError] = ReadingError) -> None:
+    """Refuse, before anything is computed, a path where a page cannot be written."""
+    refuse_foreign(path, error)
     if not path.parent.is_dir():
-        raise ReadingError(f"{path}: there is no folder {path.parent}: create it, or choose another with --output")
+        raise error(f"{path}: there is no folder {path.parent}: create it, or choose another with --output")
 
 
 def open_result(path: Path) -> Study | Reading:

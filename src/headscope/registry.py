@@ -18,8 +18,10 @@ MODULES = {
     "render_segmentation_page": "headscope.page.segmentation",
     "render_study_card": "headscope.page.card",
     "segment_reading": "headscope.segmentation.fine",
+    "show_study_progress": "headscope.cli.display.console",
     "write_comparison": "headscope.comparison_folder",
     "write_page": "headscope.comparison_folder",
+    "write_report": "headscope.output_folder",
 }
 
 

@@ -7,7 +7,7 @@ entry of a manifest what must be equal for studies to be resumed, merged and com
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, get_args
 
 from headscope.corpus.windows import SentenceMode, WindowMode, WindowSpec
 from headscope.errors import StudyError
@@ -96,20 +96,6 @@ def check_run_options(batch_size: int | None, kernel: str, checkpoint_interval: 
         raise StudyError(f"unknown kernel {kernel!r}; there are: {', '.join((AUTO, *KERNELS))}")
     if not checkpoint_interval >= 0:
         raise StudyError(f"{checkpoint_interval} seconds between checkpoints: at least 0")
-
-
-class Options(TypedDict, total=False):
-    """`Settings` as keyword arguments, for type checkers."""
-
-    length: int
-    windows: WindowMode
-    sentences: SentenceMode
-    min_tokens: int
-    theta: float
-    tau: float
-    sample: float | None
-    maps: bool | None
-    skip_broken: bool
 
 
 Use = Literal["resume", "repeat", "merge", "join shares", "compare"]

@@ -65,6 +65,7 @@ def ablate_heads(
     from headscope.pruning import ablation_files
     from headscope.pruning.ablation import AblationInterrupted
     from headscope.pruning.ablation import ablate as run
+    from headscope.pruning.text_batches import check_limit
     from headscope.settings import AUTO, Settings, check_run_options
 
     run_options: dict[str, Any] = {
@@ -73,7 +74,8 @@ def ablate_heads(
     checked: dict[str, Any] = {"windows": windows}
     Settings(length=length, **checked)
     check_run_options(batch_size, AUTO, 0)
-    corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    check_limit(limit)
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding)
     for note in corpus.notes:
         console.print_note(note)
     try:
@@ -85,7 +87,13 @@ def ablate_heads(
         )  # fmt: skip
         with convert_interrupts(), console.show_progress(quiet=quiet or as_json) as progress:
             ablation = run(
-                loaded, corpus, limit=None, progress=progress, command=options.get_command_line(), **run_options
+                loaded,
+                corpus,
+                limit=limit,
+                progress=progress,
+                on_message=console.print_note,
+                command=options.get_command_line(),
+                **run_options,
             )
     except (AblationInterrupted, KeyboardInterrupt) as stopped:
         _save_unfinished(getattr(stopped, "ablation", None), out)

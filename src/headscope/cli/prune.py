@@ -95,6 +95,7 @@ def prune_model(
     from headscope.pruning.prune import check_request, needs_objective
     from headscope.pruning.prune import prune as run
     from headscope.pruning.saved_model import check_output_folder, format_load_code
+    from headscope.pruning.text_batches import check_limit
     from headscope.settings import Settings
 
     if model is None:
@@ -102,7 +103,8 @@ def prune_model(
     check_request(heads, keep, by, study)
     Settings(length=length)
     check_output_folder(model, out, overwrite=overwrite)
-    corpus = documents(sources or None, field=field, format=format, encoding=encoding, limit=limit)
+    check_limit(limit)
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding)
     for note in corpus.notes:
         console.print_note(note)
     if keep is not None and by != "random" and study is None and not sources:
@@ -116,7 +118,7 @@ def prune_model(
             pruned = run(
                 loaded, heads, keep=keep, by=by, documents=corpus, study=study, limit=limit, length=length,
                 seed=seed, per_layer=per_layer, how=how,
-                command=options.get_command_line(),
+                command=options.get_command_line(), on_message=console.print_note,
             )  # fmt: skip
             manifest = pruned.save(out, overwrite=overwrite)
     except Stopped as stopped:

@@ -20,6 +20,7 @@ import numpy as np
 
 from headscope.corpus import bundled, chunks
 from headscope.corpus.chunks import Chunk, ChunkSize, Source
+from headscope.corpus.dataframes import TextColumn, find_column
 from headscope.corpus.formats import (
     FORMATS,
     Document,
@@ -181,16 +182,33 @@ def documents(
     )
 
 
-def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
+def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None, field: str = "text") -> Corpus:
     """Return a corpus from any supported argument.
 
-    That is a corpus, a source, or an iterable of strings, mappings with `text`, documents, or images (of PIL, or arrays
-    of bytes).
+    Parameters
+    ----------
+    texts
+        A corpus; a source that `documents` opens; a DataFrame or Series of pandas; a Dataset of the package datasets;
+        or an iterable of strings, mappings, documents, or images (of PIL, or arrays of bytes).
+    field
+        The column, or field of mappings and files, that holds the text.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> corpus = as_corpus(pd.DataFrame({"body": ["Two ravens met.", "Bread rises."]}), field="body")
+    >>> [(document.name, document.text) for document in corpus]
+    [('row 0', 'Two ravens met.'), ('row 1', 'Bread rises.')]
     """
     if isinstance(texts, Corpus):
+        if field not in ("text", texts.options.field):
+            raise CorpusError(f"field is {field!r}, and the corpus is opened already: headscope.documents(…, field=…)")
         return texts
     if texts is None or isinstance(texts, (str, Path)):
-        return documents(texts)
+        return documents(texts, field=field)
+    column = find_column(texts, field)
+    if column is not None:
+        return _make_column_corpus(column, field)
     is_single = isinstance(texts, Mapping) or (isinstance(texts, np.ndarray) and texts.ndim in (2, 3))
     if is_single or not isinstance(texts, Iterable):
         raise CorpusError(f"documents are given as {type(texts).__name__}: give a list of them, even of a single one")
@@ -205,21 +223,48 @@ def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None) -> Corpus:
     content = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
     return Corpus.from_stream(
         f"{content} given in Python",
-        partial(_read_given, source),
+        partial(_read_given, source, field),
         size=size,
         rereadable=size is not None,
+        options=ReadOptions(field=field),
         is_readable_elsewhere=isinstance(texts, (list, tuple)),
     )
 
 
-def _read_given(texts: Iterable[Any]) -> Iterator[Document]:
-    return (_convert(text, number) for number, text in enumerate(texts, start=1))
+def _make_column_corpus(column: TextColumn, field: str) -> Corpus:
+    is_in_memory = isinstance(column.cells, list)
+    read = partial(_read_column, column)
+    if is_in_memory:  # what holds no text is reported at once, not after hours
+        for _ in read():
+            pass
+    holds_text = isinstance(next(iter(column.cells), ""), str)
+    return Corpus.from_stream(
+        f"{'texts' if holds_text else 'images'} given in Python",
+        read,
+        size=len(column.labels),
+        options=ReadOptions(field=field),
+        is_readable_elsewhere=is_in_memory,
+    )
 
 
-def _convert(text: Any, number: int) -> Document:
+def _read_column(column: TextColumn) -> Iterator[Document]:
+    for label, cell in column:
+        if isinstance(cell, str):
+            yield Document(cell, f"row {label}")
+        elif (picture := as_picture(cell)) is not None:
+            yield Document.from_image(picture, f"row {label}")
+        else:
+            column.refuse(label, cell)
+
+
+def _read_given(texts: Iterable[Any], field: str) -> Iterator[Document]:
+    return (_convert(text, number, field) for number, text in enumerate(texts, start=1))
+
+
+def _convert(text: Any, number: int, field: str) -> Document:
     if isinstance(text, Document):
         return text
-    value = text.get("text") if isinstance(text, Mapping) else text
+    value = text.get(field) if isinstance(text, Mapping) else text
     if isinstance(value, str):
         return Document(value, f"text {number}")
     try:
@@ -228,8 +273,8 @@ def _convert(text: Any, number: int) -> Document:
         raise CorpusError(f"document {number}: {error}") from None
     if picture is None:
         raise CorpusError(
-            f"document {number} is {type(text).__name__}: give strings, or mappings with a string under 'text'; or "
-            "images of PIL, or arrays (height, width, 3) of bytes"
+            f"document {number} is {type(text).__name__}: give strings, or mappings with a string under {field!r}; "
+            "or images of PIL, or arrays (height, width, 3) of bytes"
         )
     return Document.from_image(picture, f"image {number}")
 

@@ -36,6 +36,9 @@ from headscope.model.weight_files import check_source, find_weight_files, hash_w
 PREDICTING = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM)
 """classes that open models with the part that predicts words"""
 
+ModelSource = Model | str | Path | tuple[Any, ...]
+"""what `resolve_model` takes: a loaded model, a name, a folder, or a pair of a transformers model and its tokenizer"""
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -128,6 +131,36 @@ def load(
         label, network, _wrap_processor(label, network, tokenizer), _hash_weights(source, network), origin=origin
     )
     return _select_stack(loaded, stack)
+
+
+def resolve_model(source: ModelSource, *, objective: bool = False) -> Model:
+    """Return the model that a function was called with, loaded if it is not.
+
+    Parameters
+    ----------
+    source
+        A loaded `Model`, which is returned as it is; a name or folder; or a pair of a transformers model (a torch
+        module) and its tokenizer, or its image processor if it reads images.
+    objective
+        Whether to load the part that predicts words, where there is one, of a model given by name.
+
+    Raises
+    ------
+    ModelError
+        If it is none of these, or cannot be loaded.
+
+    Examples
+    --------
+    >>> resolve_model("minilm").anatomy.layers
+    6
+    """
+    if isinstance(source, Model):
+        return source
+    if not isinstance(source, tuple):
+        return load(source, objective=objective)
+    if len(source) != 2:
+        raise ModelError(f"the model is a tuple of {len(source)} objects: give a pair (model, tokenizer)")
+    return load(*source, objective=objective)
 
 
 def _load_predicting(label: str, source: str, config: Any, arguments: dict[str, Any]) -> Any:

@@ -52,6 +52,12 @@ class Model:
     """A loaded model. `network` is the transformers model, unchanged.
 
     Create it with `headscope.load`.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> headscope.load("minilm", device="cpu")
+    <Model minilm: 6 layers × 12 heads, 384 wide, encoder, cpu, float32>
     """
 
     name: str
@@ -62,6 +68,20 @@ class Model:
     """the stack that is observed; None: the first, which is usually the only one"""
     origin: Mapping[str, Any] | None = None
     """arguments of `headscope.load` that load it again; None: it was given as an object"""
+
+    def __repr__(self) -> str:
+        try:
+            anatomy = self.anatomy
+        except ModelError:  # an error that names the model must not fail for it
+            parts = [f"a {self.type} whose heads cannot be observed"]
+        else:
+            layers, heads = (
+                f"{number} {noun}{'s' * (number != 1)}"
+                for number, noun in ((anatomy.layers, "layer"), (anatomy.heads, "head"))
+            )
+            width = getattr(self._config, "hidden_size", None)
+            parts = [f"{layers} × {heads}", *([f"{width} wide"] if width else []), anatomy.stack]
+        return f"<Model {self.name}: {', '.join([*parts, str(self.device), self.dtype])}>"
 
     @property
     def device(self) -> torch.device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,21 @@ from headscope.array_types import Floats
 from headscope.atomic_io import load_dataset, save_dataset
 from headscope.corpus.windows import WindowMode
 from headscope.errors import Stopped, StudyError
-from headscope.model.loading import load
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.netcdf_validation import check_arrays, check_json, get_scalar_attribute
 from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
 from headscope.pruning.head_names import Head, Heads, format_head, list_heads, resolve_heads
 from headscope.pruning.silencing import SilencingMode
-from headscope.pruning.text_batches import DEFAULT_LIMIT, CorpusWindows, Documents, read_windows
+from headscope.pruning.text_batches import (
+    DEFAULT_LIMIT,
+    CorpusWindows,
+    Documents,
+    check_limit,
+    describe_limit,
+    read_windows,
+    show_warning,
+)
 from headscope.studies.labels import format_shape
 
 FORMAT, KIND, FILE = 1, "ablation", "ablation.nc"
@@ -64,6 +72,11 @@ class Ablation:
     def texts(self) -> int:
         return int(self.data.sizes["text"])
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the corpus has documents beyond the limit. A stream that reached the limit is taken to have more."""
+        return bool(self.data.attrs["documents_left_out"])
+
     def table(self) -> pd.DataFrame:
         """Return one row for each head that was silenced, layer by layer."""
         layers, heads = self.data["layer"].values, self.data["head"].values
@@ -91,7 +104,8 @@ class Ablation:
         state = "" if attributes["complete"] else ", incomplete"
         unit = "image" if attributes["modality"] == "image" else "text"
         texts = f"{self.texts:,} {unit}{'s' * (self.texts != 1)} of {attributes['corpus']}"
-        return f"<Ablation of {attributes['model']}: {size}, {attributes['objective']} on {texts}{state}>"
+        rest = ", further documents left out" if self.leaves_out else ""
+        return f"<Ablation of {attributes['model']}: {size}, {attributes['objective']} on {texts}{rest}{state}>"
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -108,16 +122,18 @@ class AblationInterrupted(Stopped):
 
 
 def ablate(
-    model: Model | str | Path,
+    model: ModelSource,
     documents: Documents = None,
     *,
     heads: Heads | None = None,
     by: SilencingMode = "zero",
+    field: str = "text",
     length: int = 128,
     windows: WindowMode = "first",
     limit: int | None = DEFAULT_LIMIT,
     batch_size: int | None = None,
     progress: ProgressCallback | None = None,
+    on_message: Callable[[str], None] = show_warning,
     command: str = "",
 ) -> Ablation:
     """Silence each head alone and measure how the model's own objective changes on each text.
@@ -125,27 +141,55 @@ def ablate(
     The objective is the loss of a model that predicts words, else how far its embedding moves; see
     `headscope.pruning.objective`.
 
-    Args:
-        model: A model given by name is loaded with the part that predicts words, if it has one, as
-            `load(name, objective=True)` does.
-        heads: Heads to silence, such as `"L0H1,L3H4-7"`; all by default.
-        by: What a silenced head writes: zero, or its mean over these texts.
+    Parameters
+    ----------
+    model
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer). A model
+        given by name is loaded with the part that predicts words, if it has one, as `load(name, objective=True)` does.
+    documents
+        Texts, as `headscope.study` takes them; the bundled texts by default.
+    field
+        The column, or field, of `documents` that holds the text.
+    heads
+        Heads to silence, such as `"L0H1,L3H4-7"`; all by default.
+    by
+        What a silenced head writes: `zero`, or `mean`, its mean over these texts.
+    length, windows
+        How documents are cut, as in `headscope.study`.
+    limit
+        Read at most this many documents, the first ones, because every head takes a run over all of them; None reads
+        all. If the default leaves documents out, `on_message` says so; `Ablation.leaves_out` says it for any limit.
+    batch_size
+        Texts per batch. By default as many as the device has room for.
+    progress
+        Called with the current step, how much of it is done, and of how much in all.
+    on_message
+        Called with messages for the user; by default they are warnings.
+    command
+        The command line, recorded in the manifest.
 
-    Raises:
-        Unfinished: Interrupted; it has the texts finished until then.
+    Raises
+    ------
+    Stopped
+        Interrupted; its `ablation` has the texts finished until then.
 
+    Examples
+    --------
     >>> import headscope
     >>> ablation = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
     >>> ablation.table()["name"].tolist()
     ['L0H0', 'L0H1']
     """
-    loaded = model if isinstance(model, Model) else load(model, objective=True)
+    check_limit(limit)
+    loaded = resolve_model(model, objective=True)
     selected = list_heads(loaded.anatomy)
     if heads is not None:
         selected = resolve_heads(loaded.anatomy, heads, some_left=False)
     if not selected:
         raise StudyError("no heads are named: name at least one, or leave them out to silence each in turn")
-    corpus = read_windows(loaded, documents, length=length, windows=windows, limit=limit)
+    corpus = read_windows(loaded, documents, field=field, length=length, windows=windows, limit=limit)
+    if corpus.leaves_out and limit == DEFAULT_LIMIT:  # any other was chosen by the user
+        on_message(f"{corpus.corpus.name}: {describe_limit(limit)}")
     started = time.monotonic()
     bench = AblationRunner.create(loaded, corpus.windows, by, batch_size)
     sums = _TextResults(selected)
@@ -232,6 +276,7 @@ def _build_manifest(model: Model, corpus: CorpusWindows) -> dict[str, Any]:
         "corpus": corpus.corpus.name,
         "corpus_hash": f"{corpus.stats.content:032x}",
         "limit": corpus.corpus.limit or "none",
+        "documents_left_out": int(corpus.leaves_out),
         "texts": len(corpus.windows),
         "documents_read": corpus.stats.documents,
         "documents_skipped": json.dumps(dict(sorted(corpus.stats.skipped.items()))),
@@ -249,6 +294,6 @@ def open_ablation(path: str | Path) -> Ablation:
     if (get_scalar_attribute(data, "kind"), get_scalar_attribute(data, "format")) != (KIND, FORMAT):
         raise StudyError(f"{source}: not an ablation of headscope, of format {FORMAT}")
     label = f"{source}: an ablation"
-    check_arrays(data, label, (*SHAPES, "model", "objective"), SHAPES, StudyError)
+    check_arrays(data, label, (*SHAPES, "model", "objective", "documents_left_out"), SHAPES, StudyError)
     check_json(data, label, JSON_ATTRIBUTES, StudyError)
     return Ablation(data)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from headscope import provenance
 from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Window
 from headscope.errors import StudyError
-from headscope.model.loading import load
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.pruning.head_names import Head, Heads, format_head, resolve_heads
 from headscope.pruning.rankings import DEFAULT_RULE, RULES, STUDY_RULES, TEXT_RULES, score_heads
@@ -21,7 +22,16 @@ from headscope.pruning.removal import How, Removal, remove
 from headscope.pruning.removal_units import find_units, make_trial_inputs
 from headscope.pruning.saved_model import write_folder
 from headscope.pruning.selection import Keep, check_keep, parse_keep, select_lowest, select_lowest_per_layer
-from headscope.pruning.text_batches import DEFAULT_LIMIT, Documents, read_windows
+from headscope.pruning.text_batches import (
+    DEFAULT_LIMIT,
+    Documents,
+    check_limit,
+    describe_limit,
+    has_more_documents,
+    limit_corpus,
+    read_windows,
+    show_warning,
+)
 from headscope.pruning.weight_division import find_division
 from headscope.studies.result import Study, open_study
 from headscope.studies.study import study as make_study
@@ -39,6 +49,11 @@ class Pruned:
     def network(self) -> Any:
         return self.removal.network
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the heads were ranked without documents beyond the limit, as far as a stream lets this be known."""
+        return bool(self.manifest["ranking"].get("documents_left_out"))
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
         """Write a folder that `from_pretrained` opens; return its manifest, in which `form` says how it opens."""
         return write_folder(self.model, self.removal, self.manifest, Path(folder), overwrite=overwrite)
@@ -51,50 +66,83 @@ class Pruned:
 @dataclass(frozen=True)
 class _TextOptions:
     documents: Documents
+    field: str
     limit: int | None
     length: int
 
 
 def prune(
-    model: Model | str | Path,
+    model: ModelSource,
     heads: Heads | None = None,
     *,
     keep: Keep | None = None,
     by: str = DEFAULT_RULE,
     documents: Documents = None,
+    field: str = "text",
     study: Study | str | Path | None = None,
     limit: int | None = DEFAULT_LIMIT,
     length: int = 128,
     seed: int = 0,
     per_layer: bool = False,
     how: How = "auto",
+    on_message: Callable[[str], None] = show_warning,
     command: str = "",
 ) -> Pruned:
     """Remove the given heads, or all but `keep` of them, those with the lowest scores first.
 
-    Args:
-        heads: Heads to remove, such as `L0H1,L3H4-7`. Either these or `keep` are given.
-        keep: How many heads to keep: `70%`, 0.7, or a number.
-        by: The score, one of `headscope.pruning.rankings.RULES`; the default is the best that is not slow.
-        documents: Texts on which it is measured, at most `limit` of them, in windows of `length` tokens; the bundled
-            texts by default. Rules that need a study make one of these texts.
-        study: A study of the model, used instead by rules that need one, such as `snr`.
-        per_layer: Remove the same number in each layer. Then config.json can often describe the result, and the model
-            opens anywhere.
+    Parameters
+    ----------
+    model
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
+    heads
+        Heads to remove, such as `L0H1,L3H4-7`. Either these or `keep` are given.
+    keep
+        How many heads to keep: `70%`, 0.7, or a number.
+    by
+        The score, one of `headscope.pruning.rankings.RULES`; the default is the best that is not slow.
+    documents
+        Texts on which it is measured, as `headscope.study` takes them; the bundled texts by default. Rules that need a
+        study make one of these texts.
+    field
+        The column, or field, of `documents` that holds the text.
+    study
+        A study of the model, or where it was saved, used instead of texts by rules that need one, such as `snr`.
+    limit
+        Read at most this many documents, the first ones; None reads all. If the default leaves documents out,
+        `on_message` says so; `Pruned.leaves_out` says it for any limit.
+    length
+        Tokens of a window.
+    seed
+        Random seed of the rule `random`.
+    per_layer
+        Remove the same number in each layer. Then config.json can often describe the result, and the model opens
+        anywhere.
+    how
+        `auto` removes heads where possible and silences the others, `remove` fails where it is not possible, `mask`
+        only silences.
+    on_message
+        Called with messages for the user; by default they are warnings.
+    command
+        The command line, recorded in the manifest.
 
+    Examples
+    --------
     >>> import headscope
     >>> headscope.prune("minilm", "L0H1,L5H0-3")
     Pruned(minilm: 67 of 72 heads)
     """
+    check_limit(limit)
     check_request(heads, keep, by, study)
-    loaded = model if isinstance(model, Model) else load(model, objective=needs_objective(keep, by))
+    loaded = resolve_model(model, objective=needs_objective(keep, by))
     ranking: dict[str, Any] = {"by": "named"}
     if heads is not None:
         removed = resolve_heads(loaded.anatomy, heads)
     else:
         assert keep is not None
-        texts = _TextOptions(documents, limit, length)
+        texts = _TextOptions(documents, field, limit, length)
         removed, ranking = _select_heads(loaded, keep, by, texts, study, seed, per_layer)
+        if ranking.get("documents_left_out") and limit == DEFAULT_LIMIT:  # any other was chosen by the user
+            on_message(f"{ranking['corpus']}: {describe_limit(limit)}")
     if not removed:
         raise StudyError("no head is to be removed: keep fewer")
     removal = remove(loaded, removed, how=how)
@@ -135,12 +183,18 @@ def _select_heads(
     ranking: dict[str, Any] = {"by": by, "keep": str(keep), "per_layer": per_layer, "seed": seed}
     loaded_study, windows = None, list[Window]()
     if by in STUDY_RULES:
-        loaded_study = _load_study(model, texts, study)
+        if study is None:
+            corpus = as_corpus(texts.documents, texts.field)
+            loaded_study = make_study(model, limit_corpus(corpus, texts.limit), length=texts.length)
+            count = int(loaded_study.manifest["documents_read"])
+            ranking["documents_left_out"] = has_more_documents(corpus, texts.limit, count)
+        else:
+            loaded_study = open_study(study) if isinstance(study, (str, Path)) else study
         ranking |= {"corpus": str(loaded_study.manifest["corpus"]), "texts": int(loaded_study.texts)}
     elif by in TEXT_RULES:
-        corpus = read_windows(model, texts.documents, limit=texts.limit, length=texts.length)
-        windows = corpus.windows
-        ranking |= {"corpus": corpus.corpus.name, "texts": len(windows)}
+        read = read_windows(model, texts.documents, field=texts.field, limit=texts.limit, length=texts.length)
+        windows = read.windows
+        ranking |= {"corpus": read.corpus.name, "texts": len(windows), "documents_left_out": read.leaves_out}
     head_scores = score_heads(model, by, windows, study=loaded_study, seed=seed)
     if np.isneginf(head_scores).all():
         raise StudyError(
@@ -152,16 +206,6 @@ def _select_heads(
         groups = find_division(model.network, units[0], make_trial_inputs(model)).groups
         return select_lowest_per_layer(head_scores, numbers, keep, groups), ranking
     return select_lowest(head_scores, numbers, keep, [unit.layers for unit in units]), ranking
-
-
-def _load_study(model: Model, texts: _TextOptions, study: Study | str | Path | None) -> Study:
-    if isinstance(study, (str, Path)):
-        return open_study(Path(study))
-    if study is not None:
-        return study
-    corpus = as_corpus(texts.documents)
-    limits = [limit for limit in (corpus.limit, texts.limit) if limit is not None]
-    return make_study(model, replace(corpus, limit=min(limits, default=None)), length=texts.length)
 
 
 def _build_manifest(

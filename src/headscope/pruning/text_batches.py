@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.corpus.windows import Batch, Window, WindowMode, group_by_length
-from headscope.errors import StudyError
+from headscope.errors import CorpusError, StudyError
 from headscope.model.model import Model
 from headscope.run.batch_size import choose_batch_size
 from headscope.run.state import CorpusStats
@@ -32,23 +33,59 @@ class CorpusWindows:
     settings: Settings
     windows: list[Window]
     stats: CorpusStats
+    leaves_out: bool
+    """whether the corpus has documents beyond the limit"""
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise a StudyError for a limit that leaves no document."""
+    if limit is not None and limit < 1:
+        raise StudyError(f"limit is {limit}: ask for at least one document")
+
+
+def limit_corpus(corpus: Corpus, limit: int | None) -> Corpus:
+    """Return a corpus of at most `limit` documents."""
+    check_limit(limit)
+    limits = [number for number in (corpus.limit, limit) if number is not None]
+    return replace(corpus, limit=min(limits, default=None))
+
+
+def has_more_documents(corpus: Corpus, limit: int | None, documents_read: int) -> bool:
+    """Return whether a corpus has documents beyond a limit.
+
+    Of a stream that can be read only once this is unknown: one that reached the limit is taken to have more.
+    """
+    if limit is None or documents_read < limit:
+        return False
+    try:
+        return corpus.measure(limit)[0] is None
+    except CorpusError:  # the next document cannot be read
+        return True
+
+
+def describe_limit(limit: int | None) -> str:
+    """Return the message that documents beyond the limit are left out."""
+    return f"only the first {limit} documents are used, the others are left out: choose a larger limit to use more"
+
+
+def show_warning(message: str) -> None:
+    """Issue a warning that names the line from which `ablate` or `prune` was called."""
+    warnings.warn(message, stacklevel=3)
 
 
 def read_windows(
     model: Model,
     documents: Documents = None,
     *,
+    field: str = "text",
     length: int = 128,
     windows: WindowMode = "first",
     limit: int | None = DEFAULT_LIMIT,
 ) -> CorpusWindows:
     """Return the windows of at most `limit` documents, as the model's observed stack reads them."""
     settings = fit_settings(model, Settings(length=length, windows=windows))
-    if limit is not None and limit < 1:
-        raise StudyError(f"limit is {limit}: ask for at least one document")
-    corpus = as_corpus(documents)
-    limits = [number for number in (corpus.limit, limit) if number is not None]
-    corpus = replace(corpus, limit=min(limits, default=None))
+    all_documents = as_corpus(documents, field)
+    corpus = limit_corpus(all_documents, limit)
     selected: list[Window] = []
     stats = CorpusStats()
     for number, document in enumerate(corpus):
@@ -64,7 +101,7 @@ def read_windows(
             f"{corpus.name}: no {model.modality} to run: {stats.documents} documents read{stats.describe_skipped()}"
             f"{describe_short_texts(model, corpus, stats, settings)}"
         )
-    return CorpusWindows(corpus, settings, selected, stats)
+    return CorpusWindows(corpus, settings, selected, stats, has_more_documents(all_documents, limit, stats.documents))
 
 
 @dataclass(frozen=True)

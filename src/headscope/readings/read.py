@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from headscope.corpus.images import as_picture
 from headscope.corpus.windows import Batch, SentenceMode, Window
 from headscope.errors import ReadingError
 from headscope.model.image_patches import Patches
-from headscope.model.loading import load
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.model.tokenizer import ModelTokens
 from headscope.readings.dataset import make_dataset
@@ -27,7 +26,7 @@ from headscope.tally.tally import make_nonfinite_error
 
 
 def read(
-    model: Model | str | Path,
+    model: ModelSource,
     text: Any,
     *,
     length: int = 128,
@@ -41,11 +40,12 @@ def read(
     Parameters
     ----------
     model
-        From `headscope.load`, or anything that `load` takes: a hub name, a folder, `minilm`.
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     text
         A string or a `Document`; for a vision model an image, of PIL or an array of bytes (height, width, 3).
     length
-        Tokens to read; they are read as one window of a study.
+        Tokens to read; they are read as one window of a study. The rest of a longer text is left out; the reading's
+        repr says so, and `manifest["tokens_in_text"]` is the number of all its tokens.
     sentences
         How sentences are found: from the `tokens` or from the `text`.
     theta, tau
@@ -62,7 +62,7 @@ def read(
     """
     document = _make_document(text)
     settings = Settings(length=length, sentences=sentences, min_tokens=1, theta=theta, tau=tau)
-    loaded = model if isinstance(model, Model) else load(model)
+    loaded = resolve_model(model)
     settings = fit_settings(loaded, settings)
     windows = loaded.windows(document, settings.cut)
     if isinstance(windows, str):  # why there are none

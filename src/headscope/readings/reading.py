@@ -317,7 +317,10 @@ class Reading:
 
     def __repr__(self) -> str:
         text = " ".join("".join(c if c.isprintable() else " " for c in self.text).split())
-        return f"<Reading of {self.data.attrs['model']}: {self.size}: {text[:60]}{'…' if len(text) > 60 else ''}>"
+        total = int(self.data.attrs.get("tokens_in_text", len(self)))
+        left_out = f", the first of {total:,}" if total > len(self) else ""
+        excerpt = text[:60] + "…" * (len(text) > 60)
+        return f"<Reading of {self.data.attrs['model']}: {self.size}{left_out}: {excerpt}>"
 
     def _repr_html_(self) -> str:
         return str(registry.call("render_reading_frame", self))

@@ -6,17 +6,17 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from headscope import provenance
 from headscope.array_types import Floats, Ints
+from headscope.corpus.dataframes import find_column
 from headscope.corpus.formats import Document, is_file_name
 from headscope.errors import CorpusError, StudyError
 from headscope.model.image_patches import Patches
-from headscope.model.loading import load
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.readings.read import read
 from headscope.segmentation import pieces, topic
@@ -35,9 +35,10 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def segment(
-    model: Model | str | Path,
-    text: str | Document | Sequence[str],
+    model: ModelSource,
+    text: str | Document | Sequence[str] | Any,
     *,
+    field: str = "text",
     level: Level = "topic",
     count: int | None = None,
     granularity: float = 1.0,
@@ -54,9 +55,12 @@ def segment(
     Parameters
     ----------
     model
-        From `headscope.load`, or anything that `load` takes: a hub name, a folder, `minilm`.
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     text
-        A string or a `Document`, which is split into sentences, or a list of sentences.
+        A string or a `Document`, which is split into sentences, or sentences: a list, a Series or DataFrame of pandas,
+        or a Dataset of the package datasets.
+    field
+        The column of a DataFrame or Dataset that holds the sentences.
     level
         `topic` splits where the subject changes, `fine` into clauses and sentences that belong together.
     count
@@ -83,8 +87,8 @@ def segment(
         raise StudyError(f"level {level!r}: there are {' and '.join(get_args(Level))}")
     validate_options(count, granularity)
     count, granularity = None if count is None else int(count), float(granularity)
-    full_text, edges = _split_sentences(text)
-    loaded = model if isinstance(model, Model) else load(model)
+    full_text, edges = _split_sentences(text, field)
+    loaded = resolve_model(model)
     if isinstance(loaded.tokens, Patches):
         raise StudyError(f"{loaded.name} reads images: choose a model of texts")
     attributes: dict[str, Any] = {
@@ -99,8 +103,10 @@ def segment(
     return _segment_topics(loaded, full_text, edges, count, granularity, attributes, progress)
 
 
-def _split_sentences(text: str | Document | Sequence[str]) -> tuple[str, Ints]:
+def _split_sentences(text: str | Document | Sequence[str] | Any, field: str) -> tuple[str, Ints]:
     """Return the text and where its sentences start."""
+    column = find_column(text, field)
+    text = text if column is None else column.list_texts()
     if isinstance(text, str) and is_file_name(text):
         raise CorpusError(
             f"the text is the name of a file, {text!r}: give what is in it. "

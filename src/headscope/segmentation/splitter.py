@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from headscope.corpus.formats import Document
 from headscope.errors import CorpusError
-from headscope.model.loading import load
-from headscope.model.model import Model
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.segmentation.result import Segment
 from headscope.segmentation.segment import segment
 from headscope.segmentation.validation import validate_options
@@ -35,7 +33,7 @@ class Splitter:
     Parameters
     ----------
     model
-        From `headscope.load`, or anything that `load` takes: a hub name, a folder, `minilm`.
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     granularity
         Above 1 gives more segments, below 1 fewer, see `headscope.segment`.
     max_characters
@@ -50,12 +48,12 @@ class Splitter:
     """
 
     def __init__(
-        self, model: Model | str | Path = "minilm", *, granularity: float = 1.0, max_characters: int | None = None
+        self, model: ModelSource = "minilm", *, granularity: float = 1.0, max_characters: int | None = None
     ) -> None:
         if max_characters is not None and not (isinstance(max_characters, int) and max_characters > 0):
             raise CorpusError(f"max_characters is {max_characters!r}: it is a number of characters, 1 or more")
         validate_options(None, granularity)
-        self.model = model if isinstance(model, Model) else load(model)
+        self.model = resolve_model(model)
         self.granularity = granularity
         self.max_characters = max_characters
 

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Any, Literal
 
 from headscope.errors import StudyError
@@ -57,11 +58,60 @@ class Finding:
         return f"{text} {self.unit}".strip()
 
 
-def findings(study: Study) -> list[Finding]:
-    """Return all twelve findings of a study."""
+class Findings(list[Finding]):
+    """Findings in their order, shown as a table."""
+
+    def __repr__(self) -> str:
+        rows = [("", "verdict", "number", "claim"), *((str(f.number), *_list_cells(f)) for f in self)]
+        numbers, verdicts, values, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+        return "\n".join(
+            f"{number:>{numbers}}  {verdict:<{verdicts}}  {value:>{values}}  {claim}"
+            for number, verdict, value, claim in rows
+        )
+
+    def _repr_html_(self) -> str:
+        header = "".join(f'<th style="text-align:left">{name}</th>' for name in ("", "verdict", "number", "claim"))
+        rows = "".join(
+            f"<tr><td>{f.number}</td>"
+            + "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in _list_cells(f))
+            + "</tr>"
+            for f in self
+        )
+        return f"<table><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _list_cells(finding: Finding) -> tuple[str, str, str]:
+    return finding.verdict, finding.number_text, finding.claim
+
+
+def findings(study: Study) -> Findings:
+    """Return all twelve findings of a study: the claims of the paper, each with a number, its error and a verdict.
+
+    Parameters
+    ----------
+    study
+        A study of all layers and heads of a model.
+
+    Returns
+    -------
+    Findings
+        A list of `Finding`, shown as a table.
+
+    Raises
+    ------
+    StudyError
+        If the study holds only selected layers or heads.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> study = headscope.study("minilm", headscope.documents(limit=4))
+    >>> headscope.findings(study)[3].claim
+    "The middle layers' attention is centred on the diagonal"
+    """
     if not study.whole:
         raise StudyError("findings are about all layers and heads: pass the whole study, not selected layers or heads")
-    return [measure_claim(claim, study) for claim in CLAIMS]
+    return Findings(measure_claim(claim, study) for claim in CLAIMS)
 
 
 def measure_claim(claim: Claim, study: Study) -> Finding:

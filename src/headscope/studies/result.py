@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,9 @@ from headscope.studies import signal_to_noise
 from headscope.studies.labels import compute_derived, divide_sums, format_shape, has_images
 from headscope.studies.rates import RATES, sum_distances
 from headscope.studies.validation import check_study
+
+if TYPE_CHECKING:
+    from headscope.studies.findings import Findings
 
 FORMAT = 1
 FILE = "study.nc"
@@ -172,6 +175,30 @@ class Study:
                 rows["signal_to_noise"], rows["signal_to_noise_error"] = ratios.ravel(), errors.ravel()
         return pd.DataFrame(rows)
 
+    def findings(self) -> Findings:
+        """Return the paper's twelve claims, each with a number, its standard error and a verdict.
+
+        Returns
+        -------
+        Findings
+            A list of `headscope.Finding`, shown as a table.
+
+        Raises
+        ------
+        StudyError
+            If only selected layers or heads are in the study.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> len(study.findings())
+        12
+        """
+        from headscope.studies.findings import findings
+
+        return findings(self)
+
     # -- parts and sums -----------------------------------------------------------------------------------------------
 
     def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Study:
@@ -221,6 +248,34 @@ class Study:
         variables = self.data.variables.items()
         packed = [name for name, variable in variables if variable.ndim and variable.dtype.kind in "iuf"]
         return save_dataset(self.data, target, packed, StudyError)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the report, one self-contained HTML page: findings, heads, figures, manifest.
+
+        Parameters
+        ----------
+        path
+            The file; in a folder it is named `report.html`. A page of headscope is replaced.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        StudyError
+            If the file cannot be written, or is there already and is no page of headscope.
+
+        Examples
+        --------
+        >>> import headscope, tempfile
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> study.report(tempfile.mkdtemp()).name
+        'report.html'
+        """
+        target: Path = registry.call("write_report", self, Path(path))
+        return target
 
     # -- representations -----------------------------------------------------------------------------------------------
 

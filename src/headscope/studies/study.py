@@ -8,14 +8,15 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-from headscope import provenance
+from headscope import provenance, registry
 from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
 from headscope.corpus.documents import Corpus, as_corpus
-from headscope.corpus.windows import TOO_SHORT
+from headscope.corpus.windows import TOO_SHORT, SentenceMode, WindowMode
 from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
 from headscope.model.image_patches import Patches
+from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.run.checkpoint import INTERVAL, Checkpoint, LocalFolder
 from headscope.run.engines import WORKER_TIMEOUT, Engine, check_engine
@@ -25,7 +26,7 @@ from headscope.run.plan import RunPlan
 from headscope.run.run import Progress, run_chunks
 from headscope.run.share import format_share, parse_share
 from headscope.run.state import CorpusStats, RunState, StageClock
-from headscope.settings import Options, Settings, check_run_options
+from headscope.settings import Settings, check_run_options
 from headscope.studies.labels import label_sums
 from headscope.studies.result import FORMAT, Study
 from headscope.studies.sources import assign_sources
@@ -41,13 +42,23 @@ MAX_COUNTED = 100
 
 
 def study(
-    model: Model,
+    model: ModelSource,
     documents: Corpus | str | Path | Iterable[Any] | None = None,
     *,
+    field: str = "text",
+    length: int = Settings.length,
+    windows: WindowMode = Settings.windows,
+    sentences: SentenceMode = Settings.sentences,
+    min_tokens: int = Settings.min_tokens,
+    theta: float = Settings.theta,
+    tau: float = Settings.tau,
+    sample: float | None = Settings.sample,
+    maps: bool | None = Settings.maps,
+    skip_broken: bool = Settings.skip_broken,
     batch_size: int | None = None,
     kernel: str = AUTO,
     tf32: bool = True,
-    progress: Callable[[Progress], None] | None = None,
+    progress: bool | Callable[[Progress], None] | None = None,
     command: str = "",
     checkpoint_dir: str | Path | None = None,
     checkpoint_interval: float = INTERVAL,
@@ -57,17 +68,36 @@ def study(
     address: str | None = None,
     worker_timeout: float = WORKER_TIMEOUT,
     share: str | None = None,
-    **options: Unpack[Options],
 ) -> Study:
     """Study what every head of a model does with a corpus.
 
     Parameters
     ----------
     model
-        The model, see `headscope.load`.
+        From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     documents
-        Strings, a source that `headscope.documents` opens, or nothing for the bundled texts; for a vision model,
-        images of PIL or arrays of bytes (height, width, 3), or such a source.
+        Strings, a DataFrame or Series of pandas, a Dataset of the package datasets, a source that `headscope.documents`
+        opens, or nothing for the bundled texts; for a vision model, images of PIL or arrays of bytes (height, width,
+        3), or such a source.
+    field
+        The column, or field, of `documents` that holds the text.
+    length
+        Tokens of a window, including special tokens.
+    windows
+        `first` reads the first window of each document and leaves out the rest of longer ones; `all` reads
+        one window after another, without a last one that is less than half full.
+    sentences
+        How sentences are found: from the `tokens` or from the `text`.
+    min_tokens
+        Documents with fewer tokens, not counting special ones, are skipped and counted.
+    theta, tau
+        Thresholds of high pairs and of attention lines, as shares of the maximum.
+    sample
+        Fraction of the texts for the costly quantities; None: all texts of a corpus known to be small, else 0.05.
+    maps
+        Whether to keep N×N maps; None: for windows of up to 256 tokens.
+    skip_broken
+        Skip and count documents that the tokenizer cannot process; otherwise the first of them is an error.
     batch_size
         Texts per batch. By default as many as the device has room for.
     kernel
@@ -75,7 +105,7 @@ def study(
     tf32
         Multiply single-precision numbers in TF32 on GPUs that support it; recorded in the manifest.
     progress
-        Called with the progress of the study.
+        True shows a bar on stderr; a function is called with the `headscope.Progress` of the study.
     command
         The command line, recorded in the manifest.
     checkpoint_dir
@@ -93,8 +123,6 @@ def study(
         With `ray`: seconds after which a worker that returns no result is replaced.
     share
         Count only a share of the corpus, for instance "3/16"; `Study.merge` joins the shares.
-    **options
-        The fields of `headscope.settings.Settings`.
 
     Raises
     ------
@@ -104,19 +132,24 @@ def study(
     Examples
     --------
     >>> import headscope
-    >>> headscope.study(headscope.load(), ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
+    >>> headscope.study("minilm", ["Two ravens met. The ravens left.", "Bread rises. Bread is eaten."])
     <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
     """
-    clock, settings = StageClock(), fit_settings(model, Settings(**options))
+    clock, requested = StageClock(), Settings(
+        length=length, windows=windows, sentences=sentences, min_tokens=min_tokens, theta=theta, tau=tau, sample=sample,
+        maps=maps, skip_broken=skip_broken,
+    )  # fmt: skip
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
-    corpus = as_corpus(documents)
+    corpus = as_corpus(documents, field)
+    loaded = resolve_model(model)
+    settings = fit_settings(loaded, requested)
     for note in corpus.notes:
         on_message(note)
     with ExitStack() as resources:
-        cluster = resources.enter_context(_connect(model, corpus, address)) if engine == "ray" else None
+        cluster = resources.enter_context(_connect(loaded, corpus, address)) if engine == "ray" else None
         plan = RunPlan.create(
-            model, corpus, settings, batch_size=batch_size, kernel=kernel, tf32=tf32,
+            loaded, corpus, settings, batch_size=batch_size, kernel=kernel, tf32=tf32,
             share=None if share is None else parse_share(share),
             device=None if cluster is None else cluster.device_type,
         )  # fmt: skip
@@ -124,33 +157,36 @@ def study(
         def start_engine(state: RunState, plan: RunPlan) -> Engine:
             if cluster is None:
                 in_thread = documents is None or isinstance(documents, (Corpus, str, Path, Sized))
-                return LocalEngine(model, corpus, plan, batch_size=state.batch_size, in_thread=in_thread)
+                return LocalEngine(loaded, corpus, plan, batch_size=state.batch_size, in_thread=in_thread)
             from headscope.run.ray_engine import RayEngine
 
             return RayEngine(
-                cluster, model, corpus, plan, workers=workers, timeout=worker_timeout, on_message=on_message
+                cluster, loaded, corpus, plan, workers=workers, timeout=worker_timeout, on_message=on_message
             )
 
         checkpoint = None
         if checkpoint_dir is not None:
             checkpoint = Checkpoint(
-                checkpoint_dir, plan.get_identity(model, corpus), plan.chunk_size, interval=checkpoint_interval,
+                checkpoint_dir, plan.get_identity(loaded, corpus), plan.chunk_size, interval=checkpoint_interval,
                 on_message=on_message,
             )  # fmt: skip
             if isinstance(checkpoint.files, LocalFolder):
                 resources.callback(checkpoint.files.remove_if_empty)
                 resources.enter_context(Lock(checkpoint.files.folder))
-        state, plan = _run(model, corpus, plan, start_engine, clock, checkpoint, on_message, progress, command)
+        on_progress = progress if callable(progress) else None
+        if progress is True:
+            on_progress = resources.enter_context(registry.call("show_study_progress", quiet=False))
+        state, plan = _run(loaded, corpus, plan, start_engine, clock, checkpoint, on_message, on_progress, command)
         if checkpoint is not None and not state.texts:  # there is nothing to resume
             checkpoint.files.clear()
     if not state.texts:
         where = "" if share is None else f" in share {share}"
         advice = "" if share is None else ": choose fewer shares"
         raise StudyError(
-            f"{corpus.name}: no {model.modality} to study{where}: {state.stats.documents} documents read"
-            f"{state.stats.describe_skipped()}{describe_short_texts(model, corpus, state.stats, settings)}{advice}"
+            f"{corpus.name}: no {loaded.modality} to study{where}: {state.stats.documents} documents read"
+            f"{state.stats.describe_skipped()}{describe_short_texts(loaded, corpus, state.stats, settings)}{advice}"
         )
-    return _make_study(model, corpus, plan, state, command)
+    return _make_study(loaded, corpus, plan, state, command)
 
 
 def _run(

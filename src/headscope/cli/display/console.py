@@ -182,12 +182,15 @@ def show_study_progress(*, quiet: bool) -> Iterator[StudyMeter | StudyLog | None
     console = Console(stderr=True)
     if quiet:
         yield None
-    elif not console.is_terminal:
+        return
+    if console.is_jupyter:  # rich would need ipywidgets: a notebook shows one line that is rewritten as a terminal does
+        console = Console(stderr=True, force_jupyter=False, force_terminal=True)
+    if not console.is_terminal:
         yield StudyLog()
-    else:
-        columns = TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining()
-        with Progress(*columns, console=console, transient=True) as progress:
-            yield StudyMeter(progress)
+        return
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining()
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield StudyMeter(progress)
 
 
 @contextmanager
