@@ -232,7 +232,7 @@ def _identify_model(model: Model) -> dict[str, Any]:
     return {
         "model": model.name,
         "weight_hash": model.weight_hash,
-        "stack": model.anatomy.stack,
+        "stack": model.architecture.stack,
         "dtype": model.dtype,
     }
 

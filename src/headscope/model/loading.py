@@ -78,11 +78,11 @@ def load(
     Examples
     --------
     >>> model = load()
-    >>> model.anatomy.layers, model.anatomy.heads
+    >>> model.architecture.layers, model.architecture.heads
     (6, 12)
     """
     if dtype not in DTYPES:
-        raise ModelError(f"unknown numeric type {dtype!r}; there are: {', '.join(DTYPES)}")
+        raise ModelError(f"unknown dtype {dtype!r}; there are: {', '.join(DTYPES)}")
     if not isinstance(name, (str, Path)):
         return _select_stack(_wrap(name, tokenizer), stack)
     torch_device, given_processor = select_device(device), tokenizer

@@ -87,7 +87,7 @@ MANIFEST = {
         "tau": "Threshold τ of a line",
         "sample": "Fraction of texts in the sample",
         "maps": "N×N maps kept",
-        "dtype": "Numeric type",
+        "dtype": "Dtype",
         "tf32": "Products in TF32",
         "kernel": "Kernel",
         "kernel_note": "Why this kernel",

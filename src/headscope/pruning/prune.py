@@ -89,7 +89,7 @@ def prune(
         raise StudyError("say which heads to remove, or how many to keep: one of the two")
     ranking: dict[str, Any] = {"by": "named"}
     if heads is not None:
-        removed = resolve_heads(loaded.anatomy, heads)
+        removed = resolve_heads(loaded.architecture, heads)
     else:
         assert keep is not None
         texts = _TextOptions(documents, limit, length)
@@ -112,7 +112,7 @@ def _select_heads(
     """Return the heads to remove, and what the manifest says about the ranking."""
     if by not in RULES:
         raise StudyError(f"unknown ranking {by!r}; there are: {', '.join(RULES)}")
-    parse_keep(keep, model.anatomy.layers * model.anatomy.heads)  # raises before anything is measured
+    parse_keep(keep, model.architecture.layers * model.architecture.heads)  # raises before anything is measured
     if study is not None and by not in STUDY_RULES:
         raise StudyError(f"the ranking {by!r} reads no study: leave it out, or rank by {', '.join(STUDY_RULES)}")
     ranking: dict[str, Any] = {"by": by, "keep": str(keep), "per_layer": per_layer, "seed": seed}
@@ -125,7 +125,7 @@ def _select_heads(
         windows = corpus.windows
         ranking |= {"corpus": corpus.corpus.name, "texts": len(windows)}
     head_scores = score_heads(model, by, windows, study=loaded_study, seed=seed)
-    units, numbers = find_units(model), model.anatomy.numbers
+    units, numbers = find_units(model), model.architecture.numbers
     if per_layer:
         groups = find_division(model.network, units[0], make_trial_inputs(model)).groups
         return select_lowest_per_layer(head_scores, numbers, keep, groups), ranking
@@ -150,8 +150,8 @@ def _build_manifest(
         "source": model.name,
         "weight_hash": model.weight_hash,
         "model_type": model.type,
-        "stack": model.anatomy.stack,
-        "heads_before": model.anatomy.layers * model.anatomy.heads,
+        "stack": model.architecture.stack,
+        "heads_before": model.architecture.layers * model.architecture.heads,
         "heads_removed": [format_head(head) for head in removed],
         "layers": [
             {
