@@ -440,7 +440,7 @@ def test_json_holds_every_table(comparison: headscope.Comparison) -> None:
     text = as_json(comparison)
     content = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert [study["name"] for study in content["studies"]] == comparison.names
-    assert content["pairs"] == [{"one": "before", "other": "after", "paired": True, "blocks": 20}]
+    assert content["pairs"] == [{"baseline": "before", "model": "after", "paired": True, "blocks": 20}]
     for name, table in {
         "findings": comparison.findings,
         "summary": comparison.summary,
@@ -473,8 +473,8 @@ def test_saving(comparison: headscope.Comparison, small_study: Study, base_study
         "comparison.html",
         "comparison.json",
         "differences.csv",
-        "figures/head-types.svg",
         "figures/differences.svg",
+        "figures/head-types.svg",
         "figures/rates-over-depth.svg",
     ]
     restored = pd.read_csv(tmp_path / "compare" / "differences.csv")

@@ -84,7 +84,7 @@ def test_json(headscope_command: Any, save_studies: Any, before_study: Study) ->
     assert result.code == 0
     content = json.loads(result.out)
     assert content["alpha"] == 0.01
-    assert content["pairs"][0]["one"] == "model-1"
+    assert content["pairs"][0]["baseline"] == "model-1"
     assert not content["pairs"][0]["paired"]
     assert "warning: Different texts" in result.err
     assert json.loads(Path("compare/comparison.json").read_text("utf-8")) == content
