@@ -336,5 +336,5 @@ def test_a_way_that_is_not_there_says_so_and_has_no_numbers():
     about |= {"model": "m", "layers": 1, "heads": 1, "length": 8, "ragged": False, "batch": 1, "device": "cpu"}
     absent = {"key": "lens", "name": "lens", "texts": 1, "absent": "not installed: pip install it"}
     made = speed_tables.speed_table({"about": {**about, "dtype": "float32"}, "ways": [absent]}, markdown=True)
-    assert "| lens |         – |" in made
+    assert "| lens |           – |" in made
     assert "- lens: not installed: pip install it." in made

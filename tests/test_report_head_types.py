@@ -1,4 +1,4 @@
-"""The map of head head types in the report, as text and in a browser; and the line in a notebook's card."""
+"""The map of head types in the report, as text and in a browser; and the line in a notebook's card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.helpers.browser import PageOpener
 
 BOTH = Planted(equal=0.4, same=0.9)
-"""a head with two head types"""
+"""a head to which two types apply"""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_the_map_is_that_of_the_table(study: Study) -> None:
     table = head_types(study)
     assert [cell.kind.head_type.name for cell in head_map.cells] == table["head_type"].tolist()
     assert [cell.index for cell in head_map.cells] == list(range(12))
-    assert head_map.cells[8].about.endswith("join equal tokens (chance 1.0 %); also within-sentence")
+    assert head_map.cells[8].description.endswith("join equal tokens (chance 1.0 %); also within-sentence")
     assert [kind.heads for kind in head_map.kinds] == [2, 1, 1, 1, 1, 1, 2, 3]
     assert head_map.summary.startswith("2 repeat-token, 1 local, ")
 
@@ -70,7 +70,7 @@ def test_the_card_counts(study: Study) -> None:
 def test_the_map_comes_first_and_says_what_each_head_is(html: str, study: Study, page_opener: PageOpener) -> None:
     opened = page_opener(html)
     page = opened.page
-    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "head_type"
+    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "head type"
     letters = page.locator("#panel-0 td[data-i]").all_inner_texts()
     table = head_types(study)
     assert letters == [LOOKS[name][0] for name in table["head_type"]]
@@ -98,7 +98,7 @@ def test_the_head_table_has_head_types_to_sort_and_filter_by(html: str, study: S
     column = page.locator("#table tbody tr:visible > :nth-child(2)")
     assert column.all_inner_texts() == table["head_type"].tolist()
     assert column.nth(4).get_attribute("title") == table["description"][4]
-    button = page.locator("#table th[data-column=head type] button")
+    button = page.locator("#table th[data-column=head_type] button")
     for order in (1, -1):
         button.click()
         shown = [NAMES.index(name) for name in column.all_inner_texts()]
