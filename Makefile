@@ -45,7 +45,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/speed.py --growth
 	$(BIN)/python benchmarks/host.py
-	$(BIN)/python benchmarks/numeric_types.py
+	$(BIN)/python benchmarks/dtypes.py
 	$(BIN)/python benchmarks/routes.py
 	$(BIN)/python benchmarks/explorer.py
 	$(BIN)/python benchmarks/segmentation.py

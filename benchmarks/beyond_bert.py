@@ -2,7 +2,7 @@
 
     python benchmarks/beyond_bert.py --models FOLDER --texts FILE --out FOLDER [--docs]
 
-FOLDER holds one folder a model (bert, minilm, mpnet, smollm2; see `--names`). Studies that are there already are not
+FOLDER holds one folder per model (bert, minilm, mpnet, smollm2; see `--names`). Studies that are there already are not
 made again. `--docs` writes the tables and figures of the page anew, between its marks; its words are people's.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import headscope
 from headscope.comparison.result import Comparison
-from headscope.figures.comparison import draw_heads_by_character, draw_rates_over_depth
-from headscope.studies.head_types import CHARACTERS
+from headscope.figures.comparison import draw_heads_by_type, draw_rates_over_depth
+from headscope.studies.head_types import HEAD_TYPES
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "beyond-bert.md"
@@ -68,9 +68,9 @@ def measured_list(made: Comparison) -> str:
     return "\n".join(parts).rstrip()
 
 
-def characters_table(made: Comparison) -> str:
-    table = made.characters.pivot(index="model", columns="character", values="heads").loc[made.names]
-    kinds = [kind.name for kind in CHARACTERS]
+def head_types_table(made: Comparison) -> str:
+    table = made.head_types.pivot(index="model", columns="head_type", values="heads").loc[made.names]
+    kinds = [kind.name for kind in HEAD_TYPES]
     lines = ["| model | " + " | ".join(kinds) + " |", "|---|" + "---|" * len(kinds)]
     lines += [f"| {name} | " + " | ".join(str(table.loc[name, kind]) for kind in kinds) + " |" for name in made.names]
     return "\n".join(lines)
@@ -79,7 +79,7 @@ def characters_table(made: Comparison) -> str:
 SECTIONS = {
     "models": models_table,
     "findings": findings_table,
-    "characters": characters_table,
+    "head types": head_types_table,
     "measured": measured_list,
 }
 
@@ -91,7 +91,7 @@ def write_page(made: Comparison) -> None:
         before, rest = page.split(begin)
         page = before + begin + section(made) + end + rest.split(end, 1)[1]
     PAGE.write_text(page, encoding="utf-8")
-    for stem, draw in (("beyond-depth", draw_rates_over_depth), ("beyond-characters", draw_heads_by_character)):
+    for stem, draw in (("beyond-depth", draw_rates_over_depth), ("beyond-head-types", draw_heads_by_type)):
         draw(made).savefig(DOCS / "images" / f"{stem}.png", dpi=220)
 
 
@@ -108,7 +108,7 @@ def main() -> None:
     made.save(options.out / "compare")
     if options.docs:
         write_page(made)
-    print(findings_table(made), characters_table(made), f"\n{options.out / 'compare'}", sep="\n\n")
+    print(findings_table(made), head_types_table(made), f"\n{options.out / 'compare'}", sep="\n\n")
 
 
 if __name__ == "__main__":

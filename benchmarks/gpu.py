@@ -60,7 +60,7 @@ STEPS = (
         "memory", 2, f"speed.py {SHAPE} --texts 4096 --rounds 1 --ways triton-0,triton-0.05",
         "speed-gpu-float32-memory",
     ),
-    Step("types", 4, "numeric_types.py --device cuda", "types-gpu-minilm"),
+    Step("dtypes", 4, "dtypes.py --device cuda", "dtypes-gpu-minilm"),
 )  # fmt: skip
 MARKS = {
     "speed-gpu-float32": ("triton-0", 1.10),

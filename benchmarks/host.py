@@ -3,7 +3,7 @@
     python benchmarks/host.py [--texts 20000] [--length 128] [--batch 1024] [--rounds 5] [--json FILE]
 
 One Python interpreter makes the texts in one thread and drives the GPU in another, and only one of them runs at a time:
-what both do for a text, in microseconds, bounds how many texts a second any GPU can get. The tokenizer's own work is
+what both do for a text, in microseconds, bounds how many texts per second any GPU can get. The tokenizer's own work is
 apart, for it is not done in the interpreter and is shared among all cores. The texts are those of benchmarks/job.py. No
 GPU is needed. `benchmarks/speed.py --docs` writes the table.
 """

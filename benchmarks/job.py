@@ -118,7 +118,7 @@ def done(options: argparse.Namespace) -> dict[str, Any]:
     else:
         words.append(f"{NO_NETCDF}.")
     clock.seconds["all"] = time.perf_counter() - started
-    words.insert(0, f"{study.texts / whole:,.0f} windows a second in the study of {whole:.1f} s.")
+    words.insert(0, f"{study.texts / whole:,.0f} windows per second in the study of {whole:.1f} s.")
     kept = {name: study.manifest[name] for name in ("kernel", "batch_size", "sample")}
     rounded = bool(study.manifest["tf32"])
     torch.set_float32_matmul_precision("high" if rounded else "highest")  # the model alone, likewise

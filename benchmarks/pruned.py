@@ -98,7 +98,7 @@ def main() -> None:
             f"keep {keep}: {made['heads_removed']} of {made['heads']} heads gone ({', '.join(made['how'])}), "
             f"pruned differs from masked by {made['difference_float32']:.1e}"
         )
-        print(f"  {'way':8} {'ms a text':>10} {'ratio':>7} {'parameters':>12} {'ratio':>7}")
+        print(f"  {'way':8} {'ms per text':>10} {'ratio':>7} {'parameters':>12} {'ratio':>7}")
         for name, way in made["ways"].items():
             share = way["parameters"] / made["ways"]["whole"]["parameters"]
             each = f"{way['milliseconds_a_text']:10.3f} {way['ratio']:7.3f}"

@@ -86,8 +86,8 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     )
     study = headscope.study(model, first, length=options.length, sample=1.0)
     bench = AblationRunner.create(model, removal, batch_size=options.batch)
-    shape = (model.anatomy.layers, model.anatomy.heads)
-    heads = list_heads(model.anatomy)
+    shape = (model.architecture.layers, model.architecture.heads)
+    heads = list_heads(model.architecture)
     truth = bench.compute_mean_changes(heads).reshape(shape)
     base = bench.measure_losses([])
     means = compute_head_means(model, (each.batch for each in batch_windows(model, ranking, options.batch)))
@@ -107,14 +107,14 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
             "correlation": correlation(each, truth),
             "interval": interval(each, truth),
             "scores": [[float(f"{x:.6g}") if np.isfinite(x) else None for x in row] for row in each],
-            "curves": curves(order_heads(each, model.anatomy.numbers)),
+            "curves": curves(order_heads(each, model.architecture.numbers)),
         }
         print(f"  {by}: {found[by]['correlation']:+.2f}, {time.monotonic() - started:.0f} s", flush=True)
     for by in STUDY_RULES:
         if by.startswith("snr"):  # is it the noisy heads that matter?
-            found[by]["reversed"] = curves(order_heads(-given[by], model.anatomy.numbers))
+            found[by]["reversed"] = curves(order_heads(-given[by], model.architecture.numbers))
     chance = [
-        curves(order_heads(score_heads(model, "random", ranking, seed=seed), model.anatomy.numbers))
+        curves(order_heads(score_heads(model, "random", ranking, seed=seed), model.architecture.numbers))
         for seed in range(options.draws)
     ]
     step = max(1, len(heads) // options.steps)

@@ -108,7 +108,7 @@ def main() -> None:
             times[way].append(seconds(run))
     base = statistics.median(times["bare"])
     print(f"{options.shape or options.model}, {options.texts} texts of {options.length} tokens, {options.device}")
-    print(f"{'way':10} {'ms a text':>10} {'ratio':>7} {'peak MB':>9}")
+    print(f"{'way':10} {'ms per text':>10} {'ratio':>7} {'peak MB':>9}")
     for way in WAYS:
         # ratio by round, so that a machine's moods touch both sides alike
         ratio = statistics.median(t / b for t, b in zip(times[way], times["bare"], strict=True))

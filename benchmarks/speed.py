@@ -117,8 +117,8 @@ def kind_of(options: argparse.Namespace) -> str:
 def about_run(options: argparse.Namespace, model: Any) -> dict[str, Any]:
     return {
         "model": f"random weights, {options.shape}" if options.shape else Path(options.model).name,
-        "layers": model.anatomy.layers,
-        "heads": model.anatomy.heads,
+        "layers": model.architecture.layers,
+        "heads": model.architecture.heads,
         "length": options.length,
         "ragged": options.ragged,
         "texts": options.texts,

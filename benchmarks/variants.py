@@ -136,7 +136,7 @@ def variants_table(rows: list[dict[str, Any]]) -> str:
         else:
             gained = row["ms"] - row["present"]
             lines.append([*shown, number(row["ms"], 3), f"{gained:+.3f}", "faster" if gained < 0 else ""])
-    return table(("kernel", "tile", "warps", "stages", "registers", "ms a layer", "beside now", ""), lines)
+    return table(("kernel", "tile", "warps", "stages", "registers", "ms per layer", "beside now", ""), lines)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -24,7 +24,7 @@ def heads(page: Page) -> None:
     page.goto(REPORT.as_uri())
     page.get_by_role("tab", name="same-sentence rate").click()
     page.evaluate("document.querySelector('#heads').scrollIntoView()")
-    page.locator(".panel:visible td[data-i='14']").hover()  # the third head of the second layer, of twelve a layer
+    page.locator(".panel:visible td[data-i='14']").hover()  # the third head of the second layer, of twelve per layer
     page.wait_for_timeout(300)
     page.screenshot(path=IMAGES / "heads.png", clip={"x": 0, "y": 48, "width": 1280, "height": 645})
 

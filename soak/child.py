@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 SLOW = 0.05
-"""seconds a document"""
+"""seconds per document"""
 DAYS = 86400.0
 REFUSED = 8
 """the batch at which memory runs out"""

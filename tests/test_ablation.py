@@ -175,7 +175,7 @@ def test_padding_changes_no_objective(name: str) -> None:
 def test_layers_that_are_not_computed_again_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = language_models.load_model(name, list(FAMILIES[name].stacks)[-1])
     windows = language_models.make_windows(model, 7, 7, 7, 7)
-    heads = [(layer, 1) for layer in model.anatomy.numbers]
+    heads = [(layer, 1) for layer in model.architecture.numbers]
     used: list[list[bool]] = []
     skip_below = LayerReplay.skip_below
     monkeypatch.setattr(
@@ -184,7 +184,7 @@ def test_layers_that_are_not_computed_again_give_the_same_bits(name: str, monkey
         lambda self, layer: (used.append([*self.verified.values()]), skip_below(self, layer))[1],
     )
     fast = measure_changes(AblationRunner.create(model, windows, batch_size=2), heads)
-    assert np.array_equal(used[0], [name not in OWN_WAYS and layer > 0 for layer in model.anatomy.numbers])
+    assert np.array_equal(used[0], [name not in OWN_WAYS and layer > 0 for layer in model.architecture.numbers])
     monkeypatch.setattr(LayerReplay, "verify", lambda self, layer, expected, run: self.verified.update({layer: False}))
     assert np.array_equal(measure_changes(AblationRunner.create(model, windows, batch_size=2), heads), fast)
     assert np.abs(fast).min(axis=0).max() > 0
@@ -254,7 +254,7 @@ def test_the_change_is_that_of_a_network_with_zeroed_weights(name: str, stack: s
     base = measure_losses()
     assert float(ablation.data["objective"]) == pytest.approx(base.mean(), rel=1e-6)
     assert float(ablation.data["objective_error"]) == pytest.approx(base.std(ddof=1) / 2, rel=1e-5)
-    for layer, head in list_heads(model.anatomy):
+    for layer, head in list_heads(model.architecture):
         with zero_weights(model, [(layer, head)], 8):
             changes = measure_losses() - base
         position = {"layer": layer, "head": head}

@@ -55,25 +55,28 @@ def count_hooks(network: torch.nn.Module) -> int:
 
 
 @families
-def test_the_anatomy_is_the_declared_one(name: str) -> None:
+def test_the_architecture_is_the_declared_one(name: str) -> None:
     family, model = FAMILIES[name], watched(name)
-    anatomies = {stack_model.anatomy.stack: stack_model.anatomy for stack_model in list_stacks(name)}
-    assert {stack: anatomy.numbers for stack, anatomy in anatomies.items()} == dict(family.stacks)
-    assert {anatomy.heads for anatomy in anatomies.values()} == {family.heads}
-    assert {anatomy.routes for anatomy in anatomies.values()} == {(family.route,)}
-    assert any(anatomy.gated for anatomy in anatomies.values()) is family.gated
-    assert all(anatomy.verified for anatomy in anatomies.values()) is family.verified
-    assert {stack: anatomy.causal for stack, anatomy in anatomies.items()} == {
+    stacks = {stack_model.architecture.stack: stack_model.architecture for stack_model in list_stacks(name)}
+    assert {stack: architecture.numbers for stack, architecture in stacks.items()} == dict(family.stacks)
+    assert {architecture.heads for architecture in stacks.values()} == {family.heads}
+    assert {architecture.routes for architecture in stacks.values()} == {(family.route,)}
+    assert any(architecture.gated for architecture in stacks.values()) is family.gated
+    assert all(architecture.verified for architecture in stacks.values()) is family.verified
+    assert {stack: architecture.causal for stack, architecture in stacks.items()} == {
         stack: stack == "decoder" for stack in family.stacks
     }
-    assert model.anatomy.stack == next(iter(family.stacks))
+    assert model.architecture.stack == next(iter(family.stacks))
 
 
 @families
 def test_projected_outputs_are_what_the_module_returned(name: str) -> None:
     for model in list_stacks(name) if FAMILIES[name].verified else ():
         for side in list_sides(name):
-            assert measure_error(model, batch(model, FAMILIES[name], side)) <= TOLERANCE, (model.anatomy.stack, side)
+            assert measure_error(model, batch(model, FAMILIES[name], side)) <= TOLERANCE, (
+                model.architecture.stack,
+                side,
+            )
 
 
 @families
@@ -93,7 +96,7 @@ def test_watching_changes_no_bit_and_leaves_nothing_behind(name: str) -> None:
             handle = network.register_forward_hook(lambda _, args, output, results=results: results.append(output[0]))
             model.observe(inputs, tiny.LayerRecorder())
             handle.remove()
-            assert torch.equal(results[-1], unwatched), (model.anatomy.stack, side)
+            assert torch.equal(results[-1], unwatched), (model.architecture.stack, side)
             assert count_hooks(model.network) == hooked
             assert AttentionInterface.get_interface is interface
 
@@ -200,9 +203,9 @@ def test_a_capture_that_is_wrong_from_the_start_is_taken_where_it_is_right(
     route = attention_interface if FAMILIES[name].route == "registry" else softmax_tracing
     right = route.CapturedAttention
     monkeypatch.setattr(route, "CapturedAttention", lambda *args: permute_heads(right(*args)))
-    anatomy = watched(name).anatomy
+    architecture = watched(name).architecture
     # bert's projection is outside the attention module, and is then not found; mpnet's is inside: its input is used.
-    assert (anatomy.verified, anatomy.gated) == ((False, False) if name == "bert" else (True, True))
+    assert (architecture.verified, architecture.gated) == ((False, False) if name == "bert" else (True, True))
 
 
 def test_the_projection_that_is_no_module() -> None:
@@ -228,7 +231,7 @@ def test_the_projection_that_is_no_module() -> None:
     try:
         for side in ("left", "right"):
             seen, inputs = tiny.LayerRecorder(), batch(model, FAMILIES["xlnet"], side)
-            _ = model.anatomy
+            _ = model.architecture
             returned.clear()
             model.observe(inputs, seen)
             for output, layer, expected in zip(seen.outputs, layers, returned, strict=True):
@@ -282,7 +285,7 @@ def test_a_vision_model_that_cannot_be_watched_is_named(name: str) -> None:
     size = options["image_size"] if isinstance(options["image_size"], int) else options["image_size"][0]
     model = load(tiny.network(name), tiny.image_processor(size))
     with pytest.raises(ModelError, match=reason) as refused:
-        _ = model.anatomy
+        _ = model.architecture
     assert f"'{name}'" in str(refused.value)
 
 

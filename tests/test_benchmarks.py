@@ -23,14 +23,15 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import chunks  # noqa: E402
+import dtypes  # noqa: E402
 import gpu  # noqa: E402
 import host  # noqa: E402
 import job as paper_job  # noqa: E402
-import numeric_types  # noqa: E402
 import profiling  # noqa: E402
 import speed  # noqa: E402
 from measuring import (  # noqa: E402
     cost_tables,
+    dtype_tables,
     lens,
     noise_tables,
     notebook,
@@ -40,7 +41,6 @@ from measuring import (  # noqa: E402
     setup,
     speed_tables,
     tables,
-    type_tables,
     ways,
 )
 
@@ -139,34 +139,34 @@ def test_random_windows_are_like_texts(ragged: bool):
     assert len({window.digest for window in windows}) == 20
 
 
-def test_numeric_types_compare_with_float32(
+def test_dtypes_compare_with_float32(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(headscope, "findings", lambda study: [], raising=False)  # they take seconds
-    numeric_types.main([*TINY, "--read", "2", "--json", str(tmp_path / "made.json")])
+    dtypes.main([*TINY, "--read", "2", "--json", str(tmp_path / "made.json")])
     made = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))
-    assert set(made["types"]) == {"bfloat16", "float16"}
-    for held in made["types"].values():
-        assert len(held["quantities"]) == len(numeric_types.QUANTITIES)
+    assert set(made["dtypes"]) == {"bfloat16", "float16"}
+    for held in made["dtypes"].values():
+        assert len(held["quantities"]) == len(dtypes.QUANTITIES)
         assert 0 <= held["pairs"]["share"] < 1
         assert 0 <= held["most_attended"] <= 1
-    coarse, fine = (made["types"][name]["pairs"]["share"] for name in ("bfloat16", "float16"))
+    coarse, fine = (made["dtypes"][name]["pairs"]["share"] for name in ("bfloat16", "float16"))
     assert coarse > fine
     assert "same-sentence rate" in capsys.readouterr().out
 
 
 def test_verdicts_that_change_are_told_with_their_numbers():
     before, after = (Finding(8, "", "", "", verdict, "", 0.34, 0.01, "%") for verdict in ("holds", "does not hold"))
-    assert numeric_types.changed_verdicts([before], [before]) == []
-    (told,) = numeric_types.changed_verdicts([before], [after])
+    assert dtypes.changed_verdicts([before], [before]) == []
+    (told,) = dtypes.changed_verdicts([before], [after])
     assert told == {"number": 8, "before": "holds, 34.0 ± 1.0 %", "after": "does not hold, 34.0 ± 1.0 %"}
 
 
 def test_float32_does_not_differ_from_itself():
-    (study, pairs), (again, same) = (numeric_types.studied("float32", tiny(read=2)) for _ in range(2))
-    assert all(numeric_types.change(each, study, again)["largest"] == 0 for each in numeric_types.QUANTITIES)
-    assert numeric_types.pairs_changed(pairs, same, study)["share"] == 0
-    assert numeric_types.most_attended(study, again) == numeric_types.strongest_offset(study, again) == 1
+    (study, pairs), (again, same) = (dtypes.studied("float32", tiny(read=2)) for _ in range(2))
+    assert all(dtypes.change(each, study, again)["largest"] == 0 for each in dtypes.QUANTITIES)
+    assert dtypes.pairs_changed(pairs, same, study)["share"] == 0
+    assert dtypes.most_attended(study, again) == dtypes.strongest_offset(study, again) == 1
 
 
 def test_the_jobs_texts_fill_their_windows(tmp_path: Path):
@@ -206,7 +206,7 @@ def test_chunks_of_every_size_are_timed(
     assert [row["chunks"] for row in rows] == sorted((row["chunks"] for row in rows), reverse=True)
     assert rows[0]["chunks"] > rows[-1]["chunks"] >= 2
     assert rows[-1]["ratio"] == 1
-    assert "seconds a chunk" in capsys.readouterr().out
+    assert "seconds per chunk" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not chunks.IO.exists(), reason="only Linux tells what a process reads")
@@ -311,7 +311,7 @@ def test_other_ways_to_start_kernels_are_timed_and_checked(
     ("page", "sections", "kinds"),
     [
         ("speed.md", speed_tables.SECTIONS, {"speed", "growth", "job", "host"}),
-        ("numeric-types.md", type_tables.SECTIONS, {"types"}),
+        ("dtypes.md", dtype_tables.SECTIONS, {"dtypes"}),
         ("segmentation.md", segment_tables.SECTIONS, {"segmentation"}),
         ("noise.md", noise_tables.SECTIONS, {"noise"}),
         ("pruning.md", prune_tables.SECTIONS, {"pruning", "pruned"}),
@@ -336,5 +336,5 @@ def test_a_way_that_is_not_there_says_so_and_has_no_numbers():
     about |= {"model": "m", "layers": 1, "heads": 1, "length": 8, "ragged": False, "batch": 1, "device": "cpu"}
     absent = {"key": "lens", "name": "lens", "texts": 1, "absent": "not installed: pip install it"}
     made = speed_tables.speed_table({"about": {**about, "dtype": "float32"}, "ways": [absent]}, markdown=True)
-    assert "| lens |         – |" in made
+    assert "| lens |           – |" in made
     assert "- lens: not installed: pip install it." in made

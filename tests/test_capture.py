@@ -115,7 +115,8 @@ class TestMeaning:
             "gemma3", text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_id=4
         )
         model = headscope.load(AutoModel.from_config(config), tiny.tokenizer())
-        assert (model.anatomy.layers, model.anatomy.heads, model.max_length) == (3, tiny.HEADS, tiny.POSITIONS)
+        architecture = model.architecture
+        assert (architecture.layers, architecture.heads, model.max_length) == (3, tiny.HEADS, tiny.POSITIONS)
 
 
 class TestObserving:
@@ -245,7 +246,7 @@ class TestRefused:
         odd = model.network.encoder.layer[1].attention.self
         odd.num_attention_heads, odd.attention_head_size = 2, 16
         with pytest.raises(ModelError, match=r"differ in their number of heads \(\[2, 4\]\)"):
-            _ = model.anatomy
+            _ = model.architecture
 
     @pytest.mark.parametrize("kind", ["llama", "bert"], ids=["in the configuration", "in the module"])
     def test_heads_that_are_not_there(self, kind: str) -> None:
@@ -255,8 +256,8 @@ class TestRefused:
                 layer.attention.self.num_attention_heads = 8
         else:
             model.network.config.num_attention_heads = 8
-        with pytest.raises(ModelError, match="captured 4 heads a layer where the model says 8"):
-            _ = model.anatomy
+        with pytest.raises(ModelError, match="captured 4 heads per layer where the model says 8"):
+            _ = model.architecture
 
     def test_attention_that_gives_no_map(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from transformers.models.bert import modeling_bert
@@ -264,11 +265,11 @@ class TestRefused:
         eager = modeling_bert.eager_attention_forward
         monkeypatch.setattr(modeling_bert, "eager_attention_forward", lambda *a, **k: (eager(*a, **k)[0], None))
         with pytest.raises(ModelError, match="BertSelfAttention gives no attention map"):
-            _ = tiny.model("bert").anatomy
+            _ = tiny.model("bert").architecture
 
     def test_a_layer_lost_between_batches(self) -> None:
         model = tiny.model("bert", num_hidden_layers=3)
-        assert model.anatomy.layers == 3
+        assert model.architecture.layers == 3
         del model.network.encoder.layer[2]
         with pytest.raises(ModelError, match="captured 2 attention computations where there are 3"):
             model.observe(BATCH, tiny.LayerRecorder())
@@ -305,7 +306,8 @@ class TestMaxLength:
         network = T5EncoderModel(AutoConfig.for_model("t5", **T5))
         model = headscope.load(network, tiny.tokenizer())
         assert model.max_length is None
-        assert (model.anatomy.layers, model.anatomy.heads, model.anatomy.causal) == (2, tiny.HEADS, False)
+        architecture = model.architecture
+        assert (architecture.layers, architecture.heads, architecture.causal) == (2, tiny.HEADS, False)
 
 
 def test_a_run_leaves_the_batch_as_it_was() -> None:

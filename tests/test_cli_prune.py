@@ -52,7 +52,7 @@ def test_the_line_it_prints_opens_it(headscope_command: Any, llama_folder: str, 
     assert output["command"].startswith("headscope prune")
     network = eval(output["opens_with"][0], {"transformers": __import__("transformers")})
     assert isinstance(network, type(AutoModel.from_pretrained(llama_folder)))
-    assert headscope.load(tmp_path / "small", device="cpu").anatomy.heads == 2
+    assert headscope.load(tmp_path / "small", device="cpu").architecture.heads == 2
     assert output["after"]["bytes"] == sum(weight.numel() * 4 for weight in network.parameters())
     assert output["before"]["parameters"] - output["after"]["parameters"] == 2048  # 2 layers, 2 heads, 2 maps of 8 × 32
 

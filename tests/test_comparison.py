@@ -22,7 +22,7 @@ from headscope.errors import StudyError
 from headscope.readings.reading import Reading
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import Finding, findings
-from headscope.studies.head_types import CHARACTERS, characters
+from headscope.studies.head_types import HEAD_TYPES, head_types
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
 from tests.helpers.comparison_studies import change_head, make_model_study
@@ -334,21 +334,21 @@ def test_heads_without_pairs_are_left_out_of_the_mean(base_study: Study) -> None
     assert table.loc[("repeat_rate", 1), "value"] == pytest.approx(float(base_study.rate("repeat_rate")[1, 2:].mean()))
 
 
-# -- characters -------------------------------------------------------------------------------------------------------
+# -- head types -------------------------------------------------------------------------------------------------------
 
 
-def test_characters_are_counted(comparison: headscope.Comparison, base_study: Study) -> None:
-    table = comparison.characters
-    assert len(table) == 3 * len(CHARACTERS)
+def test_head_types_are_counted(comparison: headscope.Comparison, base_study: Study) -> None:
+    table = comparison.head_types
+    assert len(table) == 3 * len(HEAD_TYPES)
     sizes = table.groupby("model")["heads"].sum()
     assert sizes.to_dict() == {"before": 12, "after": 12, "small": 8}
     assert table.groupby("model")["share"].sum().tolist() == pytest.approx([1, 1, 1])
-    expected = characters(base_study)["character"].value_counts()
-    head_counts = table[table["model"] == "before"].set_index("character")["heads"]
+    expected = head_types(base_study)["head_type"].value_counts()
+    head_counts = table[table["model"] == "before"].set_index("head_type")["heads"]
     assert {name: number for name, number in head_counts.items() if number} == expected.to_dict()
 
 
-def test_heads_that_change_character(comparison: headscope.Comparison) -> None:
+def test_heads_that_change_head_type(comparison: headscope.Comparison) -> None:
     changes = comparison.changes
     assert len(changes) == 12
     assert changes[changes["changed"]]["name"].tolist() == ["L1H2"]
@@ -440,12 +440,12 @@ def test_json_holds_every_table(comparison: headscope.Comparison) -> None:
     text = as_json(comparison)
     content = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert [study["name"] for study in content["studies"]] == comparison.names
-    assert content["pairs"] == [{"one": "before", "other": "after", "paired": True, "blocks": 20}]
+    assert content["pairs"] == [{"baseline": "before", "model": "after", "paired": True, "blocks": 20}]
     for name, table in {
         "findings": comparison.findings,
         "summary": comparison.summary,
         "depth": comparison.depth,
-        "characters": comparison.characters,
+        "head_types": comparison.head_types,
         "differences": comparison.differences(),
         "correlations": comparison.correlations,
         "changes": comparison.changes,
@@ -473,8 +473,8 @@ def test_saving(comparison: headscope.Comparison, small_study: Study, base_study
         "comparison.html",
         "comparison.json",
         "differences.csv",
-        "figures/characters.svg",
         "figures/differences.svg",
+        "figures/head-types.svg",
         "figures/rates-over-depth.svg",
     ]
     restored = pd.read_csv(tmp_path / "compare" / "differences.csv")

@@ -45,9 +45,9 @@ def test_everything_is_written_and_shown(
     )
     result = headscope_command("compare", *paths, "--names", "before,after,small", "--formats", "svg", "--quiet")
     assert result.code == 0, result.err
-    for words in ("before", "after", "small", "Hold for", "repeat rate", "Heads by character", "1 of 12", "L1H2"):
+    for words in ("before", "after", "small", "Hold for", "repeat rate", "Heads by type", "1 of 12", "L1H2"):
         assert words in result.out
-    assert "of 12 heads changed character" in result.out
+    assert "of 12 heads changed type" in result.out
     assert "Paired" in result.out
     assert result.out.splitlines()[-1] == "compare/comparison.html"
     assert {path.name for path in (tmp_path / "compare").iterdir()} == {
@@ -84,7 +84,7 @@ def test_json(headscope_command: Any, save_studies: Any, before_study: Study) ->
     assert result.code == 0
     content = json.loads(result.out)
     assert content["alpha"] == 0.01
-    assert content["pairs"][0]["one"] == "model-1"
+    assert content["pairs"][0]["baseline"] == "model-1"
     assert not content["pairs"][0]["paired"]
     assert "warning: Different texts" in result.err
     assert json.loads(Path("compare/comparison.json").read_text("utf-8")) == content

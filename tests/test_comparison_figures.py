@@ -39,7 +39,7 @@ def read_text(figure: Figure) -> str:
 
 def test_legible_with_two_models(comparison: headscope.Comparison) -> None:
     figures = draw_figures(comparison)
-    assert list(figures) == ["rates-over-depth", "characters", "differences"]
+    assert list(figures) == ["rates-over-depth", "head-types", "differences"]
     for figure in figures.values():
         assert_legible(figure)
 
@@ -48,7 +48,7 @@ def test_legible_with_eight_models_of_any_name() -> None:
     names = ["bert-base-uncased", "$x^2$ and $", "_hidden", ALL, "中文", "a" * 60, "all-MiniLM-L6-v2", "x\ny"]
     comparison = headscope.compare([make_small_study(k, layers=2 + k, heads=2, texts=12) for k in range(8)], names)
     figures = draw_figures(comparison)
-    assert list(figures) == ["rates-over-depth", "characters"]
+    assert list(figures) == ["rates-over-depth", "head-types"]
     for figure in figures.values():
         assert_legible(figure)
         assert "<script>alert" not in render_svg(figure)
@@ -90,14 +90,14 @@ def test_maps_are_the_table_and_dots_its_significant_heads(comparison: headscope
 
 
 def test_bars_are_the_counts(comparison: headscope.Comparison) -> None:
-    axes = draw_figures(comparison)["characters"].axes[0]
+    axes = draw_figures(comparison)["head-types"].axes[0]
     widths = np.zeros(2)
     for container in axes.containers:
         widths += [bar.get_width() for bar in container]
     np.testing.assert_allclose(widths, 100)
-    counted = comparison.characters[comparison.characters["heads"] > 0]
-    assert len({text.get_text() for text in draw_figures(comparison)["characters"].legends[0].get_texts()}) == len(
-        counted["character"].unique()
+    counted = comparison.head_types[comparison.head_types["heads"] > 0]
+    assert len({text.get_text() for text in draw_figures(comparison)["head-types"].legends[0].get_texts()}) == len(
+        counted["head_type"].unique()
     )
 
 

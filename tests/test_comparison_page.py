@@ -99,7 +99,7 @@ def test_curves_lie_where_the_numbers_are(comparison: headscope.Comparison) -> N
 def test_without_pairs_there_is_no_section_of_heads() -> None:
     page = headscope.compare([make_small_study(0, texts=10), make_small_study(1, texts=10, layers=2)]).to_html()
     assert 'id="heads"' not in page
-    assert 'id="characters"' in page
+    assert 'id="head-types"' in page
 
 
 def test_what_cannot_be_measured_is_said() -> None:

@@ -369,7 +369,7 @@ class TestPlain:
             )
             for hook in hooks:
                 hook.remove()
-            assert seen == list(range(model.anatomy.layers))
+            assert seen == list(range(model.architecture.layers))
             return len(questions)
 
         def make_hook(change: Any) -> Any:
@@ -389,7 +389,7 @@ class TestPlain:
             mask[..., 0, 3] = torch.finfo(mask.dtype).min
             return mask
 
-        layers = model.anatomy.layers
+        layers = model.architecture.layers
         assert count_questions(make_hook(lambda mask: mask)) == layers
         assert count_questions(make_hook(shift_mask)) == 0
         assert count_questions(make_hook(mask_one_key)) == 0

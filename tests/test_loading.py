@@ -77,7 +77,7 @@ class TestFolder:
     def test_from_safetensors(self, saved: Path) -> None:
         model = load(saved)
         assert model.name == str(saved)
-        assert (model.anatomy.layers, model.anatomy.heads) == (2, tiny.HEADS)
+        assert (model.architecture.layers, model.architecture.heads) == (2, tiny.HEADS)
         assert (model.type, model.dtype) == ("bert", "float32")
         assert model.network.config._attn_implementation == "eager"
         assert not model.network.training
@@ -113,12 +113,12 @@ class TestFolder:
                 del weights[name]
 
         change_weights(folder, drop)
-        assert load(folder).anatomy.layers == 2
+        assert load(folder).architecture.layers == 2
 
     def test_a_model_saved_with_its_head(self, tmp_path: Path) -> None:
         BertForMaskedLM(tiny.network("bert").config).save_pretrained(tmp_path)
         tiny.tokenizer().save_pretrained(tmp_path)
-        assert load(tmp_path).anatomy.layers == 2
+        assert load(tmp_path).architecture.layers == 2
 
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
     def test_half_precision(self, saved: Path, dtype: str) -> None:
@@ -247,7 +247,7 @@ class TestTrust:
 
 class TestOptions:
     def test_unknown_dtype(self, saved: Path) -> None:
-        with pytest.raises(ModelError, match="unknown numeric type 'int8'; there are: float32, bfloat16, float16"):
+        with pytest.raises(ModelError, match="unknown dtype 'int8'; there are: float32, bfloat16, float16"):
             load(saved, dtype="int8")
 
     @pytest.mark.parametrize("device", ["abacus", "cuda:99", "meta", "cpu:x"])
@@ -360,7 +360,7 @@ class TestHub:
         cache_model(offline, "owner/tiny", {path.name: path for path in saved.iterdir()})
         model = load("owner/tiny")
         assert model.name == "owner/tiny"
-        assert model.anatomy.layers == 2
+        assert model.architecture.layers == 2
         assert model.weight_hash == hash_file(saved / "model.safetensors")
 
     def test_a_name_in_the_cache_with_pickles_only(self, offline: Path, folder: Path) -> None:
@@ -383,7 +383,7 @@ class TestDefaultModel:
         folder.rename(folder.parent / "minilm")
         monkeypatch.chdir(folder.parent)
         assert load("minilm").weight_hash == WEIGHTS_SHA256
-        assert load("./minilm").anatomy.heads == load(Path("minilm")).anatomy.heads == tiny.HEADS
+        assert load("./minilm").architecture.heads == load(Path("minilm")).architecture.heads == tiny.HEADS
 
 
 class TestAvailable:
@@ -425,7 +425,7 @@ def test_of_a_model_of_texts_and_images_the_part_that_reads_texts(kind: str, sta
     AutoModel.from_config(config).save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
     for model in (load(tmp_path), load(AutoModel.from_pretrained(tmp_path), tiny.tokenizer())):
-        assert (model.anatomy.stack, model.anatomy.layers, model.anatomy.heads) == (stack, 2, tiny.HEADS)
+        assert (model.architecture.stack, model.architecture.layers, model.architecture.heads) == (stack, 2, tiny.HEADS)
         assert model.modality == "text"
 
 

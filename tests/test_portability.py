@@ -39,7 +39,7 @@ from headscope.run.lock import FILE, Lock
 from headscope.segmentation import background as backgrounds
 from headscope.settings import Settings
 from headscope.studies.head_table import as_csv
-from headscope.studies.head_types import characters
+from headscope.studies.head_types import head_types
 from headscope.tally import backends
 from tests.helpers import tiny
 
@@ -112,7 +112,7 @@ def test_a_study_with_checkpoints_is_written_on_windows(tmp_path: Path) -> None:
 
 
 def test_tables_have_the_same_line_ends_everywhere(study_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = characters(headscope.open_study(study_folder))
+    table = head_types(headscope.open_study(study_folder))
     monkeypatch.setattr(os, "linesep", "\r\n")
     assert "\r" not in as_csv(table)
 
@@ -446,7 +446,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(backgrounds, "measure_background", lambda model, done: measured)
     contrast = SimpleNamespace(gain=np.ones(2), noise=np.ones((2, 2)))
     measured: Any = SimpleNamespace(maps=np.ones((2, 1, 1)), mean=np.ones((2, 1)), contrast=contrast)
-    model: Any = SimpleNamespace(weight_hash="0", anatomy=SimpleNamespace(stack="encoder"), dtype="float32")
+    model: Any = SimpleNamespace(weight_hash="0", architecture=SimpleNamespace(stack="encoder"), dtype="float32")
     backgrounds._warn.cache_clear()
     for _ in range(2):
         assert backgrounds.load_background(model) is measured

@@ -65,7 +65,7 @@ def test_numbers_that_do_not_fit_are_met_when_it_runs(pruned_folder: Path, tmp_p
     config[RECORD]["config"][ATTENTION]["num_attention_heads"] = 3
     (tmp_path / "bad" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(ModelError, match="does not run on a text"):
-        _ = load(tmp_path / "bad", device="cpu").anatomy
+        _ = load(tmp_path / "bad", device="cpu").architecture
 
 
 def test_a_weight_file_of_other_shapes_is_refused(pruned_folder: Path, tmp_path: Path) -> None:

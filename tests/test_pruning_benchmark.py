@@ -52,7 +52,7 @@ def test_pruning_measures_every_ranking(tmp_path: Path, capsys: pytest.CaptureFi
     pruning.main(["--model", str(folder), "--texts", str(texts), *few, "--json", str(output)])
     result = json.loads(output.read_text(encoding="utf-8"))
     results = result["models"]["small"]
-    shape = tiny.model("bert").anatomy
+    shape = tiny.model("bert").architecture
     assert (results["objective"], results["texts"]) == ("embedding distance", 2)
     assert (results["layers"], results["heads"]) == (shape.layers, shape.heads)
     assert {"snr", "gradient", "ablation", "greedy", "norm", "signal power"} <= set(results["rankings"])

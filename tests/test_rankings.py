@@ -30,7 +30,7 @@ from tests.test_silencing import get_width, select_columns
 
 
 def make_study(model: Model, *rows: list[Planted], **changes: Any) -> Study:
-    return planted(*rows, weight_hash=model.weight_hash, stack=model.anatomy.stack, **changes)
+    return planted(*rows, weight_hash=model.weight_hash, stack=model.architecture.stack, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +132,12 @@ def test_norms_by_hand(name: str) -> None:
     observers = [tiny.LayerRecorder() for _ in windows]
     for window, observer in zip(windows, observers, strict=True):
         model.observe(Batch.of([window], FAMILIES[name].pad_id), observer)
-    norms, projected = np.zeros((2, model.anatomy.heads)), np.zeros((2, model.anatomy.heads))
-    calls = model._plan.of([model.anatomy.stack])
+    norms, projected = np.zeros((2, model.architecture.heads)), np.zeros((2, model.architecture.heads))
+    calls = model._plan.of([model.architecture.stack])
     width = get_width(model, Batch.of(windows[:1]))
     for layer, call in enumerate(calls):
         written = torch.cat([observer.outputs[layer][0] for observer in observers]).double()
-        for head in range(model.anatomy.heads):
+        for head in range(model.architecture.heads):
             norms[layer, head] = np.sqrt(np.mean([float(row @ row) for row in written[:, head]]))
             part = select_columns(call.projection.module.weight.detach().double(), call.projection.module, head, width)
             if part.dim() == 2:
@@ -153,7 +153,7 @@ def test_norms_by_hand(name: str) -> None:
 
 def measure_loss(model: Model, window: Any, layer: int, head: int, gate: float) -> float:
     """Return the loss with a head's columns of the projection's weight scaled, which is equivalent to a gate."""
-    module = model._plan.of([model.anatomy.stack])[layer].projection.module
+    module = model._plan.of([model.architecture.stack])[layer].projection.module
     before = module.weight.detach().clone()
     with torch.no_grad():
         select_columns(module.weight, module, head, 8).mul_(gate)
@@ -188,7 +188,7 @@ def test_the_gradient_of_an_embedding_is_how_fast_it_moves() -> None:
     expected = np.zeros((2, 4))
     objective = choose_objective(model)
     objective.record_baseline(Batch.of([window]))
-    for layer, head in list_heads(model.anatomy):
+    for layer, head in list_heads(model.architecture):
         module = model._plan.calls[layer].projection.module
         before = module.weight.detach().clone()
         with torch.no_grad():
@@ -216,7 +216,7 @@ def test_gradients_leave_no_trace(bert: Model, windows: list[Any]) -> None:
 def test_ablation_is_the_mean_change(bert: Model, windows: list[Any]) -> None:
     head_scores, objective, batch = score_heads(bert, "ablation", windows), choose_objective(bert), Batch.of(windows)
     base = objective.measure_texts(batch)
-    for layer, head in list_heads(bert.anatomy):
+    for layer, head in list_heads(bert.architecture):
         with silenced(bert, [(layer, head)]):
             assert head_scores[layer, head] == pytest.approx((objective.measure_texts(batch) - base).mean(), abs=1e-6)
 
@@ -225,7 +225,7 @@ def test_chance_depends_on_its_seed(bert: Model) -> None:
     first, second = score_heads(bert, "random", []), score_heads(bert, "random", [], seed=1)
     assert np.array_equal(first, score_heads(bert, "random", []))
     assert not np.array_equal(first, second)
-    assert sorted(order_heads(first)) == list_heads(bert.anatomy)
+    assert sorted(order_heads(first)) == list_heads(bert.architecture)
 
 
 @pytest.mark.parametrize("by", ["norm", "gradient", "ablation", "projected-norm"])
@@ -240,7 +240,7 @@ def test_every_rule_on_other_architectures(name: str, by: str) -> None:
         model = language_models.load_model(name)
         windows = language_models.make_windows(model, 6, 4)
     head_scores = score_heads(model, by, windows)
-    assert head_scores.shape == (model.anatomy.layers, model.anatomy.heads)
+    assert head_scores.shape == (model.architecture.layers, model.architecture.heads)
     assert np.isfinite(head_scores).all()
     assert len(np.unique(head_scores)) == head_scores.size
     np.testing.assert_allclose(score_heads(model, by, windows, batch_size=1), head_scores, rtol=2e-3, atol=1e-5)
@@ -265,7 +265,7 @@ def test_the_least_goes_first_and_one_is_left() -> None:
 
 def test_greedy_takes_the_best_of_those_left_each_time(bert: Model, windows: list[Any]) -> None:
     order = rank_greedily(bert, windows, step=1)
-    assert sorted(order) == list_heads(bert.anatomy)
+    assert sorted(order) == list_heads(bert.architecture)
     bench = AblationRunner.create(bert, windows)
     for k in range(len(order) - 1):
         totals = {head: bench.measure_losses([*order[:k], head]).mean() for head in order[k:]}
@@ -275,7 +275,7 @@ def test_greedy_takes_the_best_of_those_left_each_time(bert: Model, windows: lis
 def test_greedy_takes_several_at_a_time(bert: Model, windows: list[Any]) -> None:
     reported: list[tuple[str, int, int]] = []
     order = rank_greedily(bert, windows, step=3, progress=lambda *step: reported.append(step))
-    assert sorted(order) == list_heads(bert.anatomy)
+    assert sorted(order) == list_heads(bert.architecture)
     changes = score_heads(bert, "ablation", windows)
     assert order[:3] == order_heads(changes)[:3]
     assert [done for _, done, _ in reported] == [3, 6, 8]

@@ -65,7 +65,7 @@ def test_the_numbers_of_the_reading_page(minilm: Model):
 
 def test_commands_and_options_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    names = "study|merge|read|segment|findings|heads|figures|report|compare|ablate|prune|models|anatomy|paper"
+    names = "study|merge|read|segment|findings|heads|figures|report|compare|ablate|prune|models|inspect|paper"
     commands = set(re.findall(rf"headscope ({names})\b([^\n`|]*)", text))
     assert {name for name, _ in commands} >= {"study", "figures", "models"}
     monkeypatch.setenv("COLUMNS", "200")

@@ -121,7 +121,7 @@ def test_half_precision_loses_the_same_weights() -> None:
 def test_a_pruned_network_can_be_studied_and_pruned_again() -> None:
     model = tiny.model("bert")
     smaller = load(remove(model, "L0H1,L1H2").network, tiny.tokenizer())
-    assert smaller.anatomy.heads == 3
+    assert smaller.architecture.heads == 3
     again = remove(smaller, "L0H0,L1H0")  # once heads 0 of layers 0 and 1
     inputs = tiny.batch(9, 4)
     silent = run_silenced(model, [(0, 0), (0, 1), (1, 0), (1, 2)], inputs)

@@ -14,7 +14,7 @@ import pytest
 
 from headscope.page.card import render_study_card
 from headscope.page.report import render_report
-from headscope.studies.head_types import characters
+from headscope.studies.head_types import head_types
 from headscope.studies.rates import RATES
 from headscope.studies.result import Study
 from tests.helpers.hostile import ALL, HEADS, LAYERS, PLATES, make_findings, make_study
@@ -131,7 +131,7 @@ def test_keys_move_over_tabs_and_cells(html: str, page_opener: PageOpener) -> No
     assert page.locator(".panel:visible h3").inner_text().startswith("Repeat rate in a sentence")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
-    assert page.evaluate(focused) == "character"
+    assert page.evaluate(focused) == "head_type"
     page.keyboard.press("ArrowLeft")
     assert page.evaluate(focused) == "dominant_share"
     page.keyboard.press("Tab")
@@ -226,9 +226,9 @@ def test_csv_is_the_head_table(html: str, study: Study, page_opener: PageOpener)
     assert download.value.suggested_filename.endswith("-heads.csv")
     rows = list(csv.DictReader(io.StringIO(download.value.path().read_text(encoding="utf-8"))))
     table = study.table()
-    assert list(rows[0]) == [*table.columns, "character"]
+    assert list(rows[0]) == [*table.columns, "head_type"]
     assert [row["head"] for row in rows] == table["head"].tolist()
-    assert [row["character"] for row in rows] == characters(study)["character"].tolist()
+    assert [row["head_type"] for row in rows] == head_types(study)["head_type"].tolist()
     for name in table.columns[1:]:
         assert [float(row[name] or "nan") for row in rows] == pytest.approx(table[name].tolist(), nan_ok=True, rel=1e-9)
 

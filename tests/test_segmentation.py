@@ -209,7 +209,7 @@ def test_head_votes(minilm: Model, example: Segmentation):
 
 def test_votes_name_layers_as_the_model_counts_them():
     """Only two of a hybrid's four layers have attention."""
-    votes = list_votes(np.arange(8) / 28, np.arange(8.0), tiny.model("jamba").anatomy.numbers, range(4))
+    votes = list_votes(np.arange(8) / 28, np.arange(8.0), tiny.model("jamba").architecture.numbers, range(4))
     assert [(vote.layer, vote.head) for vote in votes] == [(3, 3), (3, 2), (3, 1), (3, 0), (1, 3), (1, 2), (1, 1)]
     assert [vote.contrast for vote in votes] == [7, 6, 5, 4, 3, 2, 1]
     segmentation = segment(tiny.model("jamba"), TEXT, count=3)
@@ -259,7 +259,7 @@ def test_a_piece_is_read_by_itself(minilm: Model, kind: str):
         np.testing.assert_allclose(together[k], compute_head_means(model, [text])[0], atol=1e-5, rtol=1e-4)
     turned = compute_head_means(model, list_texts()[::-1])
     np.testing.assert_allclose(turned[::-1], together, atol=1e-5, rtol=1e-4)
-    assert together.shape[:2] == (4, model.anatomy.heads * len(model.anatomy.numbers))
+    assert together.shape[:2] == (4, model.architecture.heads * len(model.architecture.numbers))
 
 
 def test_vectors_are_means_of_outputs_without_special_tokens():
@@ -292,7 +292,7 @@ def test_families(few_bundled_texts: None, kind: str):
     for level in ("topic", "fine"):
         segmentation = segment(model, TINY, level=level, length=40)
         assert_covers(segmentation, TINY)
-        assert {vote.layer for vote in segmentation.heads} <= set(model.anatomy.numbers)
+        assert {vote.layer for vote in segmentation.heads} <= set(model.architecture.numbers)
         assert {vote.head for vote in segmentation.heads} <= set(range(tiny.HEADS))
     assert segmentation.manifest["stack"] == next(iter(tiny.FAMILIES[kind].stacks))
     assert len(segment(model, TINY, count=3)) == 3

@@ -234,7 +234,7 @@ STATISTICS = Background(
     mean=np.ones((3, 2), dtype=np.float32),
     contrast=Contrast(np.array([1.0, 2, 3]), np.eye(3)),
 )
-MODEL: Any = SimpleNamespace(weight_hash="sha256:0123", anatomy=SimpleNamespace(stack="encoder"), dtype="float32")
+MODEL: Any = SimpleNamespace(weight_hash="sha256:0123", architecture=SimpleNamespace(stack="encoder"), dtype="float32")
 
 
 @pytest.fixture
@@ -258,7 +258,11 @@ def test_a_background_is_measured_once(measured_models: list[Any], tmp_path: Pat
     assert len(measured_models) == 1
     (path,) = (tmp_path / "cache" / "headscope").iterdir()  # and nothing half-written beside it
     assert "0123" in path.name
-    for other in ({"weight_hash": "sha256:4567"}, {"dtype": "bfloat16"}, {"anatomy": SimpleNamespace(stack="decoder")}):
+    for other in (
+        {"weight_hash": "sha256:4567"},
+        {"dtype": "bfloat16"},
+        {"architecture": SimpleNamespace(stack="decoder")},
+    ):
         load_background(SimpleNamespace(**{**vars(MODEL), **other}))
     assert len(measured_models) == 4
 

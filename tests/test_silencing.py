@@ -33,7 +33,7 @@ families = pytest.mark.parametrize("name", [name for name, family in FAMILIES.it
 
 def choose_heads(model: Model) -> list[tuple[int, int]]:
     """Return one head in the first layer and another in the last, if there are several layers."""
-    numbers = model.anatomy.numbers
+    numbers = model.architecture.numbers
     return [(numbers[0], 1)] if len(numbers) == 1 else [(numbers[0], 1), (numbers[-1], 0)]
 
 
@@ -58,10 +58,10 @@ def select_columns(weight: torch.Tensor, module: torch.nn.Module, head: int, wid
 @contextmanager
 def zero_weights(model: Model, heads: list[tuple[int, int]], width: int) -> Iterator[None]:
     """Silence heads in another way: set their columns of the projection's weight to 0."""
-    calls = model._plan.of([model.anatomy.stack])
+    calls = model._plan.of([model.architecture.stack])
     changed = []
     for layer, head in heads:
-        module = calls[model.anatomy.numbers.index(layer)].projection.module
+        module = calls[model.architecture.numbers.index(layer)].projection.module
         changed.append((module, module.weight.detach().clone()))
         with torch.no_grad():
             select_columns(module.weight, module, head, width).zero_()
@@ -100,7 +100,7 @@ def test_silent_heads_are_those_whose_columns_of_the_weight_are_zero(name: str) 
     for model in list_stacks(name):
         inputs = batch(model, FAMILIES[name], "right")
         width, untouched, before = get_width(model, inputs), result(model, inputs), get_state(model.network)
-        heads = [(n, 1) for n in model.anatomy.numbers] if name in SHARED else choose_heads(model)
+        heads = [(n, 1) for n in model.architecture.numbers] if name in SHARED else choose_heads(model)
         with silenced(model, heads):
             silent = result(model, inputs)
         assert get_state(model.network) == before
@@ -116,7 +116,7 @@ def test_silent_heads_are_those_whose_columns_of_the_weight_are_zero(name: str) 
 def test_nothing_else_of_the_layer_changes(name: str) -> None:
     for model in list_stacks(name):
         inputs = batch(model, FAMILIES[name], "right")
-        width, head, last = get_width(model, inputs), 1, model.anatomy.numbers[-1]
+        width, head, last = get_width(model, inputs), 1, model.architecture.numbers[-1]
         before = capture_inputs(model, inputs)
         with silenced(model, [(last, head)]):
             after = capture_inputs(model, inputs)
@@ -133,12 +133,12 @@ def test_nothing_else_of_the_layer_changes(name: str) -> None:
 def test_gates_of_zero_and_one_silence_and_leave(name: str) -> None:
     for model in list_stacks(name):
         inputs, heads = batch(model, FAMILIES[name], "right"), choose_heads(model)
-        gates = torch.ones(model.anatomy.layers, model.anatomy.heads)
+        gates = torch.ones(model.architecture.layers, model.architecture.heads)
         with gated(model, gates):
             opened = result(model, inputs)
         torch.testing.assert_close(opened, result(model, inputs), rtol=0, atol=1e-6)
         for layer, head in heads:
-            gates[model.anatomy.numbers.index(layer), head] = 0
+            gates[model.architecture.numbers.index(layer), head] = 0
         with silenced(model, heads):
             silent = result(model, inputs)
         with gated(model, gates):
@@ -298,7 +298,7 @@ def test_a_silent_head_writes_its_mean(name: str) -> None:
     )
     if name != "convbert":  # it sees its padding
         np.testing.assert_allclose(means, expected, atol=1e-5)
-    width, last = means.shape[-1], model.anatomy.numbers[-1]
+    width, last = means.shape[-1], model.architecture.numbers[-1]
     with silenced(model, [(last, 1)], by="mean", means=means):
         entered = capture_inputs(model, inputs)[-1][..., width : 2 * width]
     np.testing.assert_allclose(
@@ -328,7 +328,7 @@ def test_the_gradient_of_a_gate_is_that_of_differences(name: str) -> None:
         with gated(model, gates):
             return (model.network(**inputs).last_hidden_state * weight).sum()
 
-    shape = (model.anatomy.layers, model.anatomy.heads)
+    shape = (model.architecture.layers, model.architecture.heads)
     gates = torch.full(shape, 0.9, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(compute_value(gates), gates)
     for layer, head in ((0, 1), (shape[0] - 1, 3)):
@@ -346,7 +346,7 @@ def test_the_gradient_of_a_gate_is_that_of_differences(name: str) -> None:
 def test_heads_are_read_as_they_are_written() -> None:
     assert parse_heads("L0H1,L3H4-7") == [(0, 1), (3, 4), (3, 5), (3, 6), (3, 7)]
     assert parse_heads(" l11h8 , L2H0-H1 ") == [(11, 8), (2, 0), (2, 1)]
-    jamba = watched("jamba").anatomy
+    jamba = watched("jamba").architecture
     assert parse_heads("L3H0-2", jamba) == [(3, 0), (3, 1), (3, 2)]
 
 
@@ -369,7 +369,7 @@ def test_heads_are_read_as_they_are_written() -> None:
 def test_what_is_no_head_is_refused(text: str, message: str) -> None:
     model = watched("jamba")
     with pytest.raises(StudyError) as refused:
-        parse_heads(text, model.anatomy)
+        parse_heads(text, model.architecture)
     assert message in str(refused.value)
     with pytest.raises(StudyError), silenced(model, text):
         pass

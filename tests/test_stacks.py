@@ -181,7 +181,7 @@ class TestStudies:
 
     def test_an_encoder_is_studied_without_running_the_decoder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = tiny.model("t5")
-        _ = model.anatomy
+        _ = model.architecture
         monkeypatch.setattr(model.network.decoder, "forward", None)
         assert headscope.study(model, TEXTS, length=16).manifest["stack"] == "encoder"
 
@@ -269,7 +269,7 @@ class TestRefused:
     def test_attention_that_changes_with_the_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Some models attend fully in short windows, and to fewer positions in long ones."""
         model, original = tiny.model("bert"), attention_interface.CapturedAttention
-        assert model.anatomy.layers == 2
+        assert model.architecture.layers == 2
 
         def drop_keys(module: Any, output: torch.Tensor, attention: torch.Tensor, route: Any) -> CapturedAttention:
             return original(module, output, attention[..., :8], route)
@@ -282,7 +282,7 @@ class TestRefused:
     def test_a_model_that_cannot_run_on_a_few_tokens_says_what_it_said(self) -> None:
         model = tiny.model("nystromformer", num_landmarks=5, segment_means_seq_len=20)
         with pytest.raises(ModelError, match=r"'nystromformer' does not run on a text of 5 tokens alone: shape"):
-            _ = model.anatomy
+            _ = model.architecture
 
     def test_attention_of_which_nothing_was_seen_in_one_layer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = tiny.model("bert", num_hidden_layers=3)
@@ -291,7 +291,7 @@ class TestRefused:
         with pytest.raises(
             ModelError, match=r"layer 1 has attention \(Bert\w*Attention\) of which nothing was captured"
         ):
-            _ = model.anatomy
+            _ = model.architecture
 
     def test_a_model_that_wants_images(self) -> None:
         vit = AutoModel.from_config(AutoConfig.for_model("vit", hidden_size=32, num_attention_heads=4,
@@ -313,21 +313,21 @@ class TestCommands:
         assert other.code == 1
         assert "stack" in other.err
 
-    def test_the_anatomy(self, headscope_command: Any, tmp_path: Path) -> None:
+    def test_the_architecture(self, headscope_command: Any, tmp_path: Path) -> None:
         folder = save_model("jamba", tmp_path / "hybrid")
-        ran = headscope_command("anatomy", str(folder))
+        ran = headscope_command("inspect", str(folder))
         assert ran.code == 0, ran.err
         assert "2 of 4: 1, 3" in ran.out
-        described = json.loads(headscope_command("anatomy", str(save_model("t5", tmp_path / "t5")), "--json").out)
+        described = json.loads(headscope_command("inspect", str(save_model("t5", tmp_path / "t5")), "--json").out)
         assert [stack["stack"] for stack in described["stacks"]] == ["encoder", "decoder", "cross"]
         assert all(stack["verified"] for stack in described["stacks"])
 
-    def test_the_anatomy_of_what_cannot_be_watched(self, headscope_command: Any, tmp_path: Path) -> None:
-        ran = headscope_command("anatomy", str(save_model("mamba", tmp_path / "mamba")))
+    def test_the_architecture_of_what_cannot_be_watched(self, headscope_command: Any, tmp_path: Path) -> None:
+        ran = headscope_command("inspect", str(save_model("mamba", tmp_path / "mamba")))
         assert ran.code == 1
         assert "no attention layers" in ran.err
         assert "Traceback" not in ran.err
 
     def test_notes_of_models_with_peculiarities(self, headscope_command: Any, tmp_path: Path) -> None:
-        assert "sees its padding" in headscope_command("anatomy", str(save_model("convbert", tmp_path / "a"))).out
-        assert "gated or normed" in headscope_command("anatomy", str(save_model("bitnet", tmp_path / "b"))).out
+        assert "sees its padding" in headscope_command("inspect", str(save_model("convbert", tmp_path / "a"))).out
+        assert "gated or normed" in headscope_command("inspect", str(save_model("bitnet", tmp_path / "b"))).out

@@ -14,7 +14,7 @@ def sizes_table(result: dict[str, Any], *, markdown: bool = False) -> str:
         cells = [f"{row['factor']:g} ×", f"{row['documents']:,}", f"{row['batches']:,}"]
         rows.append([*cells, f"{row['tokens'] / largest['tokens']:.3f}"])
     if "seconds" in largest:
-        header += ["seconds a chunk", "texts/s", "time, largest = 1", "of processors"]
+        header += ["seconds per chunk", "texts/s", "time, largest = 1", "of processors"]
         for cells, row in zip(rows, result["rows"], strict=True):
             cells += [f"{row['seconds_per_chunk']:.1f}", f"{result['texts'] / row['seconds']:,.1f}"]
             cells += [f"{row['ratio']:.3f}", f"{row['processor_ratio']:.3f}"]

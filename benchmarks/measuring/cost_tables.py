@@ -95,7 +95,7 @@ def driver_table(results: list[dict[str, Any]]) -> str:
 
 
 def _gpu(results: list[dict[str, Any]]) -> tuple[float, float]:
-    """Texts a second of one GPU in float32, and bytes of sums."""
+    """Texts per second of one GPU in float32, and bytes of sums."""
     (cost,) = [
         each
         for each in of_kind(results, "cost")

@@ -55,7 +55,7 @@ def bridge_of(model: Model) -> Any:
 def runner(model: Model, batches: list[Batch], tallier: Tallier, *, everything: bool) -> Callable[[], None]:
     """Runs the model over the batches and adds up what the cache holds."""
     bridge = bridge_of(model)
-    layers = model.anatomy.layers
+    layers = model.architecture.layers
     wanted = [f"blocks.{layer}.{hook}" for layer in range(layers) for hook in HOOKS]
 
     def run() -> None:

@@ -20,7 +20,7 @@ DRIFT = 0.1
 
 @dataclass
 class Turns:
-    """What one way took: seconds a text in each round, beside the bare passes before and after."""
+    """What one way took: seconds per text in each round, beside the bare passes before and after."""
 
     taken: list[float] = field(default_factory=list)
     before: list[float] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Runner:
 def take_turns(
     bare: Runner, runners: dict[str, Runner], device: torch.device, say: Callable[[str], None] = lambda words: None
 ) -> tuple[dict[str, Turns], list[float]]:
-    """Each way's turns, and the seconds a text of all bare passes."""
+    """Each way's turns, and the seconds per text of all bare passes."""
     for name, runner in {"bare": bare, **runners}.items():
         say(f"warming up: {name}")
         runner.run()

@@ -68,7 +68,7 @@ def growth_table(result: dict[str, Any], *, markdown: bool = False) -> str:
         ]
         for row in result["rows"]
     ]
-    return table(["sentences", "words", "seconds", "ms a sentence"], rows, markdown=markdown)
+    return table(["sentences", "words", "seconds", "ms per sentence"], rows, markdown=markdown)
 
 
 def _quality(results: list[dict[str, Any]]) -> str:

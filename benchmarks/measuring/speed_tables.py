@@ -41,7 +41,7 @@ def cells(way: Result) -> list[str]:
     ]
 
 
-HEADER = ("way", "ms a text", "texts a second", "× the bare forward", "peak MB", "texts")
+HEADER = ("way", "ms per text", "texts per second", "× the bare forward", "peak MB", "texts")
 
 
 def speed_table(result: Result, *, markdown: bool = False) -> str:
@@ -68,7 +68,7 @@ def growth_tables(result: Result, *, markdown: bool = False) -> str:
         rows = [
             [f"{row['of']:,}", number(row.get("ms")), ratio(row), number(row.get("peak_mb"), 0)] for row in result[name]
         ]
-        parts.append(table((title, "ms a text", "× the bare forward", "peak MB"), rows, markdown=markdown))
+        parts.append(table((title, "ms per text", "× the bare forward", "peak MB"), rows, markdown=markdown))
     about = result["about"]
     words = (
         f"Random weights, {result['shape']}, {about['device']}, {about['dtype']}, kernel {result['kernel']}, "
@@ -91,7 +91,7 @@ def job_table(result: Result, *, markdown: bool = False) -> str:
 
 
 def host_table(result: Result, *, markdown: bool = False) -> str:
-    """In microseconds a text, and what of a GPU they could keep busy."""
+    """In microseconds per text, and what of a GPU they could keep busy."""
     held = {name: value for name, value in result["microseconds"].items() if value is not None}
     whole = sum(held.values())
     rows = [[name, number(value, 1)] for name, value in held.items()] + [["in the interpreter, all", number(whole, 1)]]
@@ -102,7 +102,7 @@ def host_table(result: Result, *, markdown: bool = False) -> str:
         f"{made_with(result['about'])}."
     )
     last = (
-        f"So this host has {1e6 / whole:,.0f} texts a second ready for a GPU, less what starting its kernels takes. "
+        f"So this host has {1e6 / whole:,.0f} texts per second ready for a GPU, less what starting its kernels takes. "
         f"The tokenizer's own work, shared among all cores, is {tokenizer['directly']:.0f} µs of one core. Where a "
         f"tokenizer has to be asked through transformers, reading and cutting take {making['wrapped']:.0f} µs in the "
         f"interpreter instead of {making['directly']:.0f}, and the tokenizer {tokenizer['wrapped']:.0f}."
@@ -121,7 +121,7 @@ def summary_section(results: list[Result]) -> str:
     names = list(dict.fromkeys(way["name"] for run in runs for way in run["ways"]))
     held = [{way["name"]: way for way in run["ways"]} for run in runs]
     rows = [[name, *(number(each.get(name, {}).get("ratio")) for each in held)] for name in names]
-    rows.append(["*bare forward, ms a text*", *(number(each["bare forward, sdpa"]["ms"]) for each in held)])
+    rows.append(["*bare forward, ms per text*", *(number(each["bare forward, sdpa"]["ms"]) for each in held)])
     return table(("× the bare forward", *(run["name"].removeprefix("speed-") for run in runs)), rows, markdown=True)
 
 

@@ -27,7 +27,7 @@ from measuring.setup import batches_of, windows_of
 BARE = "bare"
 SAMPLES = (0.0, 0.05, 1.0)
 NOTEBOOK_TEXTS, REFERENCE_TEXTS = 8, 1
-"""Slow ways need few texts to tell their time a text."""
+"""Slow ways need few texts to tell their time per text."""
 SLOW_ROUNDS = 3
 ELSEWHERE = {"cpu": ("triton",), "cuda": ("compiled",)}
 """kernels that are not for this device"""
@@ -56,9 +56,9 @@ class Job:
         return Job(self.model, [Batch.of(windows, self.model.tokens.pad_id)], self.length)
 
     def counting(self, sample: float) -> TallySettings:
-        anatomy, plain = self.model.anatomy, Settings()
-        shape = Shape(anatomy.layers, anatomy.heads, self.length, self.length <= MAX_LENGTH_WITH_MAPS)
-        return TallySettings(shape, plain.theta, plain.tau, sample, anatomy.causal, anatomy.numbers)
+        architecture, plain = self.model.architecture, Settings()
+        shape = Shape(architecture.layers, architecture.heads, self.length, self.length <= MAX_LENGTH_WITH_MAPS)
+        return TallySettings(shape, plain.theta, plain.tau, sample, architecture.causal, architecture.numbers)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headscope.segmentation.segment import segment
     from headscope.segmentation.splitter import Splitter
     from headscope.studies.findings import Finding, findings
-    from headscope.studies.head_types import Character, characters
+    from headscope.studies.head_types import HeadType, head_types
     from headscope.studies.result import Study, open_study
     from headscope.studies.study import Progress, study
 
@@ -38,12 +38,12 @@ __version__ = "0.1.0"
 os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
 __all__ = [
     "Ablation",
-    "Character",
     "Comparison",
     "Corpus",
     "CorpusError",
     "Document",
     "Finding",
+    "HeadType",
     "HeadscopeError",
     "Model",
     "ModelError",
@@ -58,11 +58,11 @@ __all__ = [
     "Study",
     "StudyError",
     "ablate",
-    "characters",
     "compare",
     "documents",
     "examples",
     "findings",
+    "head_types",
     "load",
     "open_ablation",
     "open_reading",
@@ -91,7 +91,7 @@ _MODULES = {
     "headscope.segmentation.result": ("Segment", "Segmentation"),
     "headscope.segmentation.segment": ("segment",),
     "headscope.segmentation.splitter": ("Splitter",),
-    "headscope.studies.head_types": ("Character", "characters"),
+    "headscope.studies.head_types": ("HeadType", "head_types"),
     "headscope.studies.findings": ("Finding", "findings"),
     "headscope.studies.result": ("Study", "open_study"),
     "headscope.studies.study": ("Progress", "study"),

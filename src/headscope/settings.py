@@ -159,7 +159,7 @@ MANIFEST = (
     ManifestEntry("tau", "Threshold τ of a line", "number", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("sample", "Fraction of texts in the sample", "number", must_match=COUNTED),
     ManifestEntry("maps", "N×N maps kept", "yes or no", must_match=COUNTED),
-    ManifestEntry("dtype", "Numeric type", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("dtype", "Dtype", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("tf32", "Products in TF32", "yes or no", must_match=("resume", "repeat")),
     ManifestEntry("kernel", "Kernel", must_match=("resume", "repeat")),
     ManifestEntry("kernel_note", "Why this kernel"),

@@ -114,7 +114,7 @@ def _get_first(returned: Any) -> torch.Tensor:
 @contextmanager
 def record_projections(model: Model) -> Iterator[list[ProjectionCall]]:
     """Record inputs and results of each call of an output projection of the observed stack, within this context."""
-    calls = model._plan.of([model.anatomy.stack])
+    calls = model._plan.of([model.architecture.stack])
     modules = {id(call.projection.module): call.projection.module for call in calls if call.projection is not None}
     recorded: list[ProjectionCall] = []
     handles = [
@@ -135,7 +135,7 @@ def measure_error(model: Model, batch: Batch) -> float:
     seen = tiny.LayerRecorder()
     with record_projections(model) as projections:
         model.observe(batch, seen)
-    assert len(seen.outputs) == len(projections) == model.anatomy.layers
+    assert len(seen.outputs) == len(projections) == model.architecture.layers
     largest_error = 0.0
     for output, call in zip(seen.outputs, projections, strict=True):
         largest = call.returned.abs().max()
@@ -180,14 +180,14 @@ def verify(name: str) -> Row:
         for side in sides
     ]
     verified = all(error <= TOLERANCE for error in errors)
-    anatomies = [model.on(stack).anatomy for stack in model.stacks]
-    heads = sorted({anatomy.heads for anatomy in anatomies})
+    stacks = [model.on(stack).architecture for stack in model.stacks]
+    heads = sorted({architecture.heads for architecture in stacks})
     keys = _get_key_heads(model)
     return Row(
         name,
         ", ".join(model.stacks),
         f"{heads[0]}" + (f" on {keys} key–value heads" if keys not in (None, heads[0]) else ""),
-        " + ".join(sorted({route for anatomy in anatomies for route in anatomy.routes})),
+        " + ".join(sorted({route for architecture in stacks for route in architecture.routes})),
         "yes" if verified else "by hand" if not family.verified else "NO",
         family.note,
     )

@@ -62,7 +62,7 @@ def make_tally() -> Tally:
     pairs = random.integers(40, 2000, shape)
     pairs[:, EMPTY_HEAD[0], EMPTY_HEAD[1]] = 0
     # Heads differ, so that no two of them have equal rows in a table.
-    character = random.random((LAYERS, HEADS))
+    strength = random.random((LAYERS, HEADS))
     sums = {
         "texts": np.full(BLOCKS, 3),
         "sample_texts": np.full(BLOCKS, 3),
@@ -71,13 +71,13 @@ def make_tally() -> Tally:
         "all_same": np.full(BLOCKS, 120),
         "all_equal_same": np.full(BLOCKS, 4),
         "pairs": pairs,
-        "equal": (pairs * character * 0.4).astype(np.int64),
-        "same": (pairs * (1 - character)).astype(np.int64),
-        "equal_same": (pairs * (1 - character) * character * 0.3).astype(np.int64),
-        "distance_sum": (pairs * (1 + 12 * character)).astype(np.int64) + random.integers(0, 9, shape) * (pairs > 0),
+        "equal": (pairs * strength * 0.4).astype(np.int64),
+        "same": (pairs * (1 - strength)).astype(np.int64),
+        "equal_same": (pairs * (1 - strength) * strength * 0.3).astype(np.int64),
+        "distance_sum": (pairs * (1 + 12 * strength)).astype(np.int64) + random.integers(0, 9, shape) * (pairs > 0),
         "texts_with_pairs": np.where(pairs > 0, 3, 0),
         "dominant_share_sum": np.where(pairs > 0, 3 * (0.2 + 0.7 * random.random(shape)), 0.0),
-        "shuffled_share_sum": np.where(pairs > 0, 0.2 + character, 0.0),
+        "shuffled_share_sum": np.where(pairs > 0, 0.2 + strength, 0.0),
         "shuffled_share_texts": np.where(pairs > 0, 3, 0),
         "attention_received": random.random((BLOCKS, LAYERS, 7)),
         "attention_spread": np.tile(np.arange(1.0, 8.0), (BLOCKS, 1)),

@@ -35,10 +35,10 @@ def choose_heads(model: Model, pattern: str) -> list[tuple[int, int]]:
             one of each pair of heads that share their keys.
     """
     heads = []
-    for position, layer in enumerate(model.anatomy.numbers):
+    for position, layer in enumerate(model.architecture.numbers):
         is_even = pattern == "even" or len({id(call.module) for call in model._plan.calls}) == 1
         numbers = (1, 3) if is_even else (0, 1) if position == 0 else (1, 2, 3)
-        heads += [(layer, head) for head in numbers if head < model.anatomy.heads]
+        heads += [(layer, head) for head in numbers if head < model.architecture.heads]
     return heads
 
 

@@ -123,8 +123,8 @@ def test_texts_are_not_compared_with_images(study: Study) -> None:
         headscope.compare([study, texts])
 
 
-def test_characters_of_heads_that_saw_no_words(study: Study) -> None:
-    table = headscope.characters(study)
-    assert not set(table["character"]) & {"repeat-token", "within-sentence"}
+def test_head_types_of_heads_that_saw_no_words(study: Study) -> None:
+    table = headscope.head_types(study)
+    assert not set(table["head_type"]) & {"repeat-token", "within-sentence"}
     assert table["same_sentence_rate_chance"].isna().all()
     assert not table["description"].str.contains("text").any()

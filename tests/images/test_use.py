@@ -45,7 +45,7 @@ def test_images_of_many_sizes_are_refused() -> None:
     processor = tiny.image_processor()
     processor.do_resize = False
     with pytest.raises(ModelError, match="64 × 64 pixels"):
-        _ = load(tiny.network("vit"), processor).anatomy
+        _ = load(tiny.network("vit"), processor).architecture
     free = load(tiny.network("dinov2"), processor)  # it takes any size, and then each image has its own
     with pytest.raises(CorpusError, match=r"image 1: .* makes 15 × 12 pixels of it, and 64 × 64 pixels of another"):
         headscope.study(free, tiny.pictures(1))
@@ -58,7 +58,7 @@ def test_maps_that_shrink_in_later_layers_are_refused() -> None:
     forward = last_layer.forward
     last_layer.forward = lambda hidden, *args, **options: forward(hidden[:, ::2], *args, **options)
     with pytest.raises(ModelError, match="relate the 10 tokens of an image to each other, but 5 to 5 in 1 windows"):
-        _ = load(network, tiny.image_processor()).anatomy
+        _ = load(network, tiny.image_processor()).architecture
 
 
 def test_a_processor_that_breaks_is_named() -> None:
@@ -69,7 +69,7 @@ def test_a_processor_that_breaks_is_named() -> None:
             raise ZeroDivisionError("nothing there")
 
     with pytest.raises(ModelError, match="Breaking cannot take an image: ZeroDivisionError: nothing there"):
-        _ = load(tiny.network("vit"), Breaking()).anatomy
+        _ = load(tiny.network("vit"), Breaking()).architecture
 
 
 def test_what_belongs_to_a_model_is_asked_for(folder: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_model_that_writes_of_images_is_sent_to_its_encoder() -> None:
     )
     network = VisionEncoderDecoderModel(config)
     with pytest.raises(ModelError, match=r"watch its encoder alone, headscope.load\(network.get_encoder"):
-        _ = load(network, tiny.image_processor()).anatomy
-    assert load(network.get_encoder(), tiny.image_processor()).anatomy.layers == 1
+        _ = load(network, tiny.image_processor()).architecture
+    assert load(network.get_encoder(), tiny.image_processor()).architecture.layers == 1
 
 
 # One image
@@ -146,9 +146,9 @@ def test_study_and_read_on_the_command_line(headscope_command: Any, folder: Path
     assert "r0c0" in ran.out
     assert Path("a.html").is_file()
 
-    ran = headscope_command("anatomy", str(folder), "--json")
+    ran = headscope_command("inspect", str(folder), "--json")
     assert (json.loads(ran.out)["reads"], json.loads(ran.out)["longest_window"]) == ("image", 10)
-    assert "An image has 10 tokens, 3 × 3 patches among them." in headscope_command("anatomy", str(folder)).out
+    assert "An image has 10 tokens, 3 × 3 patches among them." in headscope_command("inspect", str(folder)).out
 
 
 def test_errors_on_the_command_line(headscope_command: Any, folder: Path, photos: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_report_of_images_speaks_of_images(study: Study, page_opener: PageOp
     assert page.locator(".lead").inner_text() == f"What 8 attention heads write, measured over {COUNT} images of " + (
         "images given in Python"
     )
-    assert page.locator("[role=tab]").all_inner_texts() == ["character", "mean distance", "dominant share"]
+    assert page.locator("[role=tab]").all_inner_texts() == ["head type", "mean distance", "dominant share"]
     assert [header.split("\n")[0] for header in page.locator("#table thead th").all_inner_texts()][3:] == [
         "mean distance, patches", "dominant share, %",
     ]  # fmt: skip

@@ -45,11 +45,11 @@ def model() -> Model:
 
 
 def get_shape(model: Model) -> Shape:
-    return Shape(model.anatomy.layers, model.anatomy.heads, LENGTH)
+    return Shape(model.architecture.layers, model.architecture.heads, LENGTH)
 
 
 def choose_compiled(model: Model, threads: int, kind: type[NumbaTallier] = NumbaTallier) -> Choice:
-    counting = TallySettings(get_shape(model), 0.3, 0.3, 0.5, model.anatomy.causal)
+    counting = TallySettings(get_shape(model), 0.3, 0.3, 0.5, model.architecture.causal)
     return Choice("compiled", "", lambda: kind(counting), threads, single_threaded=True)
 
 
@@ -133,7 +133,7 @@ def test_an_error_in_any_thread_is_raised_after_the_others_are_done(model: Model
     with pytest.raises(ModelError, match="broken in a thread"):
         executor.add(tiny.batch(*range(9, 15)))
     assert len(set(running)) == 2
-    assert running.count("MainThread") == model.anatomy.layers
+    assert running.count("MainThread") == model.architecture.layers
     assert torch.get_num_threads() == before
     assert executor.flush()["texts"].sum() == 0
     executor.close()
@@ -342,7 +342,7 @@ def test_an_interrupt_while_a_batch_is_added_leaves_the_sums_whole(model: Model,
             signal.raise_signal(signal.SIGINT)
         end(self)
 
-    counting = TallySettings(get_shape(model), 0.3, 0.3, 0.5, model.anatomy.causal)
+    counting = TallySettings(get_shape(model), 0.3, 0.3, 0.5, model.architecture.causal)
     backend = Choice("vectorized", "", lambda: TorchTallier(counting, "cpu"))
     executor = BatchExecutor(model, backend, 16, get_shape(model))
     monkeypatch.setattr(TorchTallier, "end", end_after_signal)

@@ -21,9 +21,9 @@ TEXT = "the cat sat on a mat. the cat left, and the mat stayed."
 
 
 def make_counting(model: Model, length: int = 24, maps: bool = True, fraction: float = 1.0) -> TallySettings:
-    anatomy = model.anatomy
-    shape = Shape(anatomy.layers, anatomy.heads, length, maps)
-    return trial.select_one_layer(TallySettings(shape, 0.3, 0.3, fraction, anatomy.causal, anatomy.numbers))
+    architecture = model.architecture
+    shape = Shape(architecture.layers, architecture.heads, length, maps)
+    return trial.select_one_layer(TallySettings(shape, 0.3, 0.3, fraction, architecture.causal, architecture.numbers))
 
 
 def try_kernel(model: Model, kind: type = NumbaTallier, **options: Any) -> str:
@@ -50,7 +50,7 @@ class TestRightOnes:
         assert try_kernel(model, length=model.tokens.length) == ""
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-    def test_pass_in_other_numeric_types(self, dtype: torch.dtype):
+    def test_pass_in_other_dtypes(self, dtype: torch.dtype):
         assert try_kernel(headscope.load(tiny.network("bert").to(dtype), tiny.tokenizer())) == ""
 
     @pytest.mark.parametrize(("kind", "dtype"), [("llama", torch.float32), ("bert", torch.float16), ("bloom", None)])

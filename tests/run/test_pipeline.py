@@ -296,7 +296,7 @@ def test_a_book_is_not_tokenized_for_its_first_page(minilm: Model, monkeypatch: 
     encodings = minilm.tokens.encode_all(long, 32, all_windows=False, offsets=False)
     assert [len(encoding.ids) for (encoding,) in encodings] == [32, 32, 3]
     assert max(len(text) for text in calls[0]) < 200
-    assert calls[1] == [long[1]]  # six characters a token were not enough
+    assert calls[1] == [long[1]]  # six characters per token were not enough
     assert len(calls) == 2
 
 

@@ -72,7 +72,7 @@ def interrupt(model: Model, documents: Any, folder: Path | str, after: int = 3, 
 
 
 def load_state(path: Path, model: Model) -> RunState:
-    shape = Shape(model.anatomy.layers, model.anatomy.heads, OPTIONS["length"])
+    shape = Shape(model.architecture.layers, model.architecture.heads, OPTIONS["length"])
     return parse_checkpoint(path.read_bytes()).load_state(shape)
 
 

@@ -80,7 +80,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ablate": ablate.ablate_heads,
     "prune": prune.prune_model,
     "models": models.list_models,
-    "anatomy": models.describe_model,
+    "inspect": models.inspect_model,
     "paper": models.check_paper,
 }
 for name, command in COMMANDS.items():

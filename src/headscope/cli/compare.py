@@ -36,7 +36,7 @@ def compare_studies(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare studies: findings, rates over depth, characters of heads; single heads where shapes are equal.
+    """Compare studies: findings, rates over depth, head types; single heads where shapes are equal.
 
     Studies must have the same window length and mode, sentence mode and θ. Studies with the same layers and heads
     (before and after fine-tuning, checkpoints) are also compared head by head, with p-values.

@@ -1,4 +1,4 @@
-"""`headscope heads`: the character of each head of a study."""
+"""`headscope heads`: the type of each head of a study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ def list_heads(
     source: options.StudyPath,
     layers: options.Layers = None,
     heads: options.Heads = None,
-    character: Annotated[str | None, typer.Option(help="Only heads of this character, such as repeat-token.")] = None,
+    head_type: Annotated[
+        str | None, typer.Option("--type", help="Only heads of this type, such as repeat-token.")
+    ] = None,
     sort: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Sort by a column of the CSV file; numbers in descending order."),
@@ -22,7 +24,7 @@ def list_heads(
     as_json: options.AsJson = False,
     csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
-    """Show the character of each head: repeat-token, local, within-sentence, one-token, long-range, diffuse, …
+    """Show the type of each head: repeat-token, local, within-sentence, one-token, long-range, diffuse, …
 
     Each comes with the rate it is based on, and the rate expected by chance.
 
@@ -30,7 +32,7 @@ def list_heads(
 
         headscope heads bert/
 
-        headscope heads bert/ --character repeat-token --sort repeat_rate
+        headscope heads bert/ --type repeat-token --sort repeat_rate
 
         headscope heads bert/ --layers 10-11 --json | jq '.heads[] | {name, description}'
     """
@@ -38,13 +40,13 @@ def list_heads(
     from headscope.cli.display.heads import show_heads
     from headscope.output_folder import write_text
     from headscope.studies import head_table
-    from headscope.studies.head_types import characters, count_heads
+    from headscope.studies.head_types import count_heads, head_types
     from headscope.studies.result import open_study
 
     selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     study = open_study(source).select(**selection)
-    table = characters(study)
-    selected = head_table.sort_heads(head_table.filter_by_character(table, character), sort)
+    table = head_types(study)
+    selected = head_table.sort_heads(head_table.filter_by_head_type(table, head_type), sort)
     if csv is not None:
         write_text(csv, head_table.as_csv(selected))
         print_note(f"written: {csv}")

@@ -1,4 +1,4 @@
-"""`headscope models`, `anatomy` and `paper`: list models, describe one, and check one against the paper."""
+"""`headscope models`, `inspect` and `paper`: list models, describe one, and check one against the paper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def list_models(as_json: options.AsJson = False) -> None:
         console.show_models(models)
 
 
-def describe_model(
+def inspect_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`.")] = "minilm",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
@@ -36,18 +36,18 @@ def describe_model(
 
     Examples:
 
-        headscope anatomy google-t5/t5-small
+        headscope inspect google-t5/t5-small
 
-        headscope anatomy ./my-model --json | jq '.stacks[].heads'
+        headscope inspect ./my-model --json | jq '.stacks[].heads'
     """
-    from headscope.cli.display.architecture import show_anatomy, to_plain_values
+    from headscope.cli.display.architecture import show_architecture, to_plain_values
     from headscope.model.loading import load
 
     loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     if as_json:
         options.show(json.dumps(to_plain_values(loaded), indent=2))
     else:
-        show_anatomy(loaded)
+        show_architecture(loaded)
 
 
 def check_paper(

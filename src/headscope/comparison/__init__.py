@@ -1,1 +1,1 @@
-"""Compare studies: the paper's claims, rates over depth, head characters, and differences head by head."""
+"""Compare studies: the paper's claims, rates over depth, head types, and differences head by head."""

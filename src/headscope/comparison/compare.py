@@ -24,7 +24,7 @@ def compare(
     alpha: float = ALPHA,
     force: bool = False,
 ) -> Comparison:
-    """Compare models: the paper's claims, rates over depth, head characters, and single heads if shapes are equal.
+    """Compare models: the paper's claims, rates over depth, head types, and single heads if shapes are equal.
 
     Args:
         studies: Studies, or their folders or files.

@@ -17,7 +17,7 @@ from headscope.comparison.depth import tabulate_depth
 from headscope.comparison.measures import MEASURES
 from headscope.errors import StudyError
 from headscope.studies.findings import Finding, findings
-from headscope.studies.head_types import CHARACTERS, characters, count_heads
+from headscope.studies.head_types import HEAD_TYPES, count_heads, head_types
 from headscope.studies.result import Study
 
 ALPHA = 0.05
@@ -86,16 +86,16 @@ class Comparison:
 
     @cached_property
     def heads(self) -> dict[str, pd.DataFrame]:
-        """The measured character of every head, by study."""
-        return {name: characters(study) for name, study in zip(self.names, self.studies, strict=True)}
+        """The type of every head, by study."""
+        return {name: head_types(study) for name, study in zip(self.names, self.studies, strict=True)}
 
     @cached_property
-    def characters(self) -> pd.DataFrame:
-        """How many heads have which character: model, character, heads, share."""
+    def head_types(self) -> pd.DataFrame:
+        """How many heads are of which type: model, head_type, heads, share."""
         rows = []
         for name, table in self.heads.items():
             counted = count_heads(table)
-            rows += [{"model": name, "character": kind.name, "heads": int(counted[kind.name])} for kind in CHARACTERS]
+            rows += [{"model": name, "head_type": kind.name, "heads": int(counted[kind.name])} for kind in HEAD_TYPES]
         head_counts = pd.DataFrame(rows)
         return head_counts.assign(share=head_counts["heads"] / head_counts.groupby("model")["heads"].transform("sum"))
 
@@ -178,7 +178,7 @@ class Comparison:
 
     @cached_property
     def changes(self) -> pd.DataFrame:
-        """For each pair, every head: its character in both, and whether that changed."""
+        """For each pair, every head: its type in both, and whether that changed."""
         parts = []
         for pair in self.pairs:
             before, after = self.heads[pair.baseline], self.heads[pair.model]
@@ -190,8 +190,8 @@ class Comparison:
                         "layer": before["layer"].to_numpy(),
                         "head": before["head"].to_numpy(),
                         "name": before["name"].to_numpy(),
-                        "before": before["character"].to_numpy(),
-                        "after": after["character"].to_numpy(),
+                        "before": before["head_type"].to_numpy(),
+                        "after": after["head_type"].to_numpy(),
                     }
                 )
             )

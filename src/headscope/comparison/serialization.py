@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from headscope.comparison.measures import MEASURES
-from headscope.studies.head_types import CHARACTERS
+from headscope.studies.head_types import HEAD_TYPES
 
 if TYPE_CHECKING:
     from headscope.comparison.result import Comparison
@@ -44,8 +44,10 @@ def to_plain_values(comparison: Comparison) -> dict[str, Any]:
             for name, measure in MEASURES.items()
         },
         "depth": to_records(comparison.depth),
-        "kinds": [{"name": kind.name, "about": kind.description, "criterion": kind.criterion} for kind in CHARACTERS],
-        "characters": to_records(comparison.characters),
+        "head_type_definitions": [
+            {"name": kind.name, "about": kind.description, "criterion": kind.criterion} for kind in HEAD_TYPES
+        ],
+        "head_types": to_records(comparison.head_types),
         "pairs": [asdict(pair) for pair in comparison.pairs],
         "differences": to_records(comparison.differences()),
         "correlations": to_records(comparison.correlations),

@@ -1,6 +1,6 @@
-"""Draw the figures of a comparison: rates over relative depth, heads by character, differences head by head.
+"""Draw the figures of a comparison: rates over relative depth, heads by type, differences head by head.
 
-Models differ by colour and marker, characters by colour and hatching, so that nothing is encoded by colour alone.
+Models differ by colour and marker, head types by colour and hatching, so that nothing is encoded by colour alone.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from headscope.figures.style import (
     write_note,
 )
 from headscope.figures.text import clip_text, make_drawable
-from headscope.studies.head_types import CHARACTERS
+from headscope.studies.head_types import HEAD_TYPES
 
 COLORS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """of models: Okabe and Ito's, with grey instead of yellow, which is too pale for a line"""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HEAD_TYPE_COLORS = ("#D55E00", "#0072B2", "#56B4E9", "#F0C419", "#CC79A7", "#E2E3E7", "#4B505A", "#B3B8C0")
-"""of characters, as in the report: heads with a preference in hues, the others in greys"""
+"""of head types, as in the report: heads with a preference in hues, the others in greys"""
 HATCHES = ("", "////", "", "....", r"\\\\", "", "", "xxxx")
 DIVERGING_COLORMAP = "RdBu_r"
 MAX_NAME_WIDTH = 110.0
@@ -71,10 +71,10 @@ def draw_comparison(comparison: Comparison) -> list[ComparisonFigure]:
             draw_rates_over_depth(comparison),
         ),
         ComparisonFigure(
-            "characters",
-            "Heads by character",
-            "Share of each model's heads by their measured character; the numbers are heads.",
-            draw_heads_by_character(comparison),
+            "head-types",
+            "Heads by type",
+            "Share of each model's heads by type; the numbers are heads.",
+            draw_heads_by_type(comparison),
         ),
     ]
     for number, pair in enumerate(comparison.pairs, start=1):
@@ -193,11 +193,11 @@ def _draw_legend(figure: Figure, handles: Sequence[Line2D | Patch], names: Seque
         text.set_text(clip_text(make_drawable(name), MAX_NAME_WIDTH, LABEL_SIZE))
 
 
-# -- characters -------------------------------------------------------------------------------------------------------
+# -- head types -------------------------------------------------------------------------------------------------------
 
 
-def draw_heads_by_character(comparison: Comparison) -> Figure:
-    """Draw a bar for each model: the shares of its heads by character."""
+def draw_heads_by_type(comparison: Comparison) -> Figure:
+    """Draw a bar for each model: the shares of its heads by type."""
     models = len(comparison.names)
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 0.8 + 0.24 * models), layout="constrained")
@@ -205,8 +205,8 @@ def draw_heads_by_character(comparison: Comparison) -> Figure:
         style_ticks(axes)
         left = np.zeros(models)
         patches = {}
-        for k, head_type in enumerate(CHARACTERS):
-            rows = comparison.characters[comparison.characters["character"] == head_type.name]
+        for k, head_type in enumerate(HEAD_TYPES):
+            rows = comparison.head_types[comparison.head_types["head_type"] == head_type.name]
             share, heads = rows["share"].to_numpy() * 100, rows["heads"].to_numpy()
             if not heads.any():
                 continue

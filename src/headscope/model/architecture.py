@@ -43,7 +43,7 @@ ImageShape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class StackAnatomy:
+class StackArchitecture:
     """Layers and heads of one stack."""
 
     stack: str
@@ -87,7 +87,7 @@ class AttentionPlan:
     """The attention computations of one run, in order, and the stacks they belong to."""
 
     calls: tuple[AttentionCall, ...]
-    stacks: dict[str, StackAnatomy]
+    stacks: dict[str, StackArchitecture]
 
     def of(self, stacks: Sequence[str]) -> list[AttentionCall]:
         return [call for call in self.calls if call.stack in stacks]
@@ -126,7 +126,7 @@ def examine(name: str, network: Any, run: Callable[[OnCapture], None], *, patche
     if not has_decoder and all(call.causal for call in calls if call.stack):
         calls = [replace(call, stack=call.stack and "decoder") for call in calls]
     stacks = [stack for stack in STACKS if any(call.stack == stack for call in calls)]
-    return AttentionPlan(tuple(calls), {stack: _build_anatomy(name, network, stack, calls) for stack in stacks})
+    return AttentionPlan(tuple(calls), {stack: _build_architecture(name, network, stack, calls) for stack in stacks})
 
 
 def _check_patches(name: str, network: Any, captures: list[CapturedAttention], patches: int) -> None:
@@ -169,7 +169,7 @@ def _make_call(
     )
 
 
-def _build_anatomy(name: str, network: Any, stack: str, calls: list[AttentionCall]) -> StackAnatomy:
+def _build_architecture(name: str, network: Any, stack: str, calls: list[AttentionCall]) -> StackArchitecture:
     stack_calls = [call for call in calls if call.stack == stack]
     counts = sorted({call.heads for call in stack_calls})
     if len(counts) > 1:
@@ -178,9 +178,9 @@ def _build_anatomy(name: str, network: Any, stack: str, calls: list[AttentionCal
         )
     expected = _find_declared_heads(network, stack_calls[0].module)
     if expected is not None and expected != counts[0]:
-        raise ModelError(f"{name}: captured {counts[0]} heads a layer where the model says {expected}")
+        raise ModelError(f"{name}: captured {counts[0]} heads per layer where the model says {expected}")
     numbers, depth = _number_layers(name, network, stack_calls)
-    return StackAnatomy(
+    return StackArchitecture(
         stack=stack,
         layers=len(stack_calls),
         heads=counts[0],

@@ -81,11 +81,11 @@ def load(
     Examples
     --------
     >>> model = load()
-    >>> model.anatomy.layers, model.anatomy.heads
+    >>> model.architecture.layers, model.architecture.heads
     (6, 12)
     """
     if dtype not in DTYPES:
-        raise ModelError(f"unknown numeric type {dtype!r}; there are: {', '.join(DTYPES)}")
+        raise ModelError(f"unknown dtype {dtype!r}; there are: {', '.join(DTYPES)}")
     if not isinstance(name, (str, Path)):
         return _select_stack(_wrap(name, tokenizer), stack)
     torch_device, given_processor = select_device(device), tokenizer
@@ -151,7 +151,7 @@ def resolve_model(source: ModelSource, *, objective: bool = False) -> Model:
 
     Examples
     --------
-    >>> resolve_model("minilm").anatomy.layers
+    >>> resolve_model("minilm").architecture.layers
     6
     """
     if isinstance(source, Model):

@@ -22,7 +22,7 @@ from headscope.model.architecture import (
     TOKENS,
     AttentionCall,
     AttentionPlan,
-    StackAnatomy,
+    StackArchitecture,
     disable_image_masking,
     examine,
     has_encoder_and_decoder,
@@ -71,16 +71,16 @@ class Model:
 
     def __repr__(self) -> str:
         try:
-            anatomy = self.anatomy
+            architecture = self.architecture
         except ModelError:  # an error that names the model must not fail for it
             parts = [f"a {self.type} whose heads cannot be observed"]
         else:
             layers, heads = (
                 f"{number} {noun}{'s' * (number != 1)}"
-                for number, noun in ((anatomy.layers, "layer"), (anatomy.heads, "head"))
+                for number, noun in ((architecture.layers, "layer"), (architecture.heads, "head"))
             )
             width = getattr(self._config, "hidden_size", None)
-            parts = [f"{layers} × {heads}", *([f"{width} wide"] if width else []), anatomy.stack]
+            parts = [f"{layers} × {heads}", *([f"{width} wide"] if width else []), architecture.stack]
         return f"<Model {self.name}: {', '.join([*parts, str(self.device), self.dtype])}>"
 
     @property
@@ -140,7 +140,7 @@ class Model:
         return replace(self, stack=stack)
 
     @property
-    def anatomy(self) -> StackAnatomy:
+    def architecture(self) -> StackArchitecture:
         """Layers and heads of the stack that is observed, as found by running the model."""
         stacks = self._plan.stacks
         if self.stack is None and self.is_encoder_decoder and "encoder" not in stacks:
@@ -228,7 +228,8 @@ class Model:
             results = iter([cut(documents[0], self.tokens)])
         else:
             results = cut.each(documents, self.tokens)
-        is_decoder = self.is_encoder_decoder and self.anatomy.stack != "encoder"  # computed once, not for every window
+        # Computed once, not for every window.
+        is_decoder = self.is_encoder_decoder and self.architecture.stack != "encoder"
         for windows in results:
             yield (
                 [self.adapt_window(window) for window in windows]
@@ -241,9 +242,9 @@ class Model:
 
         The decoder of an encoder–decoder model starts with a token of its own.
         """
-        if not self.is_encoder_decoder or self.anatomy.stack == "encoder":
+        if not self.is_encoder_decoder or self.architecture.stack == "encoder":
             return window
-        return window.shift_right(self.decoder_start_id, crosses=self.anatomy.stack == "cross")
+        return window.shift_right(self.decoder_start_id, crosses=self.architecture.stack == "cross")
 
     @property
     def decoder_start_id(self) -> int:
@@ -255,7 +256,7 @@ class Model:
 
     def first_token(self) -> tuple[str, str]:
         """Return the special token at the start of every window, and its role in words; both empty if there is none."""
-        if self.is_encoder_decoder and self.anatomy.stack == "decoder":
+        if self.is_encoder_decoder and self.architecture.stack == "decoder":
             return self.tokens.names([self.decoder_start_id])[0], "the token its decoder starts with"
         return self.tokens.find_first_special() or "", self.tokens.describe_first_special()
 
@@ -267,7 +268,7 @@ class Model:
             see: Called for each layer, in order.
             attend: May compute layers with plain attention itself; `see` is not called for these.
         """
-        plan, stack = self._plan, self.anatomy.stack
+        plan, stack = self._plan, self.architecture.stack
         source = batch.source
         network, inputs = self.network, self.make_batch_inputs(batch)
         stacks = list(plan.stacks)

@@ -11,7 +11,7 @@ import math
 from markupsafe import Markup
 
 from headscope.page.formatting import NOTHING
-from headscope.page.head_type_map import build_character_map
+from headscope.page.head_type_map import build_head_type_map
 from headscope.page.heat_maps import Cell, HeatMap, build_heat_maps
 from headscope.studies.result import Study
 from headscope.studies.wording import adapt_wording
@@ -23,7 +23,7 @@ MUTED_STYLE = "opacity:.7"
 
 
 def render_study_card(study: Study) -> str:
-    """Return a study as a compact piece of HTML: its settings, its heads by character, its rates as small heat maps."""
+    """Return a study as a compact piece of HTML: its settings, its heads by type, its rates as small heat maps."""
     manifest = study.manifest
     facts = (
         ("corpus", manifest["corpus"]),
@@ -31,7 +31,7 @@ def render_study_card(study: Study) -> str:
         ("layers × heads", f"{len(study.layers)} × {len(study.heads)}"),
         ("window", adapt_wording(study, f"{manifest['length']} tokens")),
         ("θ", f"{manifest['theta']:g}"),
-        ("heads", build_character_map(study).summary),
+        ("heads", build_head_type_map(study).summary),
     )
     fact_list = Markup("").join(_render_fact(label, value) for label, value in facts)
     maps = Markup("").join(_render_heat_map(heat_map) for heat_map in build_heat_maps(study))

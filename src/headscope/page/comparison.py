@@ -28,7 +28,7 @@ from headscope.page.templates import (
     replace_surrogates,
 )
 from headscope.studies.findings import Verdict
-from headscope.studies.head_types import CHARACTERS
+from headscope.studies.head_types import HEAD_TYPES
 
 VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
 """each verdict and its class in the style sheet"""
@@ -51,7 +51,7 @@ FACTS = {
     "theta": "Threshold θ",
     "tau": "Threshold τ",
     "min_tokens": "Shortest text, tokens",
-    "dtype": "Numeric type",
+    "dtype": "Dtype",
     "complete": "Complete",
     "weights": "Hash of the weights",
     "headscope": "headscope",
@@ -72,7 +72,7 @@ class Fact:
 
 
 def render_comparison_page(comparison: Comparison) -> str:
-    """Return the page: warnings, findings, rates over depth, characters, differences of heads, and settings."""
+    """Return the page: warnings, findings, rates over depth, head types, differences of heads, and settings."""
     script = read_assets("base.js", "comparison.js")
     panels = depth_curves.build_panels(comparison)
     page = _load_template().render(
@@ -83,7 +83,7 @@ def render_comparison_page(comparison: Comparison) -> str:
         panels=panels,
         numbers=_tabulate_depths(comparison),
         bars=_build_bars(comparison),
-        characters=CHARACTERS,
+        head_types=HEAD_TYPES,
         maps=build_difference_maps(comparison),
         changes=_count_changes(comparison),
         facts=_collect_facts(comparison),
@@ -165,11 +165,11 @@ def _tabulate_depths(comparison: Comparison) -> list[dict[str, Any]]:
 def _build_bars(comparison: Comparison) -> list[dict[str, Any]]:
     bars = []
     for name in comparison.names:
-        rows = comparison.characters[comparison.characters["model"] == name].to_dict("records")
+        rows = comparison.head_types[comparison.head_types["model"] == name].to_dict("records")
         parts = [
             {
                 "kind": k,
-                "name": row["character"],
+                "name": row["head_type"],
                 "heads": row["heads"],
                 "share": row["share"],
                 "roomy": row["share"] >= MIN_LABELED_SHARE,
@@ -181,7 +181,7 @@ def _build_bars(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _count_changes(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return for every pair how many heads changed their character, and from which to which."""
+    """Return for every pair how many heads changed their type, and from which to which."""
     changes = []
     for pair in comparison.pairs:
         rows = comparison.changes[comparison.changes["model"] == pair.model]

@@ -1,4 +1,4 @@
-"""Map of the characters of all heads: the letter and colour of each cell, and the legend."""
+"""Map of the types of all heads: the letter and colour of each cell, and the legend."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.page.colors import pick_text_color
-from headscope.studies.head_types import CHARACTERS, PREFERENCES, Character, characters, count_heads
+from headscope.studies.head_types import HEAD_TYPES, PREFERENCES, HeadType, count_heads, head_types
 from headscope.studies.rates import OF_WORDS
 from headscope.studies.result import Study
 
@@ -26,9 +26,9 @@ colour vision can tell apart; the others in greys, of which the most common is n
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """A character in the legend, with its letter, its colours and the number of its heads."""
+    """A head type in the legend, with its letter, its colours and the number of its heads."""
 
-    character: Character
+    head_type: HeadType
     letter: str
     background: str
     ink: str
@@ -36,7 +36,7 @@ class LegendEntry:
 
 
 @dataclass(frozen=True)
-class CharacterCell:
+class HeadTypeCell:
     """A head in the map."""
 
     index: int
@@ -44,58 +44,58 @@ class CharacterCell:
     name: str
     kind: LegendEntry
     description: str
-    """the description of its character, and which others apply"""
+    """the description of its type, and which others apply"""
 
 
 @dataclass(frozen=True)
-class CharacterMap:
-    """The character of every head over layers and heads."""
+class HeadTypeMap:
+    """The type of every head over layers and heads."""
 
     kinds: tuple[LegendEntry, ...]
-    rows: tuple[tuple[int, tuple[CharacterCell, ...]], ...]
+    rows: tuple[tuple[int, tuple[HeadTypeCell, ...]], ...]
     """layer by layer"""
 
     @property
-    def cells(self) -> list[CharacterCell]:
+    def cells(self) -> list[HeadTypeCell]:
         return [cell for _, row in self.rows for cell in row]
 
     @property
     def summary(self) -> str:
-        """Numbers of heads by character, in one line."""
-        return ", ".join(f"{kind.heads:,} {kind.character.name}" for kind in self.kinds if kind.heads)
+        """Numbers of heads by type, in one line."""
+        return ", ".join(f"{kind.heads:,} {kind.head_type.name}" for kind in self.kinds if kind.heads)
 
 
-def build_character_map(study: Study) -> CharacterMap:
+def build_head_type_map(study: Study) -> HeadTypeMap:
     """Return the map of a study, in the study's order of layers and heads."""
-    table = characters(study)
+    table = head_types(study)
     head_counts = count_heads(table)
     inapplicable = {preference.name for preference in PREFERENCES if preference.rate in OF_WORDS and study.has_images}
     legend = {
-        character.name: LegendEntry(character, *_get_look(character.name), int(head_counts[character.name]))
-        for character in CHARACTERS
-        if character.name not in inapplicable
+        head_type.name: LegendEntry(head_type, *_get_look(head_type.name), int(head_counts[head_type.name]))
+        for head_type in HEAD_TYPES
+        if head_type.name not in inapplicable
     }
     heads = table.set_index("name")
 
-    def build_cell(index: int, name: str) -> CharacterCell:
+    def build_cell(index: int, name: str) -> HeadTypeCell:
         head = heads.loc[name]
         also = f"; also {', '.join(head['also'])}" if head["also"] else ""
-        return CharacterCell(index, name, legend[str(head["character"])], f"{head['description']}{also}")
+        return HeadTypeCell(index, name, legend[str(head["head_type"])], f"{head['description']}{also}")
 
     columns = len(study.heads)
     rows = tuple(
         (layer, tuple(build_cell(i * columns + j, f"L{layer}H{head}") for j, head in enumerate(study.heads)))
         for i, layer in enumerate(study.layers)
     )
-    return CharacterMap(tuple(legend.values()), rows)
+    return HeadTypeMap(tuple(legend.values()), rows)
 
 
-def collect_character_data(head_map: CharacterMap) -> dict[str, Any]:
+def collect_head_type_data(head_map: HeadTypeMap) -> dict[str, Any]:
     """Return the data of the map for the report's script."""
-    names = [kind.character.name for kind in head_map.kinds]
+    names = [kind.head_type.name for kind in head_map.kinds]
     return {
-        "characters": names,
-        "character": [names.index(cell.kind.character.name) for cell in head_map.cells],
+        "head_types": names,
+        "head_type": [names.index(cell.kind.head_type.name) for cell in head_map.cells],
         "about": [cell.description for cell in head_map.cells],
     }
 

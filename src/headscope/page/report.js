@@ -22,10 +22,10 @@
     return [`${shown(rate, value, digits)} ± ${shown(rate, error, digits)} ${rate.unit}`, chance, pairs];
   }
 
-  // What can be shown of the heads: their characters, then each rate.
+  // What can be shown of the heads: their types, then each rate.
   function viewsOf(data) {
-    const character = { label: "character", lines: (i) => [data.about[i], `${count(data.pairs[i])} pairs counted`] };
-    return [character, ...data.rates.map((rate) => ({ label: rate.label, rate, lines: (i) => lines(data, rate, i) }))];
+    const headType = { label: "head type", lines: (i) => [data.about[i], `${count(data.pairs[i])} pairs counted`] };
+    return [headType, ...data.rates.map((rate) => ({ label: rate.label, rate, lines: (i) => lines(data, rate, i) }))];
   }
 
   // -- heat maps ------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@
     const table = document.getElementById("table");
     const body = table.tBodies[0];
     const rows = [...body.rows];
-    const columns = { head: data.heads.map((_, i) => i), character: data.character, pairs: data.pairs };
+    const columns = { head: data.heads.map((_, i) => i), head_type: data.head_type, pairs: data.pairs };
     for (const rate of data.rates) columns[rate.name] = rate.values;
     let maps = null;
     let pointed = -1;
@@ -166,7 +166,7 @@
     function sort(header) {
       const values = columns[header.dataset.column];
       // Names read from the front, numbers from the largest.
-      const first = ["head", "character"].includes(header.dataset.column) ? "ascending" : "descending";
+      const first = ["head", "head_type"].includes(header.dataset.column) ? "ascending" : "descending";
       const other = first === "ascending" ? "descending" : "ascending";
       const order = header.getAttribute("aria-sort") === first ? other : first;
       for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
@@ -189,10 +189,10 @@
       button.addEventListener("click", () => sort(header));
     }
 
-    // L3 is layer 3 and not 30; H7 a head of every layer; anything else is a part of a character's name. Several add up.
+    // L3 is layer 3 and not 30; H7 a head of every layer; anything else is a part of a head type's name. Several add up.
     function wanted(word) {
       const parts = /^(?:l(\d+))?(?:h(\d+))?$/.exec(word);
-      if (!parts) return (i) => data.characters[data.character[i]].includes(word);
+      if (!parts) return (i) => data.head_types[data.head_type[i]].includes(word);
       const fits = (part, number) => part === undefined || Number(part) === number;
       return (i) => fits(parts[1], data.layer[i]) && fits(parts[2], data.head_number[i]);
     }
@@ -255,7 +255,7 @@
   function comma(data) {
     const columns = [["head", data.heads], ["layer", data.layer], ["head_number", data.head_number], ["pairs", data.pairs]];
     for (const rate of data.rates) columns.push([rate.name, rate.values], [`${rate.name}_error`, rate.errors]);
-    columns.push(["character", data.character.map((k) => data.characters[k])]);
+    columns.push(["head_type", data.head_type.map((k) => data.head_types[k])]);
     const text = [columns.map(([name]) => name).join(",")];
     data.heads.forEach((_, i) => text.push(columns.map(([, values]) => values[i] ?? "").join(",")));
     return `${text.join("\n")}\n`;

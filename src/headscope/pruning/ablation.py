@@ -182,9 +182,9 @@ def ablate(
     """
     check_limit(limit)
     loaded = resolve_model(model, objective=True)
-    selected = list_heads(loaded.anatomy)
+    selected = list_heads(loaded.architecture)
     if heads is not None:
-        selected = resolve_heads(loaded.anatomy, heads, some_left=False)
+        selected = resolve_heads(loaded.architecture, heads, some_left=False)
     if not selected:
         raise StudyError("no heads are named: name at least one, or leave them out to silence each in turn")
     corpus = read_windows(loaded, documents, field=field, length=length, windows=windows, limit=limit)
@@ -236,12 +236,12 @@ class _TextResults:
 
 
 def _build_dataset(model: Model, sums: _TextResults) -> xr.Dataset:
-    anatomy = model.anatomy
+    architecture = model.architecture
     base, changes = sums.sort_by_place()
     texts = len(base)
-    all_changes = np.full((texts, anatomy.layers, anatomy.heads), np.nan)
+    all_changes = np.full((texts, architecture.layers, architecture.heads), np.nan)
     for k, (layer, head) in enumerate(sums.heads):
-        all_changes[:, anatomy.numbers.index(layer), head] = changes[:, k]
+        all_changes[:, architecture.numbers.index(layer), head] = changes[:, k]
     return xr.Dataset(
         {
             "change": (("layer", "head"), all_changes.mean(axis=0)),
@@ -252,8 +252,8 @@ def _build_dataset(model: Model, sums: _TextResults) -> xr.Dataset:
             "objective_texts": (("text",), base),
         },
         coords={
-            "layer": np.array(anatomy.numbers, dtype=np.int64),
-            "head": np.arange(anatomy.heads),
+            "layer": np.array(architecture.numbers, dtype=np.int64),
+            "head": np.arange(architecture.heads),
             "text": np.sort(np.array(sums.places, dtype=np.int64)),
         },
     )

@@ -80,7 +80,7 @@ class AblationRunner:
                 base = self._measure(numbered.batch)
             changes = np.zeros((len(base), len(heads)))
             for k, head in enumerate(heads):
-                layer = self.model.anatomy.numbers.index(head[0])
+                layer = self.model.architecture.numbers.index(head[0])
                 with self._silence([*silent, head]):
                     changes[:, k] = self._measure_from_layer(replay, layer, numbered.batch) - base
                 runs += 1

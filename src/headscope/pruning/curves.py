@@ -83,7 +83,8 @@ def measure_random_curve(
     if draws < 1:
         raise StudyError(f"draws is {draws}: at least 1")
     orders = [
-        order_heads(score_heads(model, "random", windows, seed=seed + k), model.anatomy.numbers) for k in range(draws)
+        order_heads(score_heads(model, "random", windows, seed=seed + k), model.architecture.numbers)
+        for k in range(draws)
     ]
     tables = _measure_curves(AblationRunner.create(model, windows, by, batch_size, means), orders, shares, progress)
     losses = np.stack([table["loss"].to_numpy() for table in tables])
@@ -98,7 +99,7 @@ def measure_random_curve(
 def _measure_curves(
     bench: AblationRunner, orders: Sequence[Sequence[Head]], shares: Sequence[float], progress: ProgressCallback | None
 ) -> list[pd.DataFrame]:
-    expected = set(list_heads(bench.model.anatomy))
+    expected = set(list_heads(bench.model.architecture))
     for order in orders:
         if len(order) != len(expected) or {(int(layer), int(head)) for layer, head in order} != expected:
             raise StudyError(f"an order contains each of the model's {len(expected)} heads once; this one does not")

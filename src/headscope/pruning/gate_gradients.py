@@ -30,7 +30,7 @@ def compute_gate_gradients(model: Model, batches: list[NumberedBatch]) -> Floats
     as the root of the mean of (∂(v·e)/∂gate)².
     """
     objective = choose_objective(model)
-    sums = np.zeros((model.anatomy.layers, model.anatomy.heads))
+    sums = np.zeros((model.architecture.layers, model.architecture.heads))
     texts = 0
     for window in (window for numbered in batches for window in numbered.batch.windows):
         batch = Batch.of([window], model.tokens.pad_id)  # the absolute value is taken for each text

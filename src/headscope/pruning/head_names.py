@@ -9,7 +9,7 @@ import numpy as np
 
 from headscope.array_types import Bools
 from headscope.errors import StudyError
-from headscope.model.architecture import StackAnatomy
+from headscope.model.architecture import StackArchitecture
 
 Head = tuple[int, int]
 """number of the layer in the model, number of the head in the layer"""
@@ -22,21 +22,21 @@ def format_head(head: Head) -> str:
     return f"L{head[0]}H{head[1]}"
 
 
-def list_heads(anatomy: StackAnatomy) -> list[Head]:
+def list_heads(architecture: StackArchitecture) -> list[Head]:
     """Return every head of a stack, layer by layer."""
-    return [(layer, head) for layer in anatomy.numbers for head in range(anatomy.heads)]
+    return [(layer, head) for layer in architecture.numbers for head in range(architecture.heads)]
 
 
-def parse_heads(text: str, anatomy: StackAnatomy | None = None) -> list[Head]:
-    """Return `L0H1,L3H4-7` as pairs of numbers, in the order written; checked if the anatomy is given.
+def parse_heads(text: str, architecture: StackArchitecture | None = None) -> list[Head]:
+    """Return `L0H1,L3H4-7` as pairs of numbers, in the order written; checked if the architecture is given.
 
     >>> parse_heads("L0H1,L3H4-6")
     [(0, 1), (3, 4), (3, 5), (3, 6)]
     """
-    return _parse(text, None) if anatomy is None else resolve_heads(anatomy, text)
+    return _parse(text, None) if architecture is None else resolve_heads(architecture, text)
 
 
-def _parse(text: str, anatomy: StackAnatomy | None) -> list[Head]:
+def _parse(text: str, architecture: StackArchitecture | None) -> list[Head]:
     heads: list[Head] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*[Ll](\d{1,6})[Hh](\d{1,6})(?:-[Hh]?(\d{1,6}))?\s*", part, re.ASCII)
@@ -45,52 +45,53 @@ def _parse(text: str, anatomy: StackAnatomy | None) -> list[Head]:
         layer, first, last = int(match[1]), int(match[2]), int(match[3] or match[2])
         if last < first:
             raise StudyError(f"heads {text!r}: in {part.strip()!r} the last head comes before the first")
-        if anatomy is not None:
-            _check_head(anatomy, (layer, last))  # before a huge range is expanded
+        if architecture is not None:
+            _check_head(architecture, (layer, last))  # before a huge range is expanded
         heads += [(layer, head) for head in range(first, last + 1)]
     _check_unique(heads)
     return heads
 
 
-def resolve_heads(anatomy: StackAnatomy, heads: Heads, *, some_left: bool = True) -> list[Head]:
+def resolve_heads(architecture: StackArchitecture, heads: Heads, *, some_left: bool = True) -> list[Head]:
     """Return heads as pairs of numbers.
 
     Raises:
         StudyError: A head is not in the stack or is named twice; with `some_left`, also if these are all heads.
     """
     if isinstance(heads, str):
-        heads = _parse(heads, anatomy)
+        heads = _parse(heads, architecture)
     try:
         pairs = [(int(layer), int(head)) for layer, head in heads]
     except (TypeError, ValueError):
         raise StudyError("heads are written like 'L0H1,L3H4-7', or as pairs of numbers (layer, head)") from None
     for pair in pairs:
-        _check_head(anatomy, pair)
+        _check_head(architecture, pair)
     _check_unique(pairs)
-    if some_left and len(pairs) == anatomy.layers * anatomy.heads:
+    if some_left and len(pairs) == architecture.layers * architecture.heads:
         raise StudyError(
-            f"these are all {len(pairs)} heads of the model's {anatomy.stack}: leave at least one that is not silenced"
+            f"these are all {len(pairs)} heads of the model's {architecture.stack}: leave at least one that is not "
+            "silenced"
         )
     return pairs
 
 
-def as_mask(anatomy: StackAnatomy, heads: Iterable[Head]) -> Bools:
+def as_mask(architecture: StackArchitecture, heads: Iterable[Head]) -> Bools:
     """Return a mask (layers, heads) that is True for these heads, which `resolve_heads` has checked."""
-    mask = np.zeros((anatomy.layers, anatomy.heads), dtype=bool)
+    mask = np.zeros((architecture.layers, architecture.heads), dtype=bool)
     for layer, head in heads:
-        mask[anatomy.numbers.index(layer), head] = True
+        mask[architecture.numbers.index(layer), head] = True
     return mask
 
 
-def _check_head(anatomy: StackAnatomy, head: Head) -> None:
-    if head[0] not in anatomy.numbers:
+def _check_head(architecture: StackArchitecture, head: Head) -> None:
+    if head[0] not in architecture.numbers:
         raise StudyError(
-            f"{format_head(head)}: there is no layer {head[0]} with attention in the model's {anatomy.stack}; there "
-            f"are {', '.join(map(str, anatomy.numbers))}"
+            f"{format_head(head)}: there is no layer {head[0]} with attention in the model's {architecture.stack}; "
+            f"there are {', '.join(map(str, architecture.numbers))}"
         )
-    if not 0 <= head[1] < anatomy.heads:
+    if not 0 <= head[1] < architecture.heads:
         raise StudyError(
-            f"{format_head(head)}: there is no head {head[1]}; the heads of a layer are 0 to {anatomy.heads - 1}"
+            f"{format_head(head)}: there is no head {head[1]}; the heads of a layer are 0 to {architecture.heads - 1}"
         )
 
 

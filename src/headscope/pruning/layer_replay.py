@@ -22,10 +22,10 @@ class LayerReplay:
     """
 
     def __init__(self, model: Model) -> None:
-        anatomy = model.anatomy
-        places = find_layer_positions(model.network, model._plan.of([anatomy.stack]))
+        architecture = model.architecture
+        places = find_layer_positions(model.network, model._plan.of([architecture.stack]))
         self._layers: list[torch.nn.Module] = [] if places is None else list(model.network.get_submodule(places[0]))
-        self._numbers = anatomy.numbers if places is None else places[1]
+        self._numbers = architecture.numbers if places is None else places[1]
         self._outputs: list[Any] = []
         self.verified: dict[int, bool] = {}
         """by layer, counted from 0: whether those below it can be skipped; without an entry it is not known"""

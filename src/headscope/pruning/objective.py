@@ -145,16 +145,16 @@ class EmbeddingDistance(Objective):
 
 def choose_objective(model: Model) -> Objective:
     """Return the loss of the model's language modeling head if it has one, else the embedding distance."""
-    name, anatomy = type(model.network).__name__, model.anatomy
+    name, architecture = type(model.network).__name__, model.architecture
     if isinstance(model.tokens, Patches):
         return EmbeddingDistance(model)
     if model.is_encoder_decoder:
         predicts_words = name in _list_class_names("SEQ_TO_SEQ_CAUSAL_LM")
         return TextReconstruction(model) if predicts_words else EmbeddingDistance(model)
-    if anatomy.causal and name in _list_class_names("CAUSAL_LM"):
+    if architecture.causal and name in _list_class_names("CAUSAL_LM"):
         return NextToken(model)
     if (
-        not anatomy.causal
+        not architecture.causal
         and name in _list_class_names("MASKED_LM")
         and model.tokens.tokenizer.mask_token_id is not None
     ):

@@ -23,7 +23,7 @@ def compute_output_norms(model: Model, batches: list[NumberedBatch], *, projecte
     weights = None
     if projected:
         weights = [_get_head_weights(model, k, site) for k, site in enumerate(find_sites(model).layers)]
-    sums = np.zeros((model.anatomy.layers, model.anatomy.heads))
+    sums = np.zeros((model.architecture.layers, model.architecture.heads))
     tokens = 0
     for numbered in batches:
         (real,) = send([numbered.batch.real], model.device)
@@ -44,7 +44,7 @@ def _get_head_weights(model: Model, layer: int, site: Site | None) -> torch.Tens
     module = None if site is None else site.module
     if site is None or not isinstance(module, (torch.nn.Linear, Conv1D)):
         raise ModelError(
-            f"{model.name}: the output projection of layer {model.anatomy.numbers[layer]} is no plain linear map "
+            f"{model.name}: the output projection of layer {model.architecture.numbers[layer]} is no plain linear map "
             f"({type(module).__name__}), so what a head adds is not known: rank by norm instead of projected-norm"
         )
     rows = module.weight.detach() if isinstance(module, Conv1D) else module.weight.detach().T

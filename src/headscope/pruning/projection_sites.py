@@ -1,6 +1,6 @@
 """Locate where each head's output enters its output projection, and edit it there.
 
-The anatomy of a model lists the projections. In which layout a projection receives the heads (as a sequence, as rows,
+The architecture of a model lists the projections. In which layout a projection receives the heads (as a sequence,
 channels first, beside other columns) is found out in one run over a few tokens, by comparing the outputs that were
 observed with what entered the projection.
 """
@@ -68,7 +68,7 @@ _cache: WeakKeyDictionary[torch.nn.Module, dict[str, Sites]] = WeakKeyDictionary
 
 def find_sites(model: Model) -> Sites:
     """Return where the heads of the observed stack enter their projections; computed once for a network."""
-    by_stack, stack = _cache.setdefault(model.network, {}), model.anatomy.stack
+    by_stack, stack = _cache.setdefault(model.network, {}), model.architecture.stack
     if stack not in by_stack:
         by_stack[stack] = _detect_sites(model)
     return by_stack[stack]
@@ -78,7 +78,7 @@ def find_sites(model: Model) -> Sites:
 def edit_outputs(model: Model, edit: OutputEdit, layers: set[int]) -> Iterator[None]:
     """Within this context, edit what the heads of these layers (counted from 0) write, however the network is run."""
     sites = find_sites(model)
-    missing = [model.anatomy.numbers[k] for k in sorted(layers) if sites.layers[k] is None]
+    missing = [model.architecture.numbers[k] for k in sorted(layers) if sites.layers[k] is None]
     if missing:
         raise ModelError(
             f"{model.name}: its heads cannot be silenced: what mixes them in layer {missing[0]} is no module of the "
@@ -130,7 +130,7 @@ def _has_submodule(parent: torch.nn.Module, module: torch.nn.Module) -> bool:
 
 
 def _detect_sites(model: Model) -> Sites:
-    stack = model.anatomy.stack
+    stack = model.architecture.stack
     calls, layer_calls = dict[torch.nn.Module, list[int | None]](), list[_ProjectionCall | None]()
     for call in model._plan.calls:
         is_own = call.stack == stack

@@ -136,7 +136,7 @@ def prune(
     loaded = resolve_model(model, objective=needs_objective(keep, by))
     ranking: dict[str, Any] = {"by": "named"}
     if heads is not None:
-        removed = resolve_heads(loaded.anatomy, heads)
+        removed = resolve_heads(loaded.architecture, heads)
     else:
         assert keep is not None
         texts = _TextOptions(documents, field, limit, length)
@@ -179,7 +179,7 @@ def _select_heads(
     per_layer: bool,
 ) -> tuple[list[Head], dict[str, Any]]:
     """Return the heads to remove, and what the manifest says about the ranking."""
-    parse_keep(keep, model.anatomy.layers * model.anatomy.heads)  # raises before anything is measured
+    parse_keep(keep, model.architecture.layers * model.architecture.heads)  # raises before anything is measured
     ranking: dict[str, Any] = {"by": by, "keep": str(keep), "per_layer": per_layer, "seed": seed}
     loaded_study, windows = None, list[Window]()
     if by in STUDY_RULES:
@@ -201,7 +201,7 @@ def _select_heads(
             f"the ranking {by!r} is undefined for every head on these texts ({ranking.get('texts', 0)} in all): "
             "give more texts, or longer ones, or choose another ranking"
         )
-    units, numbers = find_units(model), model.anatomy.numbers
+    units, numbers = find_units(model), model.architecture.numbers
     if per_layer:
         groups = find_division(model.network, units[0], make_trial_inputs(model)).groups
         return select_lowest_per_layer(head_scores, numbers, keep, groups), ranking
@@ -216,8 +216,8 @@ def _build_manifest(
         "source": model.name,
         "weight_hash": model.weight_hash,
         "model_type": model.type,
-        "stack": model.anatomy.stack,
-        "heads_before": model.anatomy.layers * model.anatomy.heads,
+        "stack": model.architecture.stack,
+        "heads_before": model.architecture.layers * model.architecture.heads,
         "heads_removed": [format_head(head) for head in removed],
         "layers": [
             {

@@ -65,7 +65,7 @@ def score_heads(
     """
     if by not in RULES:
         raise StudyError(f"unknown ranking {by!r}; there are: {', '.join(RULES)}")
-    shape = (model.anatomy.layers, model.anatomy.heads)
+    shape = (model.architecture.layers, model.architecture.heads)
     head_scores: Floats
     if by == "random":
         head_scores = np.random.default_rng(seed).random(shape)
@@ -73,7 +73,7 @@ def score_heads(
         head_scores = np.asarray(STUDY_RULES[by](_check_study(model, by, study)), dtype=np.float64)
     elif by == "ablation":
         bench = AblationRunner.create(model, windows, batch_size=batch_size)
-        head_scores = bench.compute_mean_changes(list_heads(model.anatomy)).reshape(shape)
+        head_scores = bench.compute_mean_changes(list_heads(model.architecture)).reshape(shape)
     elif by == "gradient":
         head_scores = compute_gate_gradients(model, batch_windows(model, windows, batch_size))
     else:
@@ -113,7 +113,7 @@ def rank_greedily(
     Args:
         step: Heads removed per step: 1 is the full greedy search; a twentieth of all heads, at least one, by default.
     """
-    left = list_heads(model.anatomy)
+    left = list_heads(model.architecture)
     size = max(1, len(left) // GREEDY_STEPS) if step is None else step
     if size < 1:
         raise StudyError(f"step is {step}: take at least one head at a time")
@@ -133,13 +133,13 @@ def _check_study(model: Model, by: str, study: Study | None) -> Study:
     """Return the study if it is one of all heads of this model."""
     if study is None:
         raise StudyError(f"the ranking {by!r} needs a study of the model: make one with headscope study, and pass it")
-    manifest, anatomy = study.manifest, model.anatomy
-    stack = manifest.get("stack", anatomy.stack)  # studies of earlier versions have no such entry
-    if (manifest["weight_hash"], stack) != (model.weight_hash, anatomy.stack):
+    manifest, architecture = study.manifest, model.architecture
+    stack = manifest.get("stack", architecture.stack)  # studies of earlier versions have no such entry
+    if (manifest["weight_hash"], stack) != (model.weight_hash, architecture.stack):
         raise StudyError(
-            f"the study is of {manifest['model']} ({stack}), and the model is {model.name} ({anatomy.stack}), "
+            f"the study is of {manifest['model']} ({stack}), and the model is {model.name} ({architecture.stack}), "
             "or its weights differ: study this model"
         )
-    if (study.layers, study.heads) != (list(anatomy.numbers), list(range(anatomy.heads))):
+    if (study.layers, study.heads) != (list(architecture.numbers), list(range(architecture.heads))):
         raise StudyError(f"the study holds {study.size}, not all heads of {model.name}: pass the whole study")
     return study

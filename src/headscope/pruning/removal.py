@@ -110,8 +110,8 @@ def remove(model: Model, heads: Heads, *, how: How = "auto", in_place: bool = Fa
 
 def _group_by_layer(model: Model, heads: Heads) -> dict[int, tuple[int, ...]]:
     """Return the heads to remove by layer; layers that share a module must agree."""
-    pairs = resolve_heads(model.anatomy, heads)
-    out = {number: tuple(sorted(h for layer, h in pairs if layer == number)) for number in model.anatomy.numbers}
+    pairs = resolve_heads(model.architecture, heads)
+    out = {number: tuple(sorted(h for layer, h in pairs if layer == number)) for number in model.architecture.numbers}
     for unit in find_units(model):
         if len({out[layer] for layer in unit.layers}) > 1:
             layers = ", ".join(map(str, unit.layers))

@@ -53,11 +53,11 @@ class Unit:
 
 def find_units(model: Model) -> list[Unit]:
     """Return the units of the observed stack, in the order of its layers."""
-    calls, sites = model._plan.of([model.anatomy.stack]), find_sites(model).layers
+    calls, sites = model._plan.of([model.architecture.stack]), find_sites(model).layers
     paths = {id(module): path for path, module in model.network.base_model.named_modules()}
     layers: dict[int, list[int]] = {}
     units: dict[int, Unit] = {}
-    for number, call, site in zip(model.anatomy.numbers, calls, sites, strict=True):
+    for number, call, site in zip(model.architecture.numbers, calls, sites, strict=True):
         if site is None or id(call.module) not in paths or id(site.module) not in paths:
             raise ModelError(
                 f"{model.name}: heads of the model type {model.type!r} cannot be taken out: what mixes those of layer "

@@ -43,10 +43,10 @@ def silenced(model: Model, heads: Heads, *, by: SilencingMode = "zero", means: F
     >>> with headscope.silenced(model, "L0H1,L3H4-7"):
     ...     study = headscope.study(model, headscope.documents(limit=2))
     """
-    anatomy = model.anatomy
+    architecture = model.architecture
     if by not in get_args(SilencingMode):
         raise StudyError(f"by is {by!r}: choose one of {', '.join(get_args(SilencingMode))}")
-    silent = as_mask(anatomy, resolve_heads(anatomy, heads))
+    silent = as_mask(architecture, resolve_heads(architecture, heads))
     layers = set(np.flatnonzero(silent.any(axis=1)).tolist())
     masks = torch.from_numpy(silent).to(model.device)[..., None]
     values = _convert_means(model, means) if by == "mean" else None
@@ -70,18 +70,18 @@ def gated(model: Model, gates: torch.Tensor) -> Iterator[Model]:
     Args:
         gates: (layers, heads)
     """
-    anatomy = model.anatomy
-    if tuple(gates.shape) != (anatomy.layers, anatomy.heads):
+    architecture = model.architecture
+    if tuple(gates.shape) != (architecture.layers, architecture.heads):
         raise StudyError(
-            f"gates are {tuple(gates.shape)}: {model.name} needs one for each of its {anatomy.layers} × "
-            f"{anatomy.heads} heads"
+            f"gates are {tuple(gates.shape)}: {model.name} needs one for each of its {architecture.layers} × "
+            f"{architecture.heads} heads"
         )
     gates_on_device = gates.to(model.device)
 
     def apply_gate(layer: int, written: torch.Tensor) -> torch.Tensor:
         return written * gates_on_device[layer, :, None].to(written.dtype)
 
-    with edit_outputs(model, apply_gate, set(range(anatomy.layers))):
+    with edit_outputs(model, apply_gate, set(range(architecture.layers))):
         yield model
 
 
@@ -93,7 +93,7 @@ def compute_head_means(model: Model, batches: Iterable[Batch]) -> Floats:
             f"{model.name}: the heads of its layers are of different width ({', '.join(map(str, sorted(set(widths))))})"
             ": silence them by zero"
         )
-    sums: list[torch.Tensor | float] = [0.0] * model.anatomy.layers
+    sums: list[torch.Tensor | float] = [0.0] * model.architecture.layers
     tokens = 0
     for batch in batches:
         (real,) = send([batch.real], model.device)
@@ -111,11 +111,11 @@ def compute_head_means(model: Model, batches: Iterable[Batch]) -> Floats:
 
 def _convert_means(model: Model, means: Floats | None) -> torch.Tensor:
     """Check the means, and return them as float32 on the model's device."""
-    anatomy, widths = model.anatomy, find_sites(model).widths
+    architecture, widths = model.architecture, find_sites(model).widths
     if means is None:
         raise StudyError('silencing by="mean" needs the means: pass means=compute_head_means(model, batches)')
     array = np.asarray(means)
-    expected = (anatomy.layers, anatomy.heads, *sorted(set(widths)))
+    expected = (architecture.layers, architecture.heads, *sorted(set(widths)))
     if array.shape != expected:
         raise StudyError(f"means are {array.shape}: {model.name} needs {expected}, for each layer, head and width")
     if not np.isfinite(array).all():

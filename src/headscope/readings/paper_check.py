@@ -207,7 +207,7 @@ def check(model: Model, *, command: str = "") -> PaperCheck:
             f"{model.name}: has positions for {limit} tokens, and the text of Fig. 9 has {len(figure.tokens)}"
         )
     # Checked before the model runs, which takes a large one a while.
-    _require_heads(model.name, model.anatomy.layers, model.anatomy.heads, figure)
+    _require_heads(model.name, model.architecture.layers, model.architecture.heads, figure)
     (encoding,) = model.tokens.encode(figure.text, len(figure.tokens), all_windows=False, offsets=False)
     _require_tokens(model.name, model.tokens.labels(encoding.ids), figure)
     return compare(read(model, figure.text, length=len(figure.tokens), command=command), figure)

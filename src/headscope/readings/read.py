@@ -92,7 +92,7 @@ def read(
             outputs=outputs,
             # The columns of a cross-attention map are other tokens than its rows; a reading has one row of tokens.
             attention=None if window.crosses else maps,
-            layers=loaded.anatomy.numbers,
+            layers=loaded.architecture.numbers,
             attributes={
                 **provenance.describe_model(loaded),
                 "length": settings.length,
@@ -148,7 +148,7 @@ def _capture_heads(model: Model, batch: Batch) -> tuple[Floats, Floats]:
         is_finite = np.isfinite(layer_output)
         if not is_finite.all():
             raise make_nonfinite_error(
-                model.anatomy.numbers[layer], int(np.flatnonzero(~is_finite.all(axis=(0, 2)))[0])
+                model.architecture.numbers[layer], int(np.flatnonzero(~is_finite.all(axis=(0, 2)))[0])
             )
         outputs.append(layer_output)
         maps.append(_to_numpy(attention[0]))

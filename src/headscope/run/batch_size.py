@@ -34,7 +34,7 @@ OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", 
 
 def choose_batch_size(model: Model, length: int, chunk_documents: int | None = None) -> int:
     """Return the number of texts per batch for windows of a length, in chunks of so many documents."""
-    heads = model.anatomy.heads
+    heads = model.architecture.heads
     if model.device.type != "cuda":
         # The same on every machine, however many cores it has: it decides what is computed together.
         size = min(BATCH_SIZE_CPU, BATCH_ELEMENTS // (heads * length**2))

@@ -87,13 +87,14 @@ class RunPlan:
 
     def get_shape(self, model: Model) -> Shape:
         """Return the shape of the sums."""
-        return Shape(model.anatomy.layers, model.anatomy.heads, self.settings.length, self.settings.keeps_maps)
+        architecture, settings = model.architecture, self.settings
+        return Shape(architecture.layers, architecture.heads, settings.length, settings.keeps_maps)
 
     def get_counting(self, model: Model) -> TallySettings:
         """Return what the sums depend on besides the model and the texts."""
-        anatomy, settings = model.anatomy, self.settings
+        architecture, settings = model.architecture, self.settings
         return TallySettings(
-            self.get_shape(model), settings.theta, settings.tau, self.sample, anatomy.causal, anatomy.numbers
+            self.get_shape(model), settings.theta, settings.tau, self.sample, architecture.causal, architecture.numbers
         )
 
     def select_share(self, chunks: Sequence[Chunk]) -> list[Chunk]:

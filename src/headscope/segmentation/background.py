@@ -130,7 +130,7 @@ def _get_path(model: Model) -> Path | None:
     if folder is None:
         _warn("there is no home folder")
         return None
-    name = "-".join([model.weight_hash.replace(":", "-"), model.anatomy.stack, model.dtype])
+    name = "-".join([model.weight_hash.replace(":", "-"), model.architecture.stack, model.dtype])
     return folder / f"background-{VERSION}-{name}.npz"
 
 

@@ -262,7 +262,7 @@ def measure_different_tokens(study: Study) -> Measured:
     """Measure the mean number of different dominant tokens over the last layer's heads."""
     heads = len(study.heads)
     if heads < 2:
-        raise CannotMeasure("the model has one head a layer")
+        raise CannotMeasure("the model has one head per layer")
     value, error = study.jackknife(lambda s: stats.average_distinct_dominants(s)[-1])
     by_layer = stats.average_distinct_dominants(study)
     return Measured(

@@ -1,10 +1,10 @@
-"""Classify heads by comparing their rates with chance: one character (head type) per head.
+"""Classify heads by comparing their rates with chance: one head type per head.
 
-A character requires an effect that is both large and certain. Large: the odds of a rate are at least a fixed multiple
+A head type requires an effect that is both large and certain. Large: the odds of a rate are at least a fixed multiple
 of the odds expected by chance (for mean distances, the mean itself is compared). Certain: the rate exceeds chance by
 more than `Z` jackknife standard errors of that difference, over at least `MIN_BLOCKS` blocks of texts. The *strength*
-of an effect is log(odds ratio) / log(required odds ratio), so 1 is just enough for every character.
-docs/characters.md says where the thresholds come from.
+of an effect is log(odds ratio) / log(required odds ratio), so 1 is just enough for every type.
+docs/head-types.md says where the thresholds come from.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ RATES = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share",
 
 
 @dataclass(frozen=True)
-class Character:
+class HeadType:
     """A head type and its definition."""
 
     name: str
     description: str
     """meaning, in one sentence"""
     criterion: str
-    """condition for a head to have this character, in one sentence with its thresholds"""
+    """condition for a head to be of this type, in one sentence with its thresholds"""
 
 
 @dataclass(frozen=True)
 class _Preference:
-    """A character that is decided by one rate."""
+    """A head type that is decided by one rate."""
 
     name: str
     rate: str
@@ -68,12 +68,12 @@ class _Preference:
     """largest allowed ratio of the head's mean distance to that expected by chance"""
 
     @property
-    def character(self) -> Character:
+    def head_type(self) -> HeadType:
         odds = "" if self.rate == "mean_distance" else "the odds of "
         criterion = f"at least {self.times:g} times {odds}chance, and more than {Z} standard errors above it"
         if math.isfinite(self.max_distance_ratio):
             criterion += f"; and a mean distance of at most {self.max_distance_ratio:g} times chance"
-        return Character(self.name, self.meaning, f"{self.measured}: {criterion}.")
+        return HeadType(self.name, self.meaning, f"{self.measured}: {criterion}.")
 
     def is_large(self, table: pd.DataFrame, strength: Floats) -> Bools:
         """Return for each head whether the effect is as large as the criterion requires."""
@@ -109,7 +109,7 @@ PREFERENCES = (
         "repeat-token",
         "repeat_rate",
         6,
-        "It relates tokens that occur again to each other; the field calls such heads duplicate-token heads.",
+        "It relates tokens that occur again to each other.",
         "Pairs of equal tokens",
         "{rate} of its pairs join equal tokens (chance {chance})",
     ),
@@ -148,34 +148,34 @@ PREFERENCES = (
         "its pairs are {rate} tokens apart on average (chance {chance})",
     ),
 )
-DIFFUSE = Character(
+DIFFUSE = HeadType(
     "diffuse",
     "It writes nearly the same for many tokens, without any preference that is measured here.",
     f"At least {MANY_PAIRS:.0%} of all pairs are high, and every rate that can be measured is nearer to chance, above "
     "or below, than its criterion asks.".replace("%", " %"),
 )
-SILENT = Character(
+SILENT = HeadType(
     "silent",
     "It has no high pairs, or almost none: nothing can be said of them.",
-    f"Fewer than {FEW_PAIRS} high pairs a text.",
+    f"Fewer than {FEW_PAIRS} high pairs per text.",
 )
-UNDECIDED = Character(
+UNDECIDED = HeadType(
     "undecided",
     "None of its preferences is both large and certain enough for a name, and yet its rates are not all near chance.",
     "None of the others.",
 )
-CHARACTERS = (*(preference.character for preference in PREFERENCES), DIFFUSE, SILENT, UNDECIDED)
+HEAD_TYPES = (*(preference.head_type for preference in PREFERENCES), DIFFUSE, SILENT, UNDECIDED)
 """Every head has exactly one of these; the last one is the remainder."""
-NAMES = tuple(character.name for character in CHARACTERS)
+NAMES = tuple(head_type.name for head_type in HEAD_TYPES)
 
 
-def characters(study: Study) -> pd.DataFrame:
-    """Return one row per head: its character, others that fit too, a description, and the numbers they rest on.
+def head_types(study: Study) -> pd.DataFrame:
+    """Return one row per head: its type, others that fit too, a description, and the numbers they rest on.
 
     >>> import headscope
-    >>> table = headscope.characters(headscope.study(headscope.load(), headscope.documents(limit=3)))
+    >>> table = headscope.head_types(headscope.study(headscope.load(), headscope.documents(limit=3)))
     >>> len(table), table.columns[:4].tolist()
-    (72, ['layer', 'head', 'name', 'character'])
+    (72, ['layer', 'head', 'name', 'head_type'])
     """
     table, certain = _measure_heads(study)
     strengths = {
@@ -186,21 +186,21 @@ def characters(study: Study) -> pd.DataFrame:
     for k, (_, head) in enumerate(table.iterrows()):
         measurable = [p for p in PREFERENCES if not math.isnan(strengths[p][k])]
         effects = [_Effect(p, float(strengths[p][k]), bool(large[p][k]), bool(certain[p.rate][k])) for p in measurable]
-        choices.append(_choose_character(head, sorted(effects, key=lambda effect: -effect.strength)))
-    for position, column in enumerate(("character", "also", "description", "strength"), start=3):
+        choices.append(_choose_head_type(head, sorted(effects, key=lambda effect: -effect.strength)))
+    for position, column in enumerate(("head_type", "also", "description", "strength"), start=3):
         table.insert(position, column, [head[column] for head in choices])
     table["description"] = [adapt_wording(study, words) for words in table["description"]]
     return table.sort_values(["layer", "head"], ignore_index=True)
 
 
 def count_heads(table: pd.DataFrame) -> pd.Series:
-    """Return the number of heads of each character, in the order of `CHARACTERS`."""
-    return table["character"].value_counts().reindex(list(NAMES), fill_value=0).rename("heads").rename_axis("character")
+    """Return the number of heads of each type, in the order of `HEAD_TYPES`."""
+    return table["head_type"].value_counts().reindex(list(NAMES), fill_value=0).rename("heads").rename_axis("head_type")
 
 
 @dataclass(frozen=True)
 class _Effect:
-    """How strongly one rate of one head supports a character."""
+    """How strongly one rate of one head supports a head type."""
 
     preference: _Preference
     strength: float
@@ -208,13 +208,13 @@ class _Effect:
     certain: bool
 
 
-def _choose_character(head: pd.Series, effects: Sequence[_Effect]) -> dict[str, Any]:
-    """Choose a character from the effects, which are sorted from the strongest.
+def _choose_head_type(head: pd.Series, effects: Sequence[_Effect]) -> dict[str, Any]:
+    """Choose a head type from the effects, which are sorted from the strongest.
 
-    Returns the table cells of the head: its character, others that fit, the description and the strength.
+    Returns the table cells of the head: its type, others that fit, the description and the strength.
     """
     if not head["pairs_per_text"] >= FEW_PAIRS:
-        words = f"{head['pairs_per_text']:.1f} high pairs a text" if head["pairs"] else "no high pairs"
+        words = f"{head['pairs_per_text']:.1f} high pairs per text" if head["pairs"] else "no high pairs"
         return _make_choice(SILENT.name, words)
     fitting = [effect for effect in effects if effect.large and effect.certain]
     if fitting:
@@ -239,7 +239,7 @@ def _choose_character(head: pd.Series, effects: Sequence[_Effect]) -> dict[str, 
 
 
 def _make_choice(name: str, words: str, also: tuple[str, ...] = (), strength: float = math.nan) -> dict[str, Any]:
-    return {"character": name, "also": also, "description": f"{name}: {words}", "strength": strength}
+    return {"head_type": name, "also": also, "description": f"{name}: {words}", "strength": strength}
 
 
 def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:

@@ -292,7 +292,7 @@ def _make_study(
     model: Model, corpus: Corpus, plan: RunPlan, state: RunState, command: str, stopped_by: str = ""
 ) -> Study:
     clock = StageClock(state.seconds)
-    data = label_sums(state.sums, model.tokens.names, model.anatomy.numbers, model.modality)
+    data = label_sums(state.sums, model.tokens.names, model.architecture.numbers, model.modality)
     names = [source.name for source in corpus.sources]
     data = assign_sources(data, state.stats.sources, names)
     clock.lap("finishing")

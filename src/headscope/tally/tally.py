@@ -139,5 +139,5 @@ def make_nonfinite_error(layer: int, head: int) -> ModelError:
     """Return the error for outputs that are NaN or infinite."""
     return ModelError(
         f"the outputs of head L{layer}H{head} are not finite numbers (NaN or infinity): broken weights, "
-        "or a numeric type too narrow for this model (try --dtype float32)"
+        "or a dtype too narrow for this model (try --dtype float32)"
     )

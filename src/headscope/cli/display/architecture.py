@@ -1,4 +1,4 @@
-"""Terminal table of a model's anatomy: its stacks, and whether what is observed of them was verified."""
+"""Terminal table of a model's architecture: its stacks, and whether what is observed of them was verified."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.cli.display.console import to_printable
-from headscope.model.architecture import StackAnatomy
+from headscope.model.architecture import StackArchitecture
 from headscope.model.image_patches import Patches
 from headscope.model.model import Model
 
@@ -24,17 +24,17 @@ def to_plain_values(model: Model) -> dict[str, Any]:
         "reads": model.modality,
         "longest_window": model.max_length,
         "ignores_padding": model.ignores_padding,
-        "stacks": [asdict(model.on(stack).anatomy) for stack in model.stacks],
+        "stacks": [asdict(model.on(stack).architecture) for stack in model.stacks],
     }
 
 
-def show_anatomy(model: Model) -> None:
+def show_architecture(model: Model) -> None:
     """Print the stacks of a model as a table."""
     table = Table(title=Text(to_printable(f"{model.name} ({model.type})")), title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("stack", "layers", "heads", "looks", "seen through", "verified"):
         table.add_column(column, overflow="fold")
     for stack in model.stacks:
-        table.add_row(*_format_row(model.on(stack).anatomy))
+        table.add_row(*_format_row(model.on(stack).architecture))
     console = Console()
     console.print(table)
     notes = [_describe_length(model.max_length)]
@@ -43,20 +43,20 @@ def show_anatomy(model: Model) -> None:
         notes = [f"An image has {layout.length:,} tokens, {layout.rows} × {layout.columns} patches among them."]
     if not model.ignores_padding:
         notes.append("It sees its padding: windows of different lengths are not batched together.")
-    if any(model.on(stack).anatomy.gated for stack in model.stacks):
+    if any(model.on(stack).architecture.gated for stack in model.stacks):
         notes.append(
             "Its heads' outputs are gated or normed before the projection; what enters the projection is observed."
         )
     console.print("\n".join(notes), soft_wrap=True, markup=False, highlight=False)
 
 
-def _format_row(anatomy: StackAnatomy) -> tuple[str, ...]:
-    layers = str(anatomy.layers)
-    if anatomy.layers < anatomy.depth:
-        layers += f" of {anatomy.depth}: {', '.join(map(str, anatomy.numbers))}"
-    direction = "at the encoder" if anatomy.stack == "cross" else "back" if anatomy.causal else "both ways"
-    verified = "yes" if anatomy.verified else "no: its output projection was not found"
-    return anatomy.stack, layers, str(anatomy.heads), direction, " + ".join(anatomy.routes), verified
+def _format_row(architecture: StackArchitecture) -> tuple[str, ...]:
+    layers = str(architecture.layers)
+    if architecture.layers < architecture.depth:
+        layers += f" of {architecture.depth}: {', '.join(map(str, architecture.numbers))}"
+    direction = "at the encoder" if architecture.stack == "cross" else "back" if architecture.causal else "both ways"
+    verified = "yes" if architecture.verified else "no: its output projection was not found"
+    return architecture.stack, layers, str(architecture.heads), direction, " + ".join(architecture.routes), verified
 
 
 def _describe_length(max_length: int | None) -> str:

@@ -27,13 +27,13 @@ NOT_MEASURABLE = "not measurable"
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """Print warnings, findings, rates over depth, characters, and differences head by head."""
+    """Print warnings, findings, rates over depth, head types, and differences head by head."""
     console = Console()
     _print_remarks(console, comparison)
     parts = [
         *_make_claims_tables(comparison, console.width),
         _make_depth_table(comparison, console.width),
-        *_make_character_tables(comparison, console.width),
+        *_make_head_dtype_tables(comparison, console.width),
     ]
     for part in parts:
         console.print(part)
@@ -207,26 +207,26 @@ def _draw_bars(values: Sequence[float], low: float, high: float, max_bars: int) 
     )
 
 
-# -- characters -------------------------------------------------------------------------------------------------------
+# -- head types -------------------------------------------------------------------------------------------------------
 
 
-def _make_character_tables(comparison: Comparison, width: int) -> list[Table]:
-    """Return tables of the number of heads of each character, each with as many models as fit."""
-    counts = comparison.characters
-    present = [str(character) for character, rows in counts.groupby("character", sort=False) if rows["heads"].any()]
+def _make_head_dtype_tables(comparison: Comparison, width: int) -> list[Table]:
+    """Return tables of the number of heads of each type, each with as many models as fit."""
+    counts = comparison.head_types
+    present = [str(head_type) for head_type, rows in counts.groupby("head_type", sort=False) if rows["heads"].any()]
     tables = []
     for names in _split_names(comparison.names, width - 6 - max(map(len, present))):
-        table = _make_table("Heads by character")
-        table.add_column("character")
+        table = _make_table("Heads by type")
+        table.add_column("head type")
         for name in names:
             table.add_column(Text(_shorten_name(name)), justify="right", overflow="fold")
-        for character in present:
-            rows = counts[counts["character"] == character]
+        for head_type in present:
+            rows = counts[counts["head_type"] == head_type]
             cells = {
                 name: (heads, share)
                 for name, heads, share in zip(rows["model"], rows["heads"], rows["share"], strict=True)
             }
-            table.add_row(Text(character), *("{} ({:.0%})".format(*cells[name]) for name in names))
+            table.add_row(Text(head_type), *("{} ({:.0%})".format(*cells[name]) for name in names))
         tables.append(table)
     return tables
 
@@ -282,7 +282,7 @@ def _format_largest(measure: Measure, rows: pd.DataFrame) -> str:
 def _summarize_changes(comparison: Comparison, pair: Pair) -> Text:
     rows = comparison.changes[comparison.changes["model"] == pair.model]
     changed = rows[rows["changed"].astype(bool)]
-    summary = f"{len(changed)} of {len(rows)} heads changed character"
+    summary = f"{len(changed)} of {len(rows)} heads changed type"
     if len(changed):
         transitions = Counter(zip(changed["before"], changed["after"], strict=True))
         most_common = [f"{count} from {before} to {after}" for (before, after), count in transitions.most_common(3)]

@@ -1,4 +1,4 @@
-"""Terminal table of head characters: one line per head, below a line of what chance gives."""
+"""Terminal table of head types: one line per head, below a line of what chance gives."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ RATES = {
 NARROW = 90
 """Terminal width below which the distance is left out: few heads are characterized by it."""
 DECIDING_RATES = {preference.name: preference.rate for preference in PREFERENCES}
-"""The rate that a character is based on."""
+"""The rate that a head type is based on."""
 
 
 def show_heads(study: Study, heads: pd.DataFrame, counts: pd.Series) -> None:
-    """Print a table of heads, and how many of all heads have each character."""
+    """Print a table of heads, and how many of all heads are of each type."""
     manifest = study.manifest
     table = Table(
         title=Text(to_printable(f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} texts, {study.size}")),
-        caption="Rates in percent; bold: the rate that the character is based on. All numbers: --csv, --json",
+        caption="Rates in percent; bold: the rate that the type is based on. All numbers: --csv, --json",
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -40,7 +40,7 @@ def show_heads(study: Study, heads: pd.DataFrame, counts: pd.Series) -> None:
     console = Console()
     rates = {name: column for name, column in RATES.items() if name != "mean_distance" or console.width >= NARROW}
     table.add_column("head", no_wrap=True)
-    table.add_column("character", no_wrap=True)
+    table.add_column("head type", no_wrap=True)
     table.add_column("pairs/\ntext", justify="right", no_wrap=True)
     for label, _ in rates.values():
         table.add_column(label, justify="right", no_wrap=True)
@@ -48,11 +48,11 @@ def show_heads(study: Study, heads: pd.DataFrame, counts: pd.Series) -> None:
     chances = (_format_number(heads[f"{name}_chance"].mean() * factor) for name, (_, factor) in rates.items())
     table.add_row("", "chance", "", *chances, "", style="dim")
     for _, head in heads.iterrows():
-        deciding_rate = DECIDING_RATES.get(head["character"])
+        deciding_rate = DECIDING_RATES.get(head["head_type"])
         style = "bold" if deciding_rate else "dim"
         table.add_row(
             head["name"],
-            Text(head["character"], style=style),
+            Text(head["head_type"], style=style),
             _format_number(head["pairs_per_text"]),
             *(
                 Text(_format_number(head[name] * factor), style="bold" if name == deciding_rate else "")

@@ -1,4 +1,4 @@
-"""The tables of the numeric types, for the terminal and for docs/numeric-types.md."""
+"""The tables of the dtypes, for the terminal and for docs/dtypes.md."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ def figure(value: float, percent: bool) -> str:
     return f"{value:.{digits}f}{' %' if percent else ''}"
 
 
-def types_table(result: Result, *, markdown: bool = False) -> str:
-    """Quantities down, types across: mean and largest change, beside the standard error."""
-    types = {name: held for name, held in result["types"].items() if "failed" not in held}
-    if not types:
+def dtypes_table(result: Result, *, markdown: bool = False) -> str:
+    """Quantities down, dtypes across: mean and largest change, beside the standard error."""
+    dtypes = {name: held for name, held in result["dtypes"].items() if "failed" not in held}
+    if not dtypes:
         return words_of(result)
     header = ["change of", "standard error"]
-    for name in types:
+    for name in dtypes:
         header += [f"{name}: mean", "largest", "in errors"]
     rows = []
-    for at, first in enumerate(next(iter(types.values()))["quantities"]):
+    for at, first in enumerate(next(iter(dtypes.values()))["quantities"]):
         row = [first["name"], figure(first["error"], first["percent"])]
-        for held in types.values():
+        for held in dtypes.values():
             each = held["quantities"][at]
             largest = f"{figure(each['largest'], each['percent'])} ({each['where']})"
             row += [figure(each["mean"], each["percent"]), largest, number(each["in_errors"])]
         rows.append(row)
-    return "\n\n".join([table(header, rows, markdown=markdown), agreement(types, markdown), words_of(result)])
+    return "\n\n".join([table(header, rows, markdown=markdown), agreement(dtypes, markdown), words_of(result)])
 
 
-def agreement(types: dict[str, Result], markdown: bool) -> str:
+def agreement(dtypes: dict[str, Result], markdown: bool) -> str:
     """What either stays or changes: pairs, most attended tokens, strongest offsets, verdicts."""
     rows = [
-        ["high pairs not in both", *(f"{held['pairs']['share']:.2%}" for held in types.values())],
-        ["most attended token the same", *(f"{held['most_attended']:.2%}" for held in types.values())],
-        ["strongest offset the same", *(f"{held['strongest_offset']:.1%}" for held in types.values())],
-        ["verdicts changed", *(f"{len(held['changed_verdicts'])} of {held['verdicts']}" for held in types.values())],
+        ["high pairs not in both", *(f"{held['pairs']['share']:.2%}" for held in dtypes.values())],
+        ["most attended token the same", *(f"{held['most_attended']:.2%}" for held in dtypes.values())],
+        ["strongest offset the same", *(f"{held['strongest_offset']:.1%}" for held in dtypes.values())],
+        ["verdicts changed", *(f"{len(held['changed_verdicts'])} of {held['verdicts']}" for held in dtypes.values())],
     ]
-    return table(("", *types), rows, markdown=markdown)
+    return table(("", *dtypes), rows, markdown=markdown)
 
 
 def words_of(result: Result) -> str:
     about, words = result["about"], []
-    for name, held in result["types"].items():
+    for name, held in result["dtypes"].items():
         if "failed" in held:
             words.append(f"- {name}: {held['failed']}.")
             continue
@@ -65,10 +65,10 @@ def words_of(result: Result) -> str:
     return "\n".join(words)
 
 
-def types_section(results: list[Result]) -> str:
-    runs = of_kind(results, "types")
-    parts = [f"### {run['name'].removeprefix('types-')}\n\n{types_table(run, markdown=True)}" for run in runs]
+def dtypes_section(results: list[Result]) -> str:
+    runs = of_kind(results, "dtypes")
+    parts = [f"### {run['name'].removeprefix('dtypes-')}\n\n{dtypes_table(run, markdown=True)}" for run in runs]
     return "\n\n".join(parts) or NO_RUN
 
 
-SECTIONS: dict[str, Section] = {"types": types_section}
+SECTIONS: dict[str, Section] = {"dtypes": dtypes_section}

@@ -1,10 +1,10 @@
-"""What narrower numeric types change in each statistic, beside the sampling error of the same study.
+"""What narrower dtypes change in each statistic, beside the sampling error of the same study.
 
-    python benchmarks/numeric_types.py [--model NAME] [--texts 64] [--device cpu|cuda] [--json FILE]
-    python benchmarks/numeric_types.py --docs benchmarks/results/types-*.json
+    python benchmarks/dtypes.py [--model NAME] [--texts 64] [--device cpu|cuda] [--json FILE]
+    python benchmarks/dtypes.py --docs benchmarks/results/dtypes-*.json
 
 The truth is float32 with exact products; the others are bfloat16, float16 and, on CUDA, float32 with TF32 products. All
-study the same texts, so every difference is the type's. A standard error is the jackknife's of the study in float32: a
+study the same texts, so every difference is the dtype's. A standard error is the jackknife's of the study in float32: a
 change far below it is one that other texts would make anyway. Pairs are compared text by text.
 """
 
@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from measuring import setup
+from measuring.dtype_tables import SECTIONS, dtypes_table
 from measuring.tables import DOCS, machine, read_all, save, write_page
-from measuring.type_tables import SECTIONS, types_table
 
 TRUTH = "float32"
 OTHERS = {"cpu": ("bfloat16", "float16"), "cuda": ("tf32", "bfloat16", "float16")}
@@ -64,7 +64,7 @@ def below(study: Any) -> np.ndarray:
 
 
 QUANTITIES = (
-    Quantity("pairs a text", lambda study: (study.data["pairs"] / study.data["texts"]).values),
+    Quantity("pairs per text", lambda study: (study.data["pairs"] / study.data["texts"]).values),
     Quantity("repeat rate", rate("repeat_rate"), percent=True),
     Quantity("repeat rate in sentence", rate("repeat_rate_in_sentence"), percent=True),
     Quantity("same-sentence rate", rate("same_sentence_rate"), percent=True),
@@ -79,12 +79,12 @@ QUANTITIES = (
 )
 
 
-# -- one type ----------------------------------------------------------------------------------------------------------
+# -- one dtype ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def model_in(kind: str, options: argparse.Namespace) -> Iterator[Any]:
-    """The model in a numeric type, its float32 products exact unless it is TF32 that is asked for."""
+    """The model in a dtype, its float32 products exact unless it is TF32 that is asked for."""
     chosen = argparse.Namespace(**vars(options))
     chosen.dtype, chosen.tf32 = ("float32", True) if kind == "tf32" else (kind, False)
     before = torch.get_float32_matmul_precision()
@@ -95,7 +95,7 @@ def model_in(kind: str, options: argparse.Namespace) -> Iterator[Any]:
 
 
 def studied(kind: str, options: argparse.Namespace) -> tuple[Any, list[np.ndarray]]:
-    """A study in a numeric type, and the high pairs of the first few texts (layer, head, i, j)."""
+    """A study in a dtype, and the high pairs of the first few texts (layer, head, i, j)."""
     import headscope
 
     print(f"studying in {kind} …", file=sys.stderr, flush=True)
@@ -110,7 +110,7 @@ def high_pairs(similarity: np.ndarray, theta: float = 0.3) -> np.ndarray:
     return np.triu(similarity > theta * similarity.max((-2, -1), keepdims=True), k=1)
 
 
-# -- two types ---------------------------------------------------------------------------------------------------------
+# -- two dtypes --------------------------------------------------------------------------------------------------------
 
 
 def change(quantity: Quantity, truth: Any, other: Any) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def place(quantity: Quantity, study: Any, at: tuple[Any, ...]) -> str:
 
 
 def pairs_changed(truth: list[np.ndarray], other: list[np.ndarray], study: Any) -> dict[str, Any]:
-    """Of the pairs that are high in either type, the share that is not in both; and the heads with the most such."""
+    """Of the pairs that are high in either dtype, the share that is not in both; and the heads with the most such."""
     either = sum((a | b).sum((-2, -1)) for a, b in zip(truth, other, strict=True))
     differing = sum((a ^ b).sum((-2, -1)) for a, b in zip(truth, other, strict=True))
     share = differing / np.maximum(either, 1)
@@ -194,15 +194,15 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     made_on = machine(options.device)
     truth, pairs = studied(TRUTH, options)
     found = headscope.findings(truth)
-    types: dict[str, Any] = {}
+    dtypes: dict[str, Any] = {}
     for kind in OTHERS[options.device]:
         try:
             other, others_pairs = studied(kind, options)
-        except HeadscopeError as why:  # a type too narrow for the model
-            types[kind] = {"failed": str(why)}
+        except HeadscopeError as why:  # a dtype too narrow for the model
+            dtypes[kind] = {"failed": str(why)}
         else:
-            types[kind] = compared(truth, other, (pairs, others_pairs))
-            types[kind] |= {
+            dtypes[kind] = compared(truth, other, (pairs, others_pairs))
+            dtypes[kind] |= {
                 "verdicts": len(found),
                 "changed_verdicts": changed_verdicts(found, headscope.findings(other)),
             }
@@ -215,7 +215,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "heads": len(truth.heads),
         **made_on,
     }
-    return {"kind": "types", "about": about, "types": types}
+    return {"kind": "dtypes", "about": about, "dtypes": dtypes}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -224,13 +224,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--texts", type=int, default=64)
     parser.add_argument("--read", type=int, default=8, help="texts whose own pairs are compared")
     parser.add_argument("--json", type=Path, metavar="FILE", help="save the result there")
-    parser.add_argument("--docs", type=Path, nargs="+", metavar="FILE", help="write docs/numeric-types.md from these")
+    parser.add_argument("--docs", type=Path, nargs="+", metavar="FILE", help="write docs/dtypes.md from these")
     options = parser.parse_args(arguments)
     if options.docs:
-        write_page(DOCS / "numeric-types.md", SECTIONS, read_all(options.docs))
+        write_page(DOCS / "dtypes.md", SECTIONS, read_all(options.docs))
         return
     result = measured(options)
-    print(types_table(result))
+    print(dtypes_table(result))
     if options.json:
         save(result, options.json)
 

@@ -1,6 +1,6 @@
-"""How stable head characters are: the share of heads whose character is the same in two random halves of the texts.
+"""How stable head types are: the share of heads whose type is the same in two random halves of the texts.
 
-python benchmarks/characters.py STUDY … [--halvings 20]
+python benchmarks/head_types.py STUDY … [--halvings 20]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from headscope import Study, open_study
 from headscope.array_types import Ints
-from headscope.studies.head_types import characters, count_heads
+from headscope.studies.head_types import count_heads, head_types
 from headscope.studies.labels import add_derived_variables
 
 
@@ -38,22 +38,22 @@ def main() -> None:
         study = open_study(path)
         random = np.random.default_rng(0)  # the same halves every time
         occupied = np.flatnonzero(study.data["texts_blocks"].values)
-        whole = characters(study)
+        whole = head_types(study)
         agreeing, with_whole, kept, changes = [], [], [], Counter[tuple[str, ...]]()
         for _ in range(asked.halvings):
             shuffled = random.permutation(occupied)
             middle = len(shuffled) // 2
-            one, other = (characters(part(study, blocks)) for blocks in (shuffled[:middle], shuffled[middle:]))
-            same = one["character"] == other["character"]
+            one, other = (head_types(part(study, blocks)) for blocks in (shuffled[:middle], shuffled[middle:]))
+            same = one["head_type"] == other["head_type"]
             agreeing.append(same.mean())
-            with_whole.append((one["character"] == whole["character"]).mean())
+            with_whole.append((one["head_type"] == whole["head_type"]).mean())
             either = [
-                a.character in (b.character, *b.also) and b.character in (a.character, *a.also)
+                a.head_type in (b.head_type, *b.also) and b.head_type in (a.head_type, *a.also)
                 for a, b in zip(one.itertuples(), other.itertuples(), strict=True)
             ]
             kept.append(np.mean(either))
             changes.update(
-                tuple(sorted(pair)) for pair in zip(one["character"][~same], other["character"][~same], strict=True)
+                tuple(sorted(pair)) for pair in zip(one["head_type"][~same], other["head_type"][~same], strict=True)
             )
         print(f"{study}")
         print("  " + ", ".join(f"{name} {number}" for name, number in count_heads(whole).items()))

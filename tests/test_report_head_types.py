@@ -1,4 +1,4 @@
-"""The map of head characters in the report, as text and in a browser; and the line in a notebook's card."""
+"""The map of head types in the report, as text and in a browser; and the line in a notebook's card."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from headscope.page.card import render_study_card
 from headscope.page.colors import compute_contrast, pick_text_color
-from headscope.page.head_type_map import LOOKS, build_character_map
+from headscope.page.head_type_map import LOOKS, build_head_type_map
 from headscope.page.report import render_report
-from headscope.studies.head_types import CHARACTERS, NAMES, characters
+from headscope.studies.head_types import HEAD_TYPES, NAMES, head_types
 from headscope.studies.result import Study
 from tests.helpers.planted import VARIED, Planted, planted
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.helpers.browser import PageOpener
 
 BOTH = Planted(equal=0.4, same=0.9)
-"""a head with two characters"""
+"""a head to which two types apply"""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def html(study: Study) -> str:
     return render_report(study, [], [])
 
 
-def test_every_character_has_a_letter_and_colours_that_can_be_read() -> None:
+def test_every_head_type_has_a_letter_and_colours_that_can_be_read() -> None:
     assert tuple(LOOKS) == NAMES
     assert len({letter for letter, _, _ in LOOKS.values()}) == len(NAMES)
     for theme in (1, 2):
@@ -42,11 +42,11 @@ def test_every_character_has_a_letter_and_colours_that_can_be_read() -> None:
 
 
 def test_the_map_is_that_of_the_table(study: Study) -> None:
-    head_map = build_character_map(study)
-    table = characters(study)
-    assert [cell.kind.character.name for cell in head_map.cells] == table["character"].tolist()
+    head_map = build_head_type_map(study)
+    table = head_types(study)
+    assert [cell.kind.head_type.name for cell in head_map.cells] == table["head_type"].tolist()
     assert [cell.index for cell in head_map.cells] == list(range(12))
-    assert head_map.cells[8].about.endswith("join equal tokens (chance 1.0 %); also within-sentence")
+    assert head_map.cells[8].description.endswith("join equal tokens (chance 1.0 %); also within-sentence")
     assert [kind.heads for kind in head_map.kinds] == [2, 1, 1, 1, 1, 1, 2, 3]
     assert head_map.summary.startswith("2 repeat-token, 1 local, ")
 
@@ -54,26 +54,26 @@ def test_the_map_is_that_of_the_table(study: Study) -> None:
 def test_cells_stand_where_the_study_has_them(study: Study) -> None:
     """Heads selected in another order, and layers with other numbers."""
     selected = Study(study.data.assign_coords(layer=[3, 7, 9])).select(heads=[3, 0])
-    head_map = build_character_map(selected)
+    head_map = build_head_type_map(selected)
     assert [layer for layer, _ in head_map.rows] == [3, 7, 9]
-    assert [(cell.name, cell.kind.character.name) for cell in head_map.cells[:4]] == [
+    assert [(cell.name, cell.kind.head_type.name) for cell in head_map.cells[:4]] == [
         ("L3H3", "one-token"), ("L3H0", "repeat-token"), ("L7H3", "undecided"), ("L7H0", "long-range"),
     ]  # fmt: skip
     assert "L7H0" in render_report(selected, [], [])
 
 
 def test_the_card_counts(study: Study) -> None:
-    assert build_character_map(study).summary in render_study_card(study)
+    assert build_head_type_map(study).summary in render_study_card(study)
 
 
 @pytest.mark.browser
 def test_the_map_comes_first_and_says_what_each_head_is(html: str, study: Study, page_opener: PageOpener) -> None:
     opened = page_opener(html)
     page = opened.page
-    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "character"
+    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "head type"
     letters = page.locator("#panel-0 td[data-i]").all_inner_texts()
-    table = characters(study)
-    assert letters == [LOOKS[name][0] for name in table["character"]]
+    table = head_types(study)
+    assert letters == [LOOKS[name][0] for name in table["head_type"]]
     page.locator("#panel-0 td[data-i='8']").focus()
     assert page.locator("#tip > *").all_inner_texts() == [
         "L2H0", "repeat-token: 40 % of its pairs join equal tokens (chance 1.0 %); also within-sentence",
@@ -86,19 +86,19 @@ def test_the_map_comes_first_and_says_what_each_head_is(html: str, study: Study,
         (LOOKS[name][0], name, str(number)) for name, number in zip(NAMES, (2, 1, 1, 1, 1, 1, 2, 3), strict=True)
     ]
     page.locator("#panel-0 summary").click()
-    for character in CHARACTERS:
-        assert page.get_by_text(character.criterion).is_visible()
+    for head_type in HEAD_TYPES:
+        assert page.get_by_text(head_type.criterion).is_visible()
     assert opened.errors == []
 
 
 @pytest.mark.browser
-def test_the_head_table_has_characters_to_sort_and_filter_by(html: str, study: Study, page_opener: PageOpener) -> None:
+def test_the_head_table_has_head_types_to_sort_and_filter_by(html: str, study: Study, page_opener: PageOpener) -> None:
     page = page_opener(html).page
-    table = characters(study)
+    table = head_types(study)
     column = page.locator("#table tbody tr:visible > :nth-child(2)")
-    assert column.all_inner_texts() == table["character"].tolist()
+    assert column.all_inner_texts() == table["head_type"].tolist()
     assert column.nth(4).get_attribute("title") == table["description"][4]
-    button = page.locator("#table th[data-column=character] button")
+    button = page.locator("#table th[data-column=head_type] button")
     for order in (1, -1):
         button.click()
         shown = [NAMES.index(name) for name in column.all_inner_texts()]
