@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -158,6 +159,9 @@ def provoked(soak: Soak, name: str) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    # A script's shell has what it starts with `&` ignore Ctrl-C, and every process below would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller: a few minutes")
     parser.add_argument("--only", default=",".join(FAULTS), help="kinds of faults, with commas: %(default)s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,8 +122,9 @@ def test_forms_that_name_the_model(headscope_command: Any, monkeypatch: pytest.M
     def load(name: str, **options: object) -> None:
         raise ModelError(f"load {name}")
 
-    def read(sources: Any, **options: object) -> None:
+    def read(sources: Any, **options: object) -> Any:
         calls.append(sources)
+        return SimpleNamespace(notes=())
 
     monkeypatch.setattr(loading, "load", load)
     monkeypatch.setattr(documents, "documents", read)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +26,24 @@ from tests.helpers.attention_inputs import differences, question, windows_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+CACHED = """
+import numpy as np
+from headscope.tally.numba_backend.softmax import compute_softmax
+scores = np.random.default_rng(0).standard_normal((2, 65, 65)).astype(np.float32)
+compute_softmax(scores, scores.view(np.int32), 0.4, 65, False)
+print(scores.tobytes().hex())
+"""
+
+
+def test_functions_from_the_cache_round_as_in_the_process_that_compiled_them(tmp_path: Path):
+    command, environment = [sys.executable, "-c", CACHED], {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    compiled, cached = (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in range(2)
+    )
+    assert list(tmp_path.rglob("*.nbc"))
+    assert compiled == cached
 
 
 def apply_softmax(scores: torch.Tensor, scaling: float, n: int, causal: bool) -> torch.Tensor:

@@ -898,7 +898,7 @@ def test_a_resumed_study_has_the_batches_it_had(
 
     monkeypatch.setattr(local_engine, "choose_backend", lambda *_: None)
     monkeypatch.setattr(local_engine, "choose_batch_size", lambda *_: 16)
-    monkeypatch.setattr(local_engine.manifest, "get_device_name", str)
+    monkeypatch.setattr(local_engine.provenance, "get_device_name", str)
     run_plan = plan.RunPlan(Settings(), 1.0, SMALL, batch_size=asked, tf32=False)
     on_device: Any = OnDevice()
     engine = local_engine.LocalEngine(on_device, as_corpus(["a"]), run_plan, batch_size=before)

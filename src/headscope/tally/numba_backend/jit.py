@@ -18,12 +18,15 @@ HAS_CACHE = bool(numba.config.CACHE_DIR) or os.access(Path(__file__).parent, os.
 def compiled(*, fast: bool = False, finite: bool = True) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function when it is first called.
 
+    Functions are inlined into those that call them. Otherwise a function in the cache would hold copies of those that
+    it calls, optimized anew, which round differently from the ones that the first process used.
+
     Args:
         fast: Allow products and sums to be fused and reordered.
         finite: With `fast`, assume that no number is NaN. Only for functions whose arguments are never NaN.
     """
     flags: Any = {"contract", "nsz", "reassoc", *(["nnan"] if finite else [])} if fast else False
-    options: dict[str, Any] = {"nogil": True, "fastmath": flags, "error_model": "numpy"}
+    options: dict[str, Any] = {"nogil": True, "fastmath": flags, "error_model": "numpy", "forceinline": True}
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
