@@ -49,6 +49,15 @@ def test_a_file_in_both_is_refused_whatever_its_name(model: Model, tmp_path: Pat
     assert left.merge(study(model, third)).texts == left.texts + study(model, third).texts
 
 
+def test_a_part_of_a_file_is_refused_although_a_copy_of_the_file_was_studied_too(model: Model, tmp_path: Path):
+    (path,) = files(tmp_path, [20])
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(path.read_bytes())
+    part = headscope.study(model, headscope.documents(path, limit=5), **SETTINGS)
+    with pytest.raises(headscope.StudyError, match=r"00\.jsonl is in both, one of them was made with --limit 5"):
+        study(model, path, copy).merge(part)
+
+
 def test_stacks_of_one_model_are_not_merged(tmp_path: Path):
     first, second = files(tmp_path, [20, 25])
     bart = tiny.model("bart")

@@ -59,7 +59,7 @@ def _check_mergeable(first: Study, second: Study, *, allow_changed_files: bool) 
             f"these studies cannot be merged: the texts of {name} here are those of {other_name} there (same content "
             f"hash){others}: they would count twice"
         )
-    shared = sorted(set(first_sources.values()) & set(second_sources.values()))
+    shared = sorted(_list_sources(first) & _list_sources(second))
     partial = _describe_partial(first_attributes) or _describe_partial(second_attributes)
     if shared and partial:
         raise StudyError(
@@ -117,6 +117,14 @@ def _map_sources(study: Study) -> dict[str, str]:
         return {}
     rows = zip(data["source"].values, data["source_hash"].values, data["source_documents"].values, strict=True)
     return {str(content): str(name) for name, content, documents in rows if documents}
+
+
+def _list_sources(study: Study) -> set[str]:
+    """Return the names of the sources that contain documents; several may have the same content."""
+    if "source_hash" not in study.data:
+        return set()
+    rows = zip(study.data["source"].values, study.data["source_documents"].values, strict=True)
+    return {str(name) for name, documents in rows if documents}
 
 
 def _has_shares(first: Study, second: Study) -> bool:
