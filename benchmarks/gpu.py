@@ -35,7 +35,9 @@ class Step:
 
 
 STEPS = (
-    Step("tests", 8, "-m pytest -q -x tests/test_gpu.py tests/test_kernels.py tests/run/test_kernel_trial.py"),
+    Step(
+        "tests", 8, "-m pytest -q -x tests/tally/test_gpu.py tests/tally/test_kernels.py tests/run/test_kernel_trial.py"
+    ),
     Step(
         "bfloat16-512", 1, f"{SPEED} --dtype bfloat16 {LONG} --texts 4096 --ways eager,triton-0,triton-0.05",
         "speed-gpu-bfloat16-512",

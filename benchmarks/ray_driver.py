@@ -2,7 +2,7 @@
 
     python benchmarks/ray_driver.py [--workers 1000] [--per-node 8] [--minutes 5] [--shape 12x12] [--json FILE]
 
-The engine, the main loop and the queue of chunks are the real ones; the cluster is `tests/run/fake_ray.py`, whose
+The engine, the main loop and the queue of chunks are the real ones; the cluster is `tests/helpers/fake_ray.py`, whose
 clock is simulated. Workers take 2 to 4 s for a chunk. Some die, and some nodes leave. As with Ray, results are
 unpickled in the driver, and their arrays lie in memory that it shares with the process that receives them. Busy is the
 processor time of the driver, without what nodes and workers do, over the simulated time.
@@ -23,7 +23,7 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from tests.run.fake_ray import DIE, Actor, FakeRay, FakeTime
+from tests.helpers.fake_ray import DIE, Actor, FakeRay, FakeTime
 
 from headscope.corpus.chunks import Chunk, ChunkSize, Source
 from headscope.corpus.documents import Corpus

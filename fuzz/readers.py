@@ -53,7 +53,7 @@ OPENERS: dict[str, Callable[[Path], object]] = {
 def seeds(target: str) -> list[bytes]:
     """Valid files of a target."""
     if target not in OPENERS:
-        from tests.test_fuzz_documents import VALID
+        from tests.corpus.test_fuzz_documents import VALID
 
         return [VALID[target]()]
     if target == "checkpoint":

@@ -2,7 +2,7 @@
 
     python scripts/code_metrics.py [src/headscope]
 
-`tests/test_code_style.py` holds the package to the same measures.
+`tests/project/test_code_style.py` holds the package to the same measures.
 """
 
 from __future__ import annotations

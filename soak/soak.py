@@ -32,10 +32,10 @@ import memory
 import places
 import small_model
 from corpora import mixed
-from page import table, written
 from runs import QUICKLY, STUDYING, Folder, Row, Wrong, opened
 
 from headscope.studies.result import Study
+from page import table, written
 
 ROOT = Path(__file__).parent.parent
 

@@ -32,8 +32,8 @@ from headscope.pruning.ablation import ablate, open_ablation
 from headscope.readings.files import open_reading
 from headscope.studies.result import open_study
 from tests.helpers import tiny
+from tests.helpers.mutation import mutate
 from tests.helpers.synthetic import make_random_study
-from tests.test_fuzz_documents import mutate
 
 FAST = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 OPENERS: dict[str, tuple[Callable[[Path], Any], type[HeadscopeError]]] = {

@@ -22,8 +22,8 @@ from headscope.run import chunk_queue, local_engine, plan, ray_cluster, ray_engi
 from headscope.run.chunk_queue import MAX_ATTEMPTS
 from headscope.run.ray_cluster import RayCluster
 from headscope.studies.result import Study
+from tests.helpers.fake_ray import DIE, HANG, Actor, Behavior, FakeRay, FakeTime
 from tests.helpers.interrupting import OPTIONS, SMALL, assert_equal, files, save_tiny_model
-from tests.run.fake_ray import DIE, HANG, Actor, Behavior, FakeRay, FakeTime
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.usefixtures("small_chunks")

@@ -1,0 +1,398 @@
+"""Test head types: each criterion from both sides, on studies with constructed sums."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import headscope
+from headscope.errors import StudyError
+from headscope.model.model import Model
+from headscope.studies.head_table import sort_heads
+from headscope.studies.head_types import HEAD_TYPES, MIN_BLOCKS, NAMES, PREFERENCES, Z, count_heads, head_types
+from headscope.studies.result import Study
+from headscope.studies.study import study as run
+from tests.helpers.planted import ALL, EQUAL, NEAR, SAME, SHUFFLED, TEXTS, VARIED, Planted, get_share_at_odds, planted
+from tests.helpers.synthetic import make_random_study
+
+DOCS = Path(__file__).parents[2] / "docs" / "head-types.md"
+PREFERRED = tuple(preference.name for preference in PREFERENCES)
+
+
+@pytest.fixture(scope="module")
+def varied() -> Study:
+    """One head of every type; tests do not modify it."""
+    return planted(*VARIED)
+
+
+def classify_head(head: Planted, **changes: Any) -> pd.Series:
+    """Return the row of one planted head in the table of head types."""
+    return head_types(planted([head], **changes)).iloc[0]
+
+
+def classify_heads(*heads: Planted, **changes: Any) -> list[str]:
+    """Return the types of these planted heads."""
+    names: list[str] = head_types(planted(heads, **changes))["head_type"].tolist()
+    return names
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def test_names_and_their_order() -> None:
+    assert NAMES == (
+        "repeat-token", "local", "within-sentence", "one-token", "long-range", "diffuse", "silent", "undecided",
+    )  # fmt: skip
+    for head_type in HEAD_TYPES:
+        assert head_type.description.endswith(".")
+        assert head_type.criterion.endswith(".")
+
+
+def test_each_head_type_is_hit(varied: Study) -> None:
+    table = head_types(varied)
+    assert table["head_type"].tolist() == list(NAMES)
+    assert count_heads(table).tolist() == [1] * len(NAMES)
+    assert table["also"].tolist() == [()] * len(NAMES)
+    assert table["description"].tolist() == [
+        "repeat-token: 30 % of its pairs join equal tokens (chance 1.0 %)",
+        "local: 50 % of its pairs are at most 2 tokens apart (chance 3.9 %), on average 12 (chance 34)",
+        "within-sentence: 80 % of its pairs lie within one sentence (chance 30 %)",
+        "one-token: 70 % of a text's pairs include one token (chance 20 %)",
+        "long-range: its pairs are 50 tokens apart on average (chance 34)",
+        "diffuse: 50 % of all pairs are high, no rate is far from chance",
+        "silent: no high pairs",
+        "undecided: nearest to repeat-token, not enough: 3.0 % of its pairs join equal tokens (chance 1.0 %)",
+    ]
+
+
+def test_columns_and_numbers(varied: Study) -> None:
+    table = head_types(varied)
+    rates = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share", "near_share")
+    named = ["layer", "head", "name", "head_type", "also", "description", "pairs", "pairs_per_text"]
+    assert set(named + [f"{name}{part}" for name in rates for part in ("", "_error", "_chance")]) <= set(table.columns)
+    assert table["name"].tolist() == [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
+    first = table.iloc[0]
+    assert (first["pairs"], first["pairs_per_text"], first["pair_share"]) == (2_000_000, 100, 2_000_000 / (20 * ALL))
+    assert first["repeat_rate"] == pytest.approx(0.3)
+    assert [first[f"{name}_chance"] for name in rates] == pytest.approx([EQUAL, SAME, 34, SHUFFLED, NEAR], rel=1e-4)
+    assert first["strength"] == pytest.approx(math.log((0.3 / 0.7) / (0.01 / 0.99)) / math.log(6))
+    assert math.isnan(table["strength"][5])
+    assert table.iloc[6][list(rates)].isna().all()
+
+
+def test_near_pairs_are_those_of_the_distances_and_their_error_is_the_jackknife() -> None:
+    study = make_random_study(3, texts=60)
+    table = head_types(study)
+    tokens = np.repeat(study.data["tokens"].values, study.data["window_tokens"].values)
+    apart = [j - i for n in tokens for i in range(n) for j in range(i + 1, n)]
+    assert table["near_share_chance"].tolist() == pytest.approx([np.mean(np.array(apart) <= 2)] * len(table))
+    near = study.data["distance_blocks"].values[..., :2].sum(-1).reshape(20, -1)
+    pairs = study.data["pairs_blocks"].values.reshape(20, -1)
+    assert table["near_share"].tolist() == pytest.approx((near.sum(0) / pairs.sum(0)).tolist())
+    used = np.flatnonzero(study.data["texts_blocks"].values)
+    remove_sums = np.array([(near.sum(0) - near[g]) / (pairs.sum(0) - pairs[g]) for g in used])
+    expected = np.sqrt((len(used) - 1) / len(used) * ((remove_sums - remove_sums.mean(0)) ** 2).sum(0))
+    assert table["near_share_error"].tolist() == pytest.approx(expected.tolist())
+    assert table["repeat_rate_error"].tolist() == pytest.approx(study.standard_error("repeat_rate").values.ravel())
+
+
+# -- how large an effect must be ---------------------------------------------------------------------------------------
+
+EDGES = {
+    "repeat-token": ("equal", get_share_at_odds(6, EQUAL)),
+    "local": ("near", get_share_at_odds(8, NEAR)),  # and not far apart on average
+    "within-sentence": ("same", get_share_at_odds(4, SAME)),
+    "one-token": ("dominant", get_share_at_odds(3, SHUFFLED)),
+    "long-range": ("distance", 1.2 * 34),
+}
+"""what has to be how large, worked out from what chance gives"""
+
+
+def test_effects_are_large_enough_or_not() -> None:
+    close = {"near": {"distance": 12.0}}
+    above, below = (
+        [Planted(**{rate: edge * k} | close.get(rate, {})) for rate, edge in EDGES.values()] for k in (1.0001, 0.9999)
+    )
+    table = head_types(planted(above, below))
+    assert table["head_type"].tolist() == [*EDGES, *["undecided"] * len(EDGES)]
+    assert table["strength"][: len(EDGES)].tolist() == pytest.approx([1] * len(EDGES), abs=0.01)
+
+
+def test_neighbours_are_close_on_average_too() -> None:
+    table = head_types(planted([Planted(near=0.3, distance=17), Planted(near=0.3, distance=17.01)]))
+    assert table["head_type"].tolist() == ["local", "undecided"]
+    assert table["description"][1].startswith("undecided: nearest to local, not enough: 30 % of its pairs")
+
+
+def test_no_odds_are_infinite() -> None:
+    head = classify_head(Planted(equal=1.0))
+    assert head["strength"] == pytest.approx(math.log(999 * 99) / math.log(6), rel=1e-6)
+
+
+# -- how certain it must be --------------------------------------------------------------------------------------------
+
+
+def test_an_effect_is_certain_enough_or_not() -> None:
+    # Shares that swing by d around their mean over 20 blocks of one size have a standard error of d / √19.
+    edge = (0.2 - EQUAL) * math.sqrt(19) / Z
+    table = head_types(planted([Planted(equal=0.2, swing={"equal": edge * k}) for k in (0.999, 1.001)]))
+    (_, sure), (_, unsure) = table.iterrows()
+    assert sure["repeat_rate_error"] == pytest.approx((0.2 - EQUAL) / Z, rel=0.01)
+    assert sure["head_type"] == "repeat-token"
+    assert unsure["head_type"] == "undecided"
+    assert unsure["description"].startswith("undecided: nearest to repeat-token, not certain: 20 %")
+
+
+def test_it_takes_enough_blocks() -> None:
+    assert classify_head(Planted(equal=0.2), blocks=MIN_BLOCKS)["head_type"] == "repeat-token"
+    assert classify_head(Planted(equal=0.2), blocks=MIN_BLOCKS - 1)["head_type"] == "undecided"
+
+
+def test_one_block_has_no_errors_and_no_preferences() -> None:
+    table = head_types(planted(*VARIED, blocks=1))
+    assert table["head_type"].tolist() == [*["undecided"] * 5, "diffuse", "silent", "undecided"]
+    assert table["repeat_rate_error"].isna().all()
+    assert table["also"].tolist() == [()] * 8
+
+
+def test_chance_moves_with_the_texts() -> None:
+    """The difference must be certain: texts of long sentences raise a rate and its chance alike."""
+    together = classify_head(Planted(same=0.64, swing={"same": 0.3}), all_same_swing=0.3)
+    assert Z * together["same_sentence_rate_error"] > 0.64 - SAME
+    assert together["head_type"] == "within-sentence"
+    against = Planted(same=0.65, swing={"same": -0.25})
+    assert classify_head(against)["head_type"] == "within-sentence"
+    assert classify_head(against, all_same_swing=0.25)["head_type"] == "undecided"
+
+
+# -- heads without a preference ----------------------------------------------------------------------------------------
+
+
+def test_many_pairs_or_not() -> None:
+    assert classify_heads(Planted(pairs=ALL // 10), Planted(pairs=ALL // 10 - 1)) == ["diffuse", "undecided"]
+
+
+def test_diffuse_heads_have_no_rate_far_below_chance_either() -> None:
+    below = {
+        "equal": get_share_at_odds(1 / 6, EQUAL),
+        "near": get_share_at_odds(1 / 8, NEAR),
+        "same": get_share_at_odds(1 / 4, SAME),
+        "dominant": get_share_at_odds(1 / 3, SHUFFLED),
+        "distance": 34 / 1.2,
+    }
+    inside, outside = (
+        [Planted(pairs=ALL // 2, **{rate: edge * k}) for rate, edge in below.items()]  # type: ignore[arg-type]
+        for k in (1.01, 0.99)
+    )
+    assert classify_heads(*inside, *outside) == ["diffuse"] * 5 + ["undecided"] * 5
+
+
+def test_a_preference_comes_before_many_pairs() -> None:
+    sure = Planted(pairs=ALL // 2, equal=0.2)
+    unsure = Planted(pairs=ALL // 2, equal=0.2, swing={"equal": 0.19})  # large, and so not near chance
+    assert classify_heads(sure, unsure) == ["repeat-token", "undecided"]
+
+
+def test_too_few_pairs_to_speak_of() -> None:
+    few, enough = Planted(pairs=2 * TEXTS - 1, equal=0.5), Planted(pairs=2 * TEXTS, equal=0.5)
+    table = head_types(planted([few, enough]))
+    assert table["head_type"].tolist() == ["silent", "repeat-token"]
+    assert table["also"][0] == ()
+    assert table["description"][0] == "silent: 2.0 high pairs per text"
+
+
+def test_nothing_above_chance() -> None:
+    head = classify_head(Planted(equal=0.005, near=0.02, same=0.1, dominant=0.1, distance=20))
+    assert head["description"] == "undecided: no rate is above chance"
+
+
+# -- several at once ---------------------------------------------------------------------------------------------------
+
+
+def test_the_strongest_is_the_head_type_and_the_others_follow_in_order() -> None:
+    """Strength is relative to each criterion, so a smaller odds ratio can be the stronger effect."""
+    head = classify_head(
+        Planted(
+            equal=get_share_at_odds(6**1.2, EQUAL),
+            near=get_share_at_odds(8**1.1, NEAR),
+            same=get_share_at_odds(4**1.3, SAME),
+            distance=15,
+        )
+    )
+    assert head["head_type"] == "within-sentence"
+    assert head["also"] == ("repeat-token", "local")
+    other = classify_head(
+        Planted(
+            equal=get_share_at_odds(6**1.2, EQUAL),
+            near=get_share_at_odds(8**1.4, NEAR),
+            same=get_share_at_odds(4**1.3, SAME),
+            distance=15,
+        )
+    )
+    assert (other["head_type"], other["also"]) == ("local", ("within-sentence", "repeat-token"))
+    assert other["strength"] == pytest.approx(1.4, abs=0.001)
+
+
+def test_what_is_not_certain_is_not_named_beside() -> None:
+    head = classify_head(Planted(equal=0.5, same=0.65, swing={"same": 0.34}))
+    assert (head["head_type"], head["also"]) == ("repeat-token", ())
+
+
+# -- what cannot be measured -------------------------------------------------------------------------------------------
+
+
+def remove_sums(study: Study, *names: str) -> Study:
+    """Return the study with these sums unknown, as for texts without tokens or sentences."""
+    unknown = {name: xr.full_like(study.data[name], np.nan, dtype=float) for name in names}
+    blocked = {f"{name}_blocks": xr.full_like(study.data[f"{name}_blocks"], np.nan, dtype=float) for name in names}
+    rates = {name: xr.full_like(study.data[name], np.nan) for name in ("repeat_rate", "same_sentence_rate")}
+    return Study(study.data.assign(unknown | blocked | rates))
+
+
+def test_rates_that_are_not_there_never_decide() -> None:
+    study = planted(
+        [Planted(equal=0.5, same=0.9, near=0.4, distance=12), Planted(equal=0.5), Planted(pairs=ALL // 2, same=0.9)]
+    )
+    unknown = remove_sums(study, "equal", "same", "all_equal", "all_same")
+    table = head_types(unknown)
+    assert table["repeat_rate"].isna().all()
+    assert table["head_type"].tolist() == ["local", "undecided", "diffuse"]
+    assert table["also"].tolist() == [()] * 3
+    assert head_types(study)["head_type"].tolist() == ["repeat-token", "repeat-token", "within-sentence"]
+
+
+def test_chance_that_leaves_no_room_never_decides() -> None:
+    study = planted([Planted(equal=0.5, same=1.0)])
+    data = study.data
+    one_sentence = data.assign(all_same=data["all_pairs"], all_same_blocks=data["all_pairs_blocks"])
+    assert head_types(Study(one_sentence)).iloc[0]["also"] == ()
+    no_repeats = data.assign(all_equal=data["all_equal"] * 0, all_equal_blocks=data["all_equal_blocks"] * 0)
+    without_repeats = head_types(Study(no_repeats)).iloc[0]
+    assert (without_repeats["head_type"], without_repeats["also"]) == ("within-sentence", ())
+    no_sample = data.assign(
+        {f"shuffled_share_{part}{end}": data[f"shuffled_share_{part}{end}"] * 0
+         for part in ("sum", "texts") for end in ("", "_blocks")}
+    )  # fmt: skip
+    row = head_types(Study(no_sample)).iloc[0]
+    assert math.isnan(row["dominant_share_chance"])
+    assert (row["head_type"], row["also"]) == ("within-sentence", ("repeat-token",))
+
+
+def test_no_texts_at_all() -> None:
+    table = head_types(planted([Planted(pairs=0)], blocks=0))
+    assert table["head_type"].tolist() == ["silent"]
+    assert table["pairs_per_text"].isna().all()
+
+
+# -- which heads -------------------------------------------------------------------------------------------------------
+
+
+def assert_same_rows(first: pd.DataFrame, second: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(first.reset_index(drop=True), second.reset_index(drop=True), check_dtype=False)
+
+
+def test_selected_heads_stay_what_they_are_in_any_order(varied: Study) -> None:
+    table = head_types(varied)
+    assert_same_rows(head_types(varied.select(heads=[3, 1])), table[table["head"].isin([1, 3])])
+    assert_same_rows(head_types(varied.select(layers=[1, 0], heads=[2, 0])), table[table["head"].isin([0, 2])])
+    assert_same_rows(head_types(varied.select(layers=1)), table[table["layer"] == 1])
+
+
+def test_layers_keep_their_numbers(varied: Study) -> None:
+    table = head_types(Study(varied.data.assign_coords(layer=[3, 7])))
+    assert table["name"].tolist() == [f"L{layer}H{head}" for layer in (3, 7) for head in range(4)]
+    assert table["layer"].tolist() == [3] * 4 + [7] * 4
+    assert table["head_type"].tolist() == list(NAMES)
+
+
+def test_causal_models_are_judged_alike(varied: Study) -> None:
+    assert_same_rows(head_types(planted(*VARIED, causal=1)), head_types(varied))
+
+
+def test_a_study_file_gives_the_same(varied: Study, tmp_path: Path) -> None:
+    assert_same_rows(headscope.head_types(headscope.open_study(varied.save(tmp_path / "a.nc"))), head_types(varied))
+
+
+SHARES = st.floats(0, 1)
+HEADS = st.builds(
+    Planted,
+    pairs=st.sampled_from([0, 1, 1500, 5000, 100_000, ALL // 2, ALL]),
+    equal=SHARES,
+    near=st.floats(0, 0.4),
+    same=SHARES,
+    dominant=SHARES,
+    distance=st.floats(5, 50),
+    swing=st.dictionaries(st.sampled_from(["equal", "same", "dominant"]), st.floats(-0.5, 0.5), max_size=2),
+)
+
+
+@settings(max_examples=8, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(st.lists(HEADS, min_size=2, max_size=4), st.integers(1, MIN_BLOCKS + 2), st.randoms())
+def test_every_head_has_one_head_type_whatever_its_place(heads: list[Planted], blocks: int, random: Any) -> None:
+    table = head_types(planted(heads, blocks=blocks))
+    assert len(table) == len(heads)
+    assert set(table["head_type"]) <= set(NAMES)
+    assert count_heads(table).index.tolist() == list(NAMES)
+    assert count_heads(table).sum() == len(heads)
+    for head in table.itertuples():
+        assert head.head_type not in head.also
+        assert set(head.also) <= set(PREFERRED)
+        assert not head.also or head.head_type in PREFERRED
+        assert math.isnan(head.strength) == (head.head_type not in PREFERRED)
+        assert head.description.startswith(f"{head.head_type}: ")
+    order = list(range(len(heads)))
+    random.shuffle(order)
+    shuffled = head_types(planted([heads[k] for k in order], blocks=blocks))
+    assert [table["description"][k] for k in order] == shuffled["description"].tolist()
+
+
+# -- real heads, and the page that explains ----------------------------------------------------------------------------
+
+
+def test_the_bundled_model_and_the_examples_of_the_docs(minilm: Model) -> None:
+    table = head_types(run(minilm, headscope.documents())).set_index("name")
+    assert table.loc["L1H6", "head_type"] == "repeat-token"
+    assert table.loc["L1H2", "head_type"] in ("within-sentence", "local")
+    assert (table[table["layer"] == 5]["head_type"] == "diffuse").all()
+    examples = re.findall(r"^\| (L\d+H\d+) \| (.*) \| (.*)\|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(examples) == 6
+    for name, description, also in examples:
+        assert table.loc[name, "description"] == description
+        assert ", ".join(table.loc[name, "also"]) == also.strip()
+
+
+def test_heads_that_write_at_random_prefer_nothing() -> None:
+    table = head_types(make_random_study(1, layers=3, heads=8, texts=200, length=48))
+    assert count_heads(table)["diffuse"] == 24
+
+
+def test_the_docs_say_the_same() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    for head_type in HEAD_TYPES:
+        assert f"| `{head_type.name}` | {head_type.description} | {head_type.criterion} |" in text
+    assert f"more than {Z} standard errors" in text
+    assert f"at least {MIN_BLOCKS} blocks" in text
+
+
+# -- the table in an order ---------------------------------------------------------------------------------------------
+
+
+def test_order_by_a_column() -> None:
+    table = head_types(planted(*VARIED[::-1]))
+    assert sort_heads(table, None) is table
+    assert sort_heads(table, "repeat_rate")["repeat_rate"].dropna().is_monotonic_decreasing
+    assert sort_heads(table, "repeat_rate")["head_type"].tolist()[-1] == "silent"
+    assert sort_heads(table, "head_type")["head_type"].tolist() == list(NAMES)
+    assert sort_heads(sort_heads(table, "pairs"), "layer")["layer"].tolist() == [0] * 4 + [1] * 4
+    for unknown in ("nothing", "also", "description"):
+        with pytest.raises(StudyError, match=f"unknown column '{unknown}'; there are: layer, head, name"):
+            sort_heads(table, unknown)
