@@ -55,7 +55,7 @@ STEPS = (
     Step("cost-bfloat16", 2, "cost.py --device cuda --texts 100000 --every 5 --dtype bfloat16", "cost-gpu-bf16"),
     Step("growth", 5, f"speed.py --growth {SHAPE} --growth-texts 2048 16384 131072", "growth-gpu"),
     Step(
-        "others", 2, f"{SPEED} --texts 2048 --rounds 3 --ways vectorized-0,lens-heads,notebook",
+        "others", 2, f"{SPEED} --texts 2048 --rounds 3 --ways torch-0,lens-heads,notebook",
         "speed-gpu-float32-others",
     ),
     Step(

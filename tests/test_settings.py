@@ -106,7 +106,7 @@ def test_other_values_are_not_taken_for_the_same_command(
 ):
     save_tiny_model(tmp_path / "model")
     (texts,) = files(tmp_path / "in", [5])
-    command = ("study", str(texts), "--model", "model", "--length", "24", "--quiet", "--kernel", "vectorized")
+    command = ("study", str(texts), "--model", "model", "--length", "24", "--quiet", "--kernel", "torch")
     command = (*command, "--no-tf32", "--out", "out")
     assert headscope_command(*command).code == 0
     open_previous = output_folder.open_previous

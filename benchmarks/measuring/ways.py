@@ -29,7 +29,7 @@ SAMPLES = (0.0, 0.05, 1.0)
 NOTEBOOK_TEXTS, REFERENCE_TEXTS = 8, 1
 """Slow ways need few texts to tell their time per text."""
 SLOW_ROUNDS = 3
-ELSEWHERE = {"cpu": ("triton",), "cuda": ("compiled",)}
+ELSEWHERE = {"cpu": ("triton",), "cuda": ("numba",)}
 """kernels that are not for this device"""
 Run = Callable[[], None]
 
@@ -155,7 +155,7 @@ def lens_way(everything: bool) -> Callable[[Job], Run]:
             raise NotHere(lens.ABSENT)
         try:
             return lens.runner(
-                job.model, job.batches, make_executor(job, "vectorized", 0.0).talliers[0], everything=everything
+                job.model, job.batches, make_executor(job, "torch", 0.0).talliers[0], everything=everything
             )
         except ImportError as error:
             raise NotHere(f"installed without what it needs: {error}") from error

@@ -23,8 +23,8 @@ MAX_BATCH_SIZE = 2**20
 AUTO = "auto"
 KERNELS = {
     "triton": "on NVIDIA GPUs",
-    "compiled": "on CPUs",
-    "vectorized": "anywhere torch runs",
+    "numba": "on CPUs",
+    "torch": "anywhere torch runs",
     "reference": "the definition in plain loops, slow",
 }
 

@@ -195,15 +195,15 @@ def test_without_numba_compiling_the_vectorized_kernel_counts(
     import numba
 
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)  # as NUMBA_DISABLE_JIT=1 does
-    result = headscope_command(*command, "--out", "out", "--device", "cpu", "--kernel", "compiled")
+    result = headscope_command(*command, "--out", "out", "--device", "cpu", "--kernel", "numba")
     assert result.code == 1
-    assert "the kernel compiled cannot do this: numba's compiler is turned off (NUMBA_DISABLE_JIT)" in result.err
+    assert "the kernel numba cannot do this: its compiler is turned off (NUMBA_DISABLE_JIT)" in result.err
     assert not (tmp_path / "out").exists()
     result = headscope_command(*command, "--out", "out", "--device", "cpu")
     assert result.code == 0, result.err
     manifest = headscope.open_study(tmp_path / "out").manifest
-    assert manifest["kernel"] == "vectorized"
-    assert manifest["kernel_note"] == "not compiled: numba's compiler is turned off (NUMBA_DISABLE_JIT)"
+    assert manifest["kernel"] == "torch"
+    assert manifest["kernel_note"] == "not numba: its compiler is turned off (NUMBA_DISABLE_JIT)"
 
 
 @pytest.mark.usefixtures("one_figure")

@@ -92,7 +92,7 @@ def test_figures_of_the_study_before_are_not_taken_for_those_of_this_one(
         (["--encoding", "utf-8-sig"], "encoding (utf-8 there, utf-8-sig now)"),
         (["--format", "jsonl"], "text_format (auto there, jsonl now)"),
         (["--dtype", "bfloat16"], "dtype (float32 there, bfloat16 now)"),
-        (["--kernel", "reference"], "kernel (compiled there, reference now)"),
+        (["--kernel", "reference"], "kernel (numba there, reference now)"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -118,8 +118,8 @@ def test_the_field_of_mappings_and_files(tmp_path: Any):
 
 def test_every_function_takes_them():
     model, frame = tiny.model("bert"), pd.DataFrame({"body": TEXTS})
-    study = headscope.study(model, frame, field="body", length=16, kernel="vectorized")
-    expected = headscope.study(model, TEXTS, length=16, kernel="vectorized")
+    study = headscope.study(model, frame, field="body", length=16, kernel="torch")
+    expected = headscope.study(model, TEXTS, length=16, kernel="torch")
     assert study.manifest["corpus_hash"] == expected.manifest["corpus_hash"]
     assert study.manifest["field"] == "body"
     ablation = headscope.ablate(model, frame, field="body", heads="L0H0", length=16)

@@ -48,7 +48,7 @@ def make_model_study(
     outputs = [torch.from_numpy(random.normal(0.4, 1, (texts, longest, heads, 4))) for _ in range(layers)]
     maps = [make_masked_maps(random, windows, heads, longest) for _ in range(layers)]
     counting = TallySettings(Shape(layers, heads, length, False), 0.3, 0.3, 1.0)
-    sums_of_texts = tally("vectorized", counting, windows, outputs, maps)
+    sums_of_texts = tally("torch", counting, windows, outputs, maps)
     attributes = {"model": f"models/model-{number}", "weight_hash": f"{number:064x}", "corpus_hash": f"{corpus:032x}"}
     return study_of(sums_of_texts, **attributes | changes)
 

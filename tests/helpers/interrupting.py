@@ -92,7 +92,7 @@ def make_checkpoint_payload(shape: Shape) -> bytes:
     state.completed = {0, 1, 5}
     state.in_progress[2] = ChunkProgress(3, 2**100)
     state.versions[0] = "ab"
-    state.kernels["compiled"] = ""
+    state.kernels["numba"] = ""
     state.devices.add("cpu")
     state.seconds["opening"] = 1.5
     return pack_checkpoint({"theta": 0.3, "texts": ["a"]}, SMALL, state)[-1]

@@ -17,7 +17,7 @@ from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.torch_backend import TorchTallier
 
-TALLIERS = {"reference": ReferenceTallier, "vectorized": TorchTallier, "compiled": NumbaTallier}
+TALLIERS = {"reference": ReferenceTallier, "torch": TorchTallier, "numba": NumbaTallier}
 CLS, SEP, STOP, COMMA = 1, 2, 4, 5
 
 
@@ -71,7 +71,7 @@ def manifest(shape: Shape, **changes: Any) -> dict[str, Any]:
         "dtype": "float32",
         "device": "cpu",
         "batch_size": 8,
-        "kernel": "vectorized",
+        "kernel": "torch",
         "corpus": "synthetic texts",
         "limit": "none",
         "corpus_hash": f"{1:032x}",
@@ -110,7 +110,7 @@ def make_random_study(
     longest = max(len(w) for w in windows)
     outputs = [torch.from_numpy(random.normal(0.4, 1, (texts, longest, heads, 4))) for _ in range(layers)]
     maps_ = [make_masked_maps(random, windows, heads, longest) for _ in range(layers)]
-    return study_of(tally("vectorized", TallySettings(shape, 0.3, 0.3, 1.0), windows, outputs, maps_), **changes)
+    return study_of(tally("torch", TallySettings(shape, 0.3, 0.3, 1.0), windows, outputs, maps_), **changes)
 
 
 def make_masked_maps(random: np.random.Generator, windows: list[Window], heads: int, longest: int) -> torch.Tensor:

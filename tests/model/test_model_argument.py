@@ -15,7 +15,7 @@ from tests.helpers import tiny
 
 TEXTS = ["the cat sat. the dog ran! who, me?", "a b c d e f g h. a b c d"]
 USES: dict[str, Callable[[Any], Any]] = {
-    "study": lambda model: headscope.study(model, TEXTS, length=16, kernel="vectorized").manifest["weight_hash"],
+    "study": lambda model: headscope.study(model, TEXTS, length=16, kernel="torch").manifest["weight_hash"],
     "read": lambda model: headscope.read(model, TEXTS[0], length=16).manifest["weight_hash"],
     "segment": lambda model: headscope.segment(model, TEXTS[0], level="fine", length=16).manifest["weight_hash"],
     "splitter": lambda model: headscope.Splitter(model).model.weight_hash,

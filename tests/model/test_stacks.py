@@ -193,7 +193,7 @@ class TestStudies:
         assert sorted(set(study.table()["layer"])) == [1, 3]
         assert headscope.open_study(study.save(tmp_path / "hybrid.nc")).layers == [1, 3]
 
-    @pytest.mark.parametrize("way", ["reference", "vectorized", "reading"])
+    @pytest.mark.parametrize("way", ["reference", "torch", "reading"])
     def test_an_error_names_the_true_layer(self, way: str) -> None:
         model = tiny.model("jamba")
         with torch.no_grad():
@@ -201,7 +201,7 @@ class TestStudies:
         run = {
             "reading": lambda: headscope.read(model, TEXTS[0], length=16),
             "reference": lambda: headscope.study(model, TEXTS, length=16, kernel="reference"),
-            "vectorized": lambda: headscope.study(model, TEXTS, length=16, kernel="vectorized"),
+            "torch": lambda: headscope.study(model, TEXTS, length=16, kernel="torch"),
         }[way]
         with pytest.raises(ModelError, match="head L3H0 are not finite"):
             run()

@@ -103,7 +103,7 @@ def test_findings_stand_with_value_error_and_verdict(html: str) -> None:
 
 def test_every_entry_of_the_manifest_is_shown(html: str, study: Study) -> None:
     text = Elements(html).text
-    for value in ("ab" * 32, "cd" * 16, "1 min 15 s", "something new", "vectorized", "2026-01-02T03:04:05+00:00"):
+    for value in ("ab" * 32, "cd" * 16, "1 min 15 s", "something new", "torch", "2026-01-02T03:04:05+00:00"):
         assert value in text
     assert "64 read, 4 of them skipped" in text
 
@@ -184,11 +184,11 @@ def test_study_shows_its_card(study: Study) -> None:
 
 def test_empty_notes_are_not_shown():
     labels = {
-        label for _, rows in group_manifest({"kernel": "compiled", "kernel_note": "", "tf32": 0}) for label, _ in rows
+        label for _, rows in group_manifest({"kernel": "numba", "kernel_note": "", "tf32": 0}) for label, _ in rows
     }
     assert labels == {"Kernel", "Products in TF32"}
-    rows = dict(group_manifest({"kernel_note": "not compiled: numba is not installed", "tf32": 1})[0][1])
-    assert rows == {"Why this kernel": "not compiled: numba is not installed", "Products in TF32": "yes"}
+    rows = dict(group_manifest({"kernel_note": "not numba: it is not installed", "tf32": 1})[0][1])
+    assert rows == {"Why this kernel": "not numba: it is not installed", "Products in TF32": "yes"}
 
 
 def test_signal_to_noise_has_a_map_where_it_was_measured() -> None:

@@ -184,7 +184,7 @@ def test_the_simulated_device_is_strict(mps: Model) -> None:
     assert devices.to_float64(tensor).device.type == "cpu"
 
 
-@pytest.mark.parametrize("kernel", ["auto", "compiled", "vectorized", "reference"])
+@pytest.mark.parametrize("kernel", ["auto", "numba", "torch", "reference"])
 def test_a_study_without_double_precision(mps: Model, kernel: str) -> None:
     study = headscope.study(mps, TEXTS, length=LENGTH, kernel=kernel)
     expected = headscope.study(make_model(), TEXTS, length=LENGTH, kernel=kernel)
@@ -202,7 +202,7 @@ def test_a_study_asks_for_no_double_precision_by_itself(mps: Model, monkeypatch:
     """Verify the test above: the same study fails on a device that wrongly claims double precision."""
     monkeypatch.setattr(backends, "supports_float64", lambda device: True)
     with pytest.raises(TypeError, match="float64"):
-        headscope.study(mps, TEXTS, length=LENGTH, kernel="vectorized")
+        headscope.study(mps, TEXTS, length=LENGTH, kernel="torch")
 
 
 def test_kernels_of_other_devices_are_refused(mps: Model) -> None:
@@ -256,7 +256,7 @@ def test_memory_of_apple_gpus_is_given_back(monkeypatch: pytest.MonkeyPatch) -> 
         observe(self, *arguments)
 
     monkeypatch.setattr(Model, "observe", observe_once_short_of_memory)
-    study = headscope.study(model, TEXTS, length=LENGTH, kernel="vectorized")
+    study = headscope.study(model, TEXTS, length=LENGTH, kernel="torch")
     assert study.texts == len(TEXTS)
     assert emptied == ["mps"]
 

@@ -70,7 +70,7 @@ def test_speed_measures_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert made["kind"] == "speed"
     assert (made["about"]["layers"], made["about"]["heads"], made["about"]["texts"]) == (2, 2, 4)
     held = {way["key"]: way for way in made["ways"]}
-    assert {"bare", "eager", "vectorized-0", "vectorized-0.05", "vectorized-1", "notebook", "lens"} <= set(held)
+    assert {"bare", "eager", "torch-0", "torch-0.05", "torch-1", "notebook", "lens"} <= set(held)
     for way in made["ways"]:
         assert "absent" in way or min(way["ms"], way["texts_per_second"], way["ratio"]) > 0
     shown = capsys.readouterr().out
@@ -118,7 +118,7 @@ def test_transformer_lens_gives_what_headscope_sees(everything: bool):
     options = tiny(ragged=True)
     model = setup.model_of(options)
     job = ways.job_of(options, model)
-    ours, theirs = (ways.make_executor(job, "vectorized", 0.0) for _ in range(2))
+    ours, theirs = (ways.make_executor(job, "torch", 0.0) for _ in range(2))
     ways.run_batches(ours, job.batches)
     lens.runner(model, job.batches, theirs.talliers[0], everything=everything)()
     expected, seen = ours.flush(), theirs.flush()

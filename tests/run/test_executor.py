@@ -50,7 +50,7 @@ def get_shape(model: Model) -> Shape:
 
 def choose_compiled(model: Model, threads: int, kind: type[NumbaTallier] = NumbaTallier) -> Choice:
     counting = TallySettings(get_shape(model), 0.3, 0.3, 0.5, model.architecture.causal)
-    return Choice("compiled", "", lambda: kind(counting), threads, single_threaded=True)
+    return Choice("numba", "", lambda: kind(counting), threads, single_threaded=True)
 
 
 def make_executor(model: Model, threads: int, kind: type[NumbaTallier] = NumbaTallier) -> BatchExecutor:
@@ -243,7 +243,7 @@ TEXTS = [f"text {k} has the cat" + ", a cat" * (k % 7) for k in range(30)]
 def test_out_of_memory_batches_are_halved_and_nothing_is_lost(
     model: Model, monkeypatch: pytest.MonkeyPatch, error: Exception
 ):
-    options: dict[str, Any] = {"length": 32, "kernel": "vectorized"}
+    options: dict[str, Any] = {"length": 32, "kernel": "torch"}
     expected = headscope.study(model, TEXTS, batch_size=3, **options)
     tried = limit_batches(monkeypatch, 3, error)
     study = headscope.study(model, TEXTS, batch_size=16, **options)
@@ -301,13 +301,13 @@ def test_without_memory_for_one_text_the_error_gives_advice(model: Model, monkey
         r"one text of \d+ tokens at a time \(OutOfMemoryError: CUDA out of memory\.\): .*--length, --dtype bfloat16"
     )
     with pytest.raises(headscope.StudyError, match=message):
-        headscope.study(model, ["the cat sat."], length=16, kernel="vectorized")
+        headscope.study(model, ["the cat sat."], length=16, kernel="torch")
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(model: Model, monkeypatch: pytest.MonkeyPatch):
     tried = limit_batches(monkeypatch, 0, RuntimeError("shapes do not fit"))
     with pytest.raises(RuntimeError, match="shapes do not fit"):
-        headscope.study(model, ["the cat sat."] * 4, length=16, kernel="vectorized")
+        headscope.study(model, ["the cat sat."] * 4, length=16, kernel="torch")
     assert tried == [4]
     assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"))
 
@@ -343,7 +343,7 @@ def test_an_interrupt_while_a_batch_is_added_leaves_the_sums_whole(model: Model,
         end(self)
 
     counting = TallySettings(get_shape(model), 0.3, 0.3, 0.5, model.architecture.causal)
-    backend = Choice("vectorized", "", lambda: TorchTallier(counting, "cpu"))
+    backend = Choice("torch", "", lambda: TorchTallier(counting, "cpu"))
     executor = BatchExecutor(model, backend, 16, get_shape(model))
     monkeypatch.setattr(TorchTallier, "end", end_after_signal)
     executor.add(tiny.batch(5, 6))

@@ -123,18 +123,18 @@ class TestWrongOnes:
 class TestStudies:
     def test_one_that_counts_wrong_is_left_for_another_and_that_is_said(self, monkeypatch: pytest.MonkeyPatch):
         right = headscope.study(tiny.model("bert"), [TEXT], length=24)
-        assert (right.manifest["kernel"], right.manifest["kernel_note"]) == ("compiled", "")
+        assert (right.manifest["kernel"], right.manifest["kernel_note"]) == ("numba", "")
         monkeypatch.setattr("headscope.tally.numba_backend.tallier.NumbaTallier", Wrong)
         monkeypatch.setattr(Wrong, "name", "equal")
         model = tiny.model("bert")
         study = headscope.study(model, [TEXT], length=24)
-        assert study.manifest["kernel"] == "vectorized"
+        assert study.manifest["kernel"] == "torch"
         assert study.manifest["kernel_note"].startswith(
-            "not compiled: equal of 8 made-up texts differs from plain torch"
+            "not numba: equal of 8 made-up texts differs from plain torch"
         )
         assert int(study.data["equal"].sum()) == int(right.data["equal"].sum())
-        with pytest.raises(StudyError, match=r"compiled cannot do this: equal of .*: choose --kernel vectorized"):
-            headscope.study(model, [TEXT], length=24, kernel="compiled")
+        with pytest.raises(StudyError, match=r"numba cannot do this: equal of .*: choose --kernel torch"):
+            headscope.study(model, [TEXT], length=24, kernel="numba")
 
     def test_weights_that_are_no_numbers_are_the_models_fault(self):
         model = tiny.model("bert")

@@ -200,7 +200,7 @@ def test_the_comparison_can_fail(model: Model):
             assert_equal(original, changed)
 
 
-@pytest.mark.parametrize("kernel", ["compiled", "vectorized", "reference"])
+@pytest.mark.parametrize("kernel", ["numba", "torch", "reference"])
 def test_texts_given_in_python_are_resumed_too(model: Model, tmp_path: Path, kernel: str):
     given_texts, options = texts(24 if kernel == "reference" else 60), {**OPTIONS, "kernel": kernel}
     expected = study(model, given_texts, kernel=kernel)
@@ -351,7 +351,7 @@ CHANGED = {
     "sample": ({"sample": 0.25}, "sample"),
     "maps": ({"maps": False}, "maps"),
     "batch size": ({"batch_size": 4}, r"batch_size \(3 before, 4 now\)"),
-    "kernel": ({"kernel": "vectorized"}, r"kernel \(auto before, vectorized now\)"),
+    "kernel": ({"kernel": "torch"}, r"kernel \(auto before, torch now\)"),
     "TF32": ({"tf32": False}, r"tf32 \(True before, False now\)"),
     "share": ({"share": "1/2"}, r"share \(all before, 1/2 now\)"),
 }
@@ -858,7 +858,7 @@ def test_a_resumed_study_that_runs_out_of_memory_equals_an_uninterrupted_one(
         observe(self, batch, *see)
 
     monkeypatch.setattr(Model, "observe", observe_within_limit)
-    options = {**OPTIONS, "batch_size": 8, "kernel": "vectorized"}
+    options = {**OPTIONS, "batch_size": 8, "kernel": "torch"}
     expected = headscope.study(model, given_texts, **options)
     assert expected.manifest["batch_size"] == 2
     interrupt(model, given_texts, tmp_path, 9, **options)

@@ -55,7 +55,7 @@ def make_part(chunk: int, section: int, sections: int) -> RunState:
     else:
         state.in_progress[chunk] = ChunkProgress(3 * section + 3, 2**100 + section)
     state.batch_size = 16 >> chunk % 3
-    state.kernels = {"compiled": "", "vectorized": f"note {chunk}"} if chunk % 2 else {"compiled": ""}
+    state.kernels = {"numba": "", "torch": f"note {chunk}"} if chunk % 2 else {"numba": ""}
     state.devices = {f"device {chunk % 2}"}
     state.seconds = {"model_and_sums": 0.25, "opening": float(chunk)}
     return state
@@ -64,7 +64,7 @@ def make_part(chunk: int, section: int, sections: int) -> RunState:
 def describe(state: RunState) -> dict[str, object]:
     """Return everything that must not depend on the order in which states are added."""
     values = state.to_json()
-    del values["kernels"]["vectorized"], values["batch_size_note"]
+    del values["kernels"]["torch"], values["batch_size_note"]
     for name in ("in_progress", "versions"):
         values[name] = sorted(values[name])
     values["stats"]["sources"].sort()

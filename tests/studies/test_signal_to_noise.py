@@ -44,7 +44,7 @@ def make_written_study(windows: list[Window], outputs: list[list[np.ndarray]]) -
     """Return a study of one layer with these outputs of heads, text by text."""
     stacked_outputs, heads = stacked(outputs), len(outputs[0])
     counting = TallySettings(Shape(1, heads, stacked_outputs.shape[1], maps=False), 0.3, 0.3, 1.0)
-    return study_of(tally("compiled", counting, windows, [stacked_outputs], [lines_at_ends(windows, heads)]))
+    return study_of(tally("numba", counting, windows, [stacked_outputs], [lines_at_ends(windows, heads)]))
 
 
 def compute_all_ratios(study: Study) -> np.ndarray:

@@ -304,7 +304,7 @@ def test_long_windows_keep_no_maps_unless_asked(minilm: Model, texts: list[str])
         ({"windows": "some"}, "choose one of first, all"),
         ({"sentences": "lines"}, "choose one of tokens, text"),
         ({"min_tokens": 0}, "min_tokens is 0"),
-        ({"kernel": "fast"}, "there are: auto, triton, compiled, vectorized, reference"),
+        ({"kernel": "fast"}, "there are: auto, triton, numba, torch, reference"),
         ({"batch_size": 0}, "batch size is 0"),
     ],
 )
@@ -385,7 +385,7 @@ def test_running_out_of_memory_loses_no_section_before_it(
     monkeypatch.setattr(Model, "observe", observe_until_exhausted)
     message = r"one text of \d+ tokens at a time \(MemoryError: no room for the maps\): choose a shorter --length"
     with pytest.raises(headscope.Stopped, match=message) as caught:
-        headscope.study(minilm, texts, batch_size=2, kernel="vectorized")
+        headscope.study(minilm, texts, batch_size=2, kernel="torch")
     assert calls == [2, 2, 2, 2, 1]
     assert caught.value.study is not None
     assert caught.value.study.texts == caught.value.study.manifest["documents_read"] == 4

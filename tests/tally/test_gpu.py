@@ -63,7 +63,7 @@ def test_every_route_and_stack_sees_the_same_on_a_gpu(kind: str):
             np.testing.assert_allclose(actual, expected, atol=2e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("kernel", ["triton", "vectorized"])
+@pytest.mark.parametrize("kernel", ["triton", "torch"])
 @pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_a_study_on_a_gpu_equals_one_on_the_cpu(kind: str, kernel: str):
     texts = [document.text.lower()[: 60 + 9 * k] for k, document in zip(range(40), load_openings(), strict=False)]

@@ -38,9 +38,9 @@ def make_gpu_tallier(counting: TallySettings) -> Tallier:
     return TritonTallier(counting, "cuda" if torch.cuda.is_available() else "cpu")
 
 
-BACKENDS = {"compiled": NumbaTallier, "triton": make_gpu_tallier}
+BACKENDS = {"numba": NumbaTallier, "triton": make_gpu_tallier}
 # Sums over texts are in double precision; within one text a GPU's are in single.
-TOLERANCES = {"compiled": {"rtol": 2e-6, "atol": 2e-6}, "triton": {"rtol": 2e-5, "atol": 2e-5}}
+TOLERANCES = {"numba": {"rtol": 2e-6, "atol": 2e-6}, "triton": {"rtol": 2e-5, "atol": 2e-5}}
 
 
 def move_question(question: AttentionInputs, device: torch.device) -> AttentionInputs:
@@ -93,7 +93,7 @@ def assert_equal_but_near(actual: Tally, expected: Tally, backend: str) -> None:
 @pytest.mark.parametrize("first", LENGTHS[::16])
 def test_compiled_counts_what_plain_loops_count_at_every_length(first: int):
     for n in range(first, min(first + 16, LENGTHS.stop)):
-        assert_equal_but_near(*tally_both("compiled", [max(2, n // 3), n, max(2, n // 2)], heads=1, seed=n), "compiled")
+        assert_equal_but_near(*tally_both("numba", [max(2, n // 3), n, max(2, n // 2)], heads=1, seed=n), "numba")
 
 
 @pytest.mark.parametrize("n", [3, 15, 16, 17, 32, 33, 63, 64, 65, 127, 128, 129])
@@ -101,7 +101,7 @@ def test_triton_counts_what_plain_loops_count(n: int):
     assert_equal_but_near(*tally_both("triton", [n, max(2, n // 2)], heads=1, seed=n), "triton")
 
 
-@pytest.mark.parametrize(("backend", "n"), [("compiled", 200), ("compiled", 257), ("compiled", 512), ("triton", 200)])
+@pytest.mark.parametrize(("backend", "n"), [("numba", 200), ("numba", 257), ("numba", 512), ("triton", 200)])
 def test_long_windows_are_counted(backend: str, n: int):
     assert_equal_but_near(*tally_both(backend, [n, n // 3], heads=1, seed=n), backend)
 
@@ -317,8 +317,8 @@ class TestChoice:
     cpu = torch.device("cpu")
 
     def test_the_fastest_that_can_do_it(self):
-        assert choose_kernel("auto", self.counting, self.cpu).name == "compiled"
-        assert choose_kernel("auto", self.counting, torch.device("meta")).name == "vectorized"
+        assert choose_kernel("auto", self.counting, self.cpu).name == "numba"
+        assert choose_kernel("auto", self.counting, torch.device("meta")).name == "torch"
 
     def test_without_numba_the_next_way_is_taken_and_said(self, monkeypatch: pytest.MonkeyPatch):
         find_spec = backends.importlib.util.find_spec
@@ -326,14 +326,14 @@ class TestChoice:
             backends.importlib.util, "find_spec", lambda name: None if name == "numba" else find_spec(name)
         )
         chosen = choose_kernel("auto", self.counting, self.cpu)
-        assert (chosen.name, chosen.note) == ("vectorized", "not compiled: numba is not installed")
-        with pytest.raises(StudyError, match="numba is not installed"):
-            choose_kernel("compiled", self.counting, self.cpu)
+        assert (chosen.name, chosen.note) == ("torch", "not numba: it is not installed")
+        with pytest.raises(StudyError, match="numba cannot do this: it is not installed"):
+            choose_kernel("numba", self.counting, self.cpu)
 
     def test_one_that_cannot_do_it_says_why(self):
         with pytest.raises(StudyError, match="works on NVIDIA GPUs, and the model is on cpu"):
             choose_kernel("triton", self.counting, self.cpu)
-        with pytest.raises(StudyError, match="there are: auto, triton, compiled, vectorized, reference"):
+        with pytest.raises(StudyError, match="there are: auto, triton, numba, torch, reference"):
             choose_kernel("quick", self.counting, self.cpu)
 
 
@@ -344,10 +344,10 @@ class TestPlain:
     def test_a_study_is_the_same_whoever_computes_attention(self, kind: str):
         model = headscope.load(tiny.network(kind), tiny.tokenizer())
         texts = ["the cat sat on a mat. the cat left, and the mat stayed.", "a mat is on the cat.", "the cat, a mat."]
-        studies = {k: headscope.study(model, texts, length=24, kernel=k) for k in ("compiled", "vectorized")}
-        assert_same_sums(studies["compiled"], studies["vectorized"])
+        studies = {k: headscope.study(model, texts, length=24, kernel=k) for k in ("numba", "torch")}
+        assert_same_sums(studies["numba"], studies["torch"])
         plain = kind in ("bert", "llama", "gpt2")
-        assert studies["compiled"].manifest["kernel_note"] == (
+        assert studies["numba"].manifest["kernel_note"] == (
             "" if plain else "attention computed by the model itself"
         )
 

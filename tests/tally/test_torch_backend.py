@@ -30,15 +30,15 @@ cases = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(cases)
 def test_vectorized_equals_plain_loops(case: Case):
-    assert_equal(case.tally("vectorized"), case.tally("reference"))
+    assert_equal(case.tally("torch"), case.tally("reference"))
 
 
 @settings(max_examples=40, deadline=None)
 @given(cases)
 def test_a_batch_is_the_sum_of_its_texts(case: Case):
-    together, apart = case.tally("vectorized"), Tally.zeros(case.counting.shape)
+    together, apart = case.tally("torch"), Tally.zeros(case.counting.shape)
     for row in range(len(case.windows)):
-        apart = apart + case.tally("vectorized", [row])
+        apart = apart + case.tally("torch", [row])
     assert_equal(together, apart)
 
 
@@ -47,13 +47,13 @@ def test_a_batch_is_the_sum_of_its_texts(case: Case):
 def test_the_order_of_texts_does_not_matter(case: Case, random):
     order = list(range(len(case.windows)))
     random.shuffle(order)
-    assert_equal(case.tally("vectorized"), case.tally("vectorized", order))
+    assert_equal(case.tally("torch"), case.tally("torch", order))
 
 
 @settings(max_examples=40, deadline=None)
 @given(cases)
 def test_sums_agree_with_each_other(case: Case):
-    sums = case.tally("vectorized")
+    sums = case.tally("torch")
     assert (sums["distance"].sum(-1) == sums["pairs"]).all()
     assert ((sums["distance"] * np.arange(1, sums.shape.length)).sum(-1) == sums["distance_sum"]).all()
     assert (sums["location"] == sums["location"].swapaxes(-1, -2)).all()
@@ -71,7 +71,7 @@ def test_sums_agree_with_each_other(case: Case):
 
 def test_without_maps_everything_else_is_the_same():
     case = Case(5, [9, 4, 7], 3, 2, 1.0, causal=False)
-    with_maps = case.tally("vectorized")
+    with_maps = case.tally("torch")
     case.counting = TallySettings(Shape(2, 3, 11, maps=False), 0.3, 0.3, 1.0)
     for kernel in TALLIERS:
         without_maps = case.tally(kernel)
@@ -107,7 +107,7 @@ def test_long_windows_count_exactly():
     # All pairs of 420 tokens are high; their distances add up to 420(420² − 1)/6 = 12,347,930, near float32's 2²⁴.
     n = 420
     sums = tally(
-        "vectorized",
+        "torch",
         TallySettings(Shape(1, 1, n, maps=False), 0.3, 0.3, 0.0),
         [window([7] * n, [0] * n), window([8] * n, [0] * n)],
         [torch.ones(2, n, 1, 1)],

@@ -49,10 +49,10 @@ def run_study(
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     kernel: Annotated[
-        Literal["auto", "triton", "compiled", "vectorized", "reference"],
+        Literal["auto", "triton", "numba", "torch", "reference"],
         typer.Option(
             metavar="KERNEL",
-            help="How sums are computed: auto, triton (NVIDIA GPUs), compiled (CPUs), vectorized, or reference "
+            help="How sums are computed: auto, triton (NVIDIA GPUs), numba (CPUs), torch (any device), or reference "
             "(the definition in plain loops, slow). All give the same counts.",
         ),
     ] = "auto",

@@ -16,7 +16,7 @@ from headscope.tally.backends import AUTO, FASTEST, Choice, choose_kernel
 def choose_backend(plan: RunPlan, model: Model) -> Choice:
     """Return the kernel for a model on this machine.
 
-    A fast kernel counts a few made-up texts first. One that differs from plain torch is replaced by `vectorized` and
+    A fast kernel counts a few made-up texts first. One that differs from plain torch is replaced by `torch` and
     the reason is noted; one that was asked for by name is an error.
     """
     tf32 = plan.tf32 and can_use_tf32(model)
@@ -33,8 +33,8 @@ def choose_backend(plan: RunPlan, model: Model) -> Choice:
     if not difference:
         return choice
     if plan.kernel != AUTO:
-        raise StudyError(f"the kernel {choice.name} cannot do this: {difference}: choose --kernel vectorized")
-    plain = choose_kernel("vectorized", counting, model.device, tf32=tf32)
+        raise StudyError(f"the kernel {choice.name} cannot do this: {difference}: choose --kernel torch")
+    plain = choose_kernel("torch", counting, model.device, tf32=tf32)
     return replace(plain, note=f"not {choice.name}: {difference}")
 
 

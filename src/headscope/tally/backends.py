@@ -18,7 +18,7 @@ from headscope.tally.torch_backend import TorchTallier
 
 __all__ = ["AUTO", "FASTEST", "KERNELS", "Choice", "OnCpu", "choose_kernel"]
 
-FASTEST = {"cuda": "triton", "cpu": "compiled"}
+FASTEST = {"cuda": "triton", "cpu": "numba"}
 """fastest backend by device type; it works on no other device type"""
 
 
@@ -66,11 +66,11 @@ def choose_kernel(name: str, counting: TallySettings, device: torch.device, *, t
         # Only one thread runs the model: a GPU gains nothing from more.
         return replace(chosen, note=note, make=lambda: OnCpu(chosen.make()), threads=1, single_threaded=False)
     if name == AUTO:
-        fastest = FASTEST.get(device.type, "vectorized")
+        fastest = FASTEST.get(device.type, "torch")
         reason = _explain_unavailable(fastest, counting, device)
         if not reason:
             return choose_kernel(fastest, counting, device, tf32=tf32)
-        return Choice("vectorized", f"not {fastest}: {reason}", lambda: TorchTallier(counting, device))
+        return Choice("torch", f"not {fastest}: {reason}", lambda: TorchTallier(counting, device))
     if name not in KERNELS:
         raise StudyError(f"unknown kernel {name!r}; there are: {', '.join((AUTO, *KERNELS))}")
     reason = _explain_unavailable(name, counting, device)
@@ -80,11 +80,11 @@ def choose_kernel(name: str, counting: TallySettings, device: torch.device, *, t
         from headscope.tally.triton_backend.tallier import TritonTallier
 
         return Choice(name, "", lambda: TritonTallier(counting, device, tf32=tf32))
-    if name == "compiled":
+    if name == "numba":
         from headscope.tally.numba_backend.tallier import NumbaTallier
 
         return Choice(name, "", lambda: NumbaTallier(counting, device), torch.get_num_threads(), single_threaded=True)
-    if name == "vectorized":
+    if name == "torch":
         return Choice(name, "", lambda: TorchTallier(counting, device))
     return Choice(name, "", lambda: ReferenceTallier(counting))
 
@@ -95,10 +95,9 @@ def _explain_unavailable(name: str, counting: TallySettings, device: torch.devic
         return ""
     if FASTEST.get(device.type) != name:
         return f"it works {KERNELS[name]}, and the model is on {device.type}"
-    package = "triton" if name == "triton" else "numba"
-    if importlib.util.find_spec(package) is None:
-        return f"{package} is not installed"
-    if name == "compiled":
+    if importlib.util.find_spec(name) is None:
+        return "it is not installed"
+    if name == "numba":
         return _explain_numba_unavailable()
     from headscope.tally.triton_backend.tallier import MAX_LENGTH
 
@@ -112,5 +111,5 @@ def _explain_numba_unavailable() -> str:
     try:
         import numba
     except ImportError as error:  # numba does not support every version of NumPy
-        return f"numba cannot be imported: {error}"
-    return "numba's compiler is turned off (NUMBA_DISABLE_JIT)" if numba.config.DISABLE_JIT else ""
+        return f"it cannot be imported: {error}"
+    return "its compiler is turned off (NUMBA_DISABLE_JIT)" if numba.config.DISABLE_JIT else ""

@@ -195,7 +195,7 @@ def _hash_random_pairs(batch: Batch, sampled: Array, lengths: Array) -> Array:
 def _count_random_dominants(hashes: Tensor, ids: Tensor) -> Tensor:
     """Count in the first 0, 1, 2, … random pairs of each text how many include the token that the most of them include.
 
-    The same as the loops of `compiled.tallier`, but for all texts at once: how often each token occurs, pair after
+    The same as the loops of `numba_backend.tallier`, but for all texts at once: how often each token occurs, pair after
     pair.
     """
     texts, n = ids.shape
