@@ -1,4 +1,7 @@
-"""Write files atomically (an existing file stays until its replacement is complete); write and read netCDF files."""
+"""Write files atomically (an existing file stays until its replacement is complete); write and read netCDF files.
+
+The checks of output paths, called before anything is computed, need none of the libraries that take long to import.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,18 @@ import tempfile
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import xarray as xr
-
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, ReadingError
 from headscope.interrupts import defer_interrupts
 from headscope.netcdf_validation import InvalidFileError, check_file
 
+if TYPE_CHECKING:
+    import xarray as xr
+
+GENERATOR_TAG = b'<meta name="generator" content="headscope">'
+"""Tag by which pages written by headscope are recognized; it is within the first `TAG_SEARCH_BYTES` bytes."""
+TAG_SEARCH_BYTES = 2000
 SEAL, DIGEST, BLOCK_SIZE = b"\nsealed by headscope: ", 32, 2**20
 
 
@@ -40,14 +47,58 @@ def replace_atomically(path: Path, error: type[HeadscopeError]) -> Iterator[Path
                 temporary.unlink()
 
 
-def check_writable(folder: Path, error: type[HeadscopeError]) -> None:
-    """Raise an error if files cannot be written in a folder, or if it cannot be created. Leaves nothing behind."""
+def check_writable(folder: Path, error: type[HeadscopeError], option: str = "--output") -> None:
+    """Raise an error if files cannot be written in a folder, or if it cannot be created. Leaves nothing behind.
+
+    Args:
+        option: The option that names the folder.
+    """
     try:
         existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as reason:
-        raise _make_write_error(folder, reason, error) from None
+        raise make_folder_error(folder, reason, error, option) from None
+
+
+def check_output_file(path: Path, error: type[HeadscopeError], option: str = "") -> None:
+    """Raise an error if a file cannot be written to a path. Leaves nothing behind.
+
+    Args:
+        option: The option that names the file, if it is one.
+    """
+    another = f"another with {option}" if option else "another"
+    if os.path.isdir(path):  # Path.is_dir raises on names that are too long
+        raise error(f"{path}: a folder: name the file in it that is to be written")
+    if not os.path.isdir(path.parent):
+        raise error(f"{path}: there is no folder {path.parent}: create it, or choose {another}")
+    try:
+        path.exists()  # raises on names that are too long
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as reason:
+        raise error(f"{path}: cannot be written: {reason.strerror or reason}") from None
+
+
+def check_page(path: Path, error: type[HeadscopeError] = ReadingError) -> None:
+    """Raise an error if a page cannot be written to a path, or would replace a file of the user."""
+    check_output_file(path, error, "--output")
+    refuse_foreign(path, error)
+
+
+def refuse_foreign(path: Path, error: type[HeadscopeError]) -> None:
+    """Refuse to replace a file that is not a page of headscope."""
+    try:
+        if path.exists() and not is_page(path):
+            raise error(f"{path} is there already, and is no page of headscope: choose another name with --output")
+    except OSError as reason:
+        raise error(f"{path}: cannot be written: {reason.strerror or reason}") from None
+
+
+def is_page(path: Path) -> bool:
+    """Return whether a file is a page that headscope wrote."""
+    with path.open("rb") as file:  # closed at once: Windows does not replace open files
+        return GENERATOR_TAG in file.read(TAG_SEARCH_BYTES)
 
 
 @contextmanager
@@ -57,7 +108,7 @@ def create_folder(folder: Path, error: type[HeadscopeError]) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise _make_write_error(folder, reason, error) from None
+        raise make_folder_error(folder, reason, error) from None
     try:
         yield
     finally:
@@ -66,8 +117,11 @@ def create_folder(folder: Path, error: type[HeadscopeError]) -> Iterator[None]:
                 path.rmdir()
 
 
-def _make_write_error(folder: Path, reason: OSError, error: type[HeadscopeError]) -> HeadscopeError:
-    return error(f"{folder}: cannot write there: {reason.strerror or reason}. Choose another folder with --output")
+def make_folder_error(
+    folder: Path, reason: OSError, error: type[HeadscopeError], option: str = "--output"
+) -> HeadscopeError:
+    """Return the error for a folder in which files cannot be written."""
+    return error(f"{folder}: cannot write there: {reason.strerror or reason}. Choose another folder with {option}")
 
 
 def save_dataset(data: xr.Dataset, path: Path, packed: Iterable[Hashable], error: type[HeadscopeError]) -> Path:
@@ -120,6 +174,8 @@ def load_dataset(source: Path, error: type[HeadscopeError]) -> xr.Dataset:
 
 
 def _read(source: Path) -> xr.Dataset:
+    import xarray as xr
+
     with _open_netcdf(source, "r") as (_, store):
         # headscope files contain no times, so units are not decoded as calendars.
         return xr.load_dataset(store, engine="store", decode_times=False)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headscope.atomic_io import check_writable, create_folder, write_atomically
+from headscope.atomic_io import check_writable, create_folder, refuse_foreign, write_atomically
 from headscope.comparison.result import Comparison
 from headscope.comparison.serialization import as_json
 from headscope.errors import StudyError
 from headscope.figures.comparison import draw_comparison
 from headscope.figures.files import FORMATS, save
-from headscope.output_folder import refuse_foreign
 from headscope.studies.result import FILE
 
 JSON, PAGE, TABLE, FIGURES = "comparison.json", "comparison.html", "differences.csv", "figures"

@@ -7,12 +7,14 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from headscope.errors import HeadscopeError
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 PACKED, SMALL = 1100, 2**20
 """Largest compression ratio of a file, and bytes that are always accepted."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headscope.atomic_io import check_writable, write_atomically
-from headscope.errors import HeadscopeError, ReadingError, StudyError
+from headscope.atomic_io import check_page, check_writable, is_page, write_atomically
+from headscope.errors import StudyError
 from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, list_drawings, render_svg, save
 from headscope.page.report import ReportFigure, render_report
 from headscope.readings.files import is_reading, open_reading
@@ -25,9 +25,6 @@ from headscope.studies.wording import adapt_wording
 REPORT = "report.html"
 TABLES = FINDINGS_JSON, FINDINGS_PAGE, HEADS = "findings.json", "findings.md", "heads.csv"
 FIGURES = "figures"
-GENERATOR_TAG = b'<meta name="generator" content="headscope">'
-"""Tag by which pages written by headscope are recognized; it is within the first `TAG_SEARCH_BYTES` bytes."""
-TAG_SEARCH_BYTES = 2000
 
 
 def check_folder(folder: Path) -> None:
@@ -49,7 +46,7 @@ def _find_foreign(folder: Path) -> Path | None:
     """
     page = folder / REPORT
     try:
-        if page.exists() and not _is_our_page(page):
+        if page.exists() and not is_page(page):
             return page
     except OSError:  # a folder, or a file that cannot be read
         return page
@@ -217,27 +214,6 @@ def write_report(study: Study, path: Path) -> Path:
 def write_text(path: Path, text: str) -> None:
     """Write a file completely or not at all."""
     write_atomically(path, text.encode("utf-8", "replace"), StudyError)
-
-
-def refuse_foreign(path: Path, error: type[HeadscopeError]) -> None:
-    """Refuse to replace a file that is not a page of headscope."""
-    try:
-        if path.exists() and not _is_our_page(path):
-            raise error(f"{path} is there already, and is no page of headscope: choose another name with --output")
-    except OSError as reason:
-        raise error(f"{path}: cannot write there: {reason.strerror or reason}") from None
-
-
-def _is_our_page(path: Path) -> bool:
-    with path.open("rb") as file:  # closed at once: Windows does not replace open files
-        return GENERATOR_TAG in file.read(TAG_SEARCH_BYTES)
-
-
-def check_page(path: Path, error: type[HeadscopeError] = ReadingError) -> None:
-    """Refuse, before anything is computed, a path where a page cannot be written."""
-    refuse_foreign(path, error)
-    if not path.parent.is_dir():
-        raise error(f"{path}: there is no folder {path.parent}: create it, or choose another with --output")
 
 
 def open_result(path: Path) -> Study | Reading:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headscope.atomic_io import load_dataset, save_dataset, write_atomically
+from headscope.atomic_io import check_output_file, load_dataset, save_dataset, write_atomically
 from headscope.errors import ReadingError
 from headscope.netcdf_validation import check_arrays, check_numbers, get_scalar_attribute
 from headscope.readings.dataset import FORMAT, KIND
@@ -38,7 +38,7 @@ TABLE_SUFFIXES = (".csv", ".parquet")
 
 def save_reading(reading: Reading, path: Path) -> Path:
     """Write a reading as one netCDF file. An existing file is replaced only when the new one is complete."""
-    _refuse_folder(path)
+    check_output_file(path, ReadingError)
     data = reading.data.copy()
     for name in STRINGS:  # netCDF strings end at a NUL, and tokens may contain one
         escaped = np.vectorize(_escape, otypes=[object])(data[name].values)
@@ -85,22 +85,15 @@ def is_reading(path: Path) -> bool:
 
 
 def check_table(path: Path) -> None:
-    """Raise ReadingError if tables cannot be written with this suffix; called before anything is computed."""
+    """Raise ReadingError if a table cannot be written to this path; called before anything is computed."""
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise ReadingError(f"{path}: tables are written as {' or '.join(TABLE_SUFFIXES)}")
-    check_parent(path)
-
-
-def check_parent(path: Path) -> None:
-    """Raise ReadingError if there is no folder to write a file into; called before anything is computed."""
-    if not path.parent.is_dir():
-        raise ReadingError(f"{path}: there is no folder {path.parent}: create it, or choose another")
+    check_output_file(path, ReadingError)
 
 
 def write_table(table: pd.DataFrame, path: Path) -> Path:
     """Write a table as CSV or Parquet, depending on the suffix."""
     check_table(path)
-    _refuse_folder(path)
     if path.suffix.lower() == ".csv":
         csv_text = table.to_csv(index=False, lineterminator="\n")
         if "\r" in csv_text:  # a token with a carriage return stays in its row only if it is quoted
@@ -111,11 +104,6 @@ def write_table(table: pd.DataFrame, path: Path) -> Path:
         _convert_heads_to_text(table).to_parquet(buffer, index=False)
         content = buffer.getvalue()
     return write_atomically(path, content, ReadingError)
-
-
-def _refuse_folder(path: Path) -> None:
-    if os.path.isdir(path):  # Path.is_dir raises on names that are too long
-        raise ReadingError(f"{path}: a folder: say which file in it is to be written")
 
 
 def _convert_heads_to_text(table: pd.DataFrame) -> pd.DataFrame:

@@ -6,11 +6,12 @@ import errno
 import importlib
 import os
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from headscope.atomic_io import create_folder, make_folder_error
 from headscope.errors import StudyError
 
 FILE = ".headscope-lock"
@@ -24,8 +25,19 @@ class Lock:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._file: IO[str] | None = None
+        self._resources = ExitStack()
 
     def __enter__(self) -> Lock:
+        # Folders that are created for the lock, and still empty when it is released, are removed then.
+        self._resources.enter_context(create_folder(self.path.parent, StudyError))
+        try:
+            self._acquire()
+        except BaseException:
+            self._resources.close()
+            raise
+        return self
+
+    def _acquire(self) -> None:
         while True:
             file = self._open()
             if not _lock_file(file):
@@ -43,17 +55,13 @@ class Lock:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
-        return self
 
     def _open(self) -> IO[str]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return open(self.path, "a+", encoding="utf-8")
         except OSError as reason:
-            raise StudyError(
-                f"{self.path.parent}: cannot write there: {reason.strerror or reason}. "
-                "Choose another folder with --output"
-            ) from None
+            raise make_folder_error(self.path.parent, reason, StudyError) from None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -64,6 +72,7 @@ class Lock:
                 self._file.close()
         if not removed:  # Windows cannot remove open files, so this removes none that another process has opened
             self._remove()
+        self._resources.close()
 
     def _remove(self) -> bool:
         try:
