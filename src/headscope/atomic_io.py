@@ -102,13 +102,17 @@ def is_page(path: Path) -> bool:
 
 
 @contextmanager
-def create_folder(folder: Path, error: type[HeadscopeError]) -> Iterator[None]:
-    """Create a folder; on leaving the context, remove it and its created parents if they are empty."""
+def create_folder(folder: Path, error: type[HeadscopeError], option: str = "--output") -> Iterator[None]:
+    """Create a folder; on leaving the context, remove it and its created parents if they are empty.
+
+    Args:
+        option: The option that names the folder.
+    """
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise make_folder_error(folder, reason, error) from None
+        raise make_folder_error(folder, reason, error, option) from None
     try:
         yield
     finally:

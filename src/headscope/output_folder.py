@@ -139,8 +139,9 @@ def merge_studies(sources: Sequence[Path], *, allow_changed_files: bool = False)
         raise StudyError("merging takes two studies at least")
     merged = open_study(sources[0])
     for source in sources[1:]:
+        study = open_study(source)
         try:
-            merged = merged.merge(open_study(source), allow_changed_files=allow_changed_files)
+            merged = merged.merge(study, allow_changed_files=allow_changed_files)
         except StudyError as error:
             raise StudyError(f"{source}: {error}") from None
     return merged

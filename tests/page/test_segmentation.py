@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from headscope import output_folder
 from headscope.page import notebook_frame
 from headscope.page.colors import compute_contrast
 from headscope.page.segmentation import HEIGHT, MAX_BARS, WIDTH, _build_chart, _list_bars, get_first_words
@@ -88,8 +87,8 @@ def test_no_text_becomes_an_element(hostile: Segmentation) -> None:
 def test_page_is_recognized_as_ours(result: Segmentation, tmp_path: Path) -> None:
     path = tmp_path / "segments.html"
     result.to_html(path)
-    output_folder.check_page(path)
-    assert output_folder.GENERATOR_TAG in path.read_bytes()[: output_folder.TAG_SEARCH_BYTES]
+    atomic_io.check_page(path)
+    assert atomic_io.GENERATOR_TAG in path.read_bytes()[: atomic_io.TAG_SEARCH_BYTES]
     assert "default-src &#39;none&#39;" in path.read_text("utf-8")
 
 

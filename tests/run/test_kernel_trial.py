@@ -129,9 +129,7 @@ class TestStudies:
         model = tiny.model("bert")
         study = headscope.study(model, [TEXT], length=24)
         assert study.manifest["kernel"] == "torch"
-        assert study.manifest["kernel_note"].startswith(
-            "not numba: equal of 8 made-up texts differs from plain torch"
-        )
+        assert study.manifest["kernel_note"].startswith("not numba: equal of 8 made-up texts differs from plain torch")
         assert int(study.data["equal"].sum()) == int(right.data["equal"].sum())
         with pytest.raises(StudyError, match=r"numba cannot do this: equal of .*: choose --kernel torch"):
             headscope.study(model, [TEXT], length=24, kernel="numba")

@@ -347,9 +347,7 @@ class TestPlain:
         studies = {k: headscope.study(model, texts, length=24, kernel=k) for k in ("numba", "torch")}
         assert_same_sums(studies["numba"], studies["torch"])
         plain = kind in ("bert", "llama", "gpt2")
-        assert studies["numba"].manifest["kernel_note"] == (
-            "" if plain else "attention computed by the model itself"
-        )
+        assert studies["numba"].manifest["kernel_note"] == ("" if plain else "attention computed by the model itself")
 
     def test_a_mask_of_another_kind_is_left_to_the_model(self):
         model = headscope.load(tiny.network("bert"), tiny.tokenizer())

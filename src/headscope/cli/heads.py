@@ -36,19 +36,22 @@ def list_heads(
 
         headscope heads bert/ --layers 10-11 --json | jq '.heads[] | {name, description}'
     """
+    from headscope.atomic_io import check_output_file, write_atomically
     from headscope.cli.display.console import print_note
     from headscope.cli.display.heads import show_heads
-    from headscope.output_folder import write_text
+    from headscope.errors import StudyError
     from headscope.studies import head_table
     from headscope.studies.head_types import count_heads, head_types
     from headscope.studies.result import open_study
 
     selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
+    if csv is not None:
+        check_output_file(csv, StudyError, "--csv")
     study = open_study(source).select(**selection)
     table = head_types(study)
     selected = head_table.sort_heads(head_table.filter_by_head_type(table, head_type), sort)
     if csv is not None:
-        write_text(csv, head_table.as_csv(selected))
+        write_atomically(csv, head_table.as_csv(selected).encode("utf-8", "replace"), StudyError)
         print_note(f"written: {csv}")
     if as_json:
         options.show_json(head_table.as_json(study, selected, count_heads(table)))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headscope.cli import options
+from headscope.errors import ModelError
+
+PAPER_MODEL = "google-bert/bert-base-uncased"
+PAPER_MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+"""needed of the model's repository, which has the same weights in other formats too"""
 
 
 def list_models(as_json: options.AsJson = False) -> None:
@@ -25,7 +31,10 @@ def list_models(as_json: options.AsJson = False) -> None:
 
 
 def inspect_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub name, folder, or `minilm`.")] = "minilm",
+    name: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="The model, unless --model names it. Default: minilm.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Hub name, folder, or `minilm`, the default model.")] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     trust_remote_code: options.TrustRemoteCode = False,
@@ -40,6 +49,13 @@ def inspect_model(
 
         headscope inspect ./my-model --json | jq '.stacks[].heads'
     """
+    from headscope.model.weight_files import check_name
+
+    if name is not None and model is not None:
+        raise typer.BadParameter("--model names a model, and so does MODEL: name one of them")
+    model = model or name or "minilm"
+    check_name(model, allow_pickle=allow_pickle)
+
     from headscope.cli.display.architecture import show_architecture, to_plain_values
     from headscope.model.loading import load
 
@@ -51,7 +67,7 @@ def inspect_model(
 
 
 def check_paper(
-    model: Annotated[str, typer.Option(help="Hub name, or the folder of a model.")] = "google-bert/bert-base-uncased",
+    model: Annotated[str, typer.Option(help="Hub name, or the folder of a model.")] = PAPER_MODEL,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     trust_remote_code: options.TrustRemoteCode = False,
@@ -74,15 +90,18 @@ def check_paper(
 
         headscope paper --json | jq '.heads[] | {head, counts}'
     """
-    from headscope.cli.display.paper_check import show_check
-    from headscope.errors import ModelError
-    from headscope.model.loading import load
-    from headscope.readings import paper_check as figure
+    from headscope.model.weight_files import check_name
 
     try:
+        check_name(model, allow_pickle=allow_pickle)
+
+        from headscope.cli.display.paper_check import show_check
+        from headscope.model.loading import load
+        from headscope.readings import paper_check as figure
+
         loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     except ModelError as error:
-        raise figure.add_download_hint(error, model) from error
+        raise _add_download_hint(error, model) from error
     check = figure.check(loaded, command=options.get_command_line())
     if as_json:
         options.show_json(figure.as_json(check))
@@ -90,3 +109,19 @@ def check_paper(
         show_check(check)
     if not check.agrees:
         raise typer.Exit(options.DIFFERS)
+
+
+def _add_download_hint(error: ModelError, name: str) -> ModelError:
+    """Return the error of a missing model with instructions to download the paper's; other errors unchanged."""
+    is_missing = any(phrase in str(error) for phrase in ("cannot be loaded", "no such folder"))
+    if not is_missing or Path(name).expanduser().exists():
+        return error
+    folder = PAPER_MODEL.rpartition("/")[2]
+    return ModelError(
+        f"{error}\n\n"
+        f"The paper's model is {PAPER_MODEL}. On a machine with access to the hub (440 MB):\n\n"
+        f"    pip install huggingface_hub\n"
+        f"    hf download {PAPER_MODEL} {' '.join(PAPER_MODEL_FILES)} --local-dir {folder}\n\n"
+        f"Copy the folder to this machine, then:\n\n"
+        f"    headscope paper --model ./{folder}"
+    )

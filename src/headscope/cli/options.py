@@ -14,6 +14,8 @@ import typer
 from headscope.errors import StudyError
 
 FIGURE_FORMATS = ("png", "svg", "pdf")
+STUDY_FIGURES = ("2", "3", "6a", "6b", "7", "8", "10", "11a", "11b", "13", "values", "noise")
+READING_FIGURES = ("4", "5", "9", "12")
 
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 DIFFERS = 3
@@ -85,6 +87,14 @@ Formats = Annotated[
         "--formats", callback=check_figure_formats, metavar="LIST", help="Formats of the figures: any of png,svg,pdf."
     ),
 ]
+Figures = Annotated[
+    str | None,
+    typer.Option(
+        "--only",
+        metavar="LIST",
+        help=f"Figures to draw: {','.join(STUDY_FIGURES)}; of a reading: {','.join(READING_FIGURES)}. Default: all.",
+    ),
+]
 Layers = Annotated[
     str | None, typer.Option("--layers", help="Layers, such as 0,5,10-11. Default: those of the paper, or all.")
 ]
@@ -116,6 +126,22 @@ def split_list(text: str) -> list[str]:
     ['png', 'svg']
     """
     return [part.strip() for part in text.split(",")]
+
+
+def parse_figures(text: str | None) -> list[str] | None:
+    """Parse a comma-separated list of figures; None if no list is given.
+
+    >>> parse_figures("7, 11b")
+    ['7', '11b']
+    """
+    if text is None:
+        return None
+    numbers = split_list(text)
+    for number in numbers:
+        if number not in STUDY_FIGURES + READING_FIGURES:
+            of_study, of_reading = ", ".join(STUDY_FIGURES), ", ".join(READING_FIGURES)
+            raise StudyError(f"no figure {number!r}; there are: {of_study}; of a reading: {of_reading}")
+    return numbers
 
 
 def parse_numbers(text: str | None, name: str) -> list[int] | None:

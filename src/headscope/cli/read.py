@@ -45,6 +45,7 @@ def read_text(
             help="Precision of the page. fine: exact for θ of three decimals; coarse: of two, and smaller; auto."
         ),
     ] = "auto",
+    field: options.Field = "text",
     encoding: options.Encoding = "utf-8",
     length: options.Length = 128,
     sentences: options.Sentences = "tokens",
@@ -79,28 +80,42 @@ def read_text(
 
         headscope read article.nc --layers 10-11 --output last-layers.html
     """
-    from headscope import output_folder
-    from headscope.cli.display import console
+    from headscope.atomic_io import check_output_file, check_page, check_writable
+    from headscope.errors import ReadingError, StudyError
+    from headscope.model.weight_files import check_length, check_modality, check_name
     from headscope.readings import arguments
-    from headscope.readings.files import check_parent, check_table, open_reading, write_table
+    from headscope.readings.files import check_table, open_reading, write_table
     from headscope.settings import Settings
 
+    # Mistakes are reported at once: importing torch and loading a model takes seconds.
     start = None if head is None else arguments.parse_head(head)
+    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     if pairs is not None:
         check_table(pairs)
-    output_folder.check_page(out)
+    check_page(out)
     if save is not None:
-        check_parent(save)
+        check_output_file(save, ReadingError)
+    if figures is not None:
+        check_writable(figures, StudyError, "--figures")
     checked: dict[str, Any] = {"sentences": sentences}
     Settings(length=length, min_tokens=1, **checked)
     arguments.check_thresholds(theta=theta, tau=tau)
-    if text is not None and not literal and text.endswith(arguments.READING_SUFFIX) and arguments.is_file(text):
-        reading = open_reading(text)
+    is_saved = text is not None and not literal and text.endswith(arguments.READING_SUFFIX) and arguments.is_file(text)
+    if not is_saved:
+        check_name(model, allow_pickle=allow_pickle)
+        document = arguments.read_text_argument(text, field=field, encoding=encoding, literal=literal)
+        check_modality(model, document)
+        check_length(model, length)
+
+    from headscope import output_folder
+    from headscope.cli.display import console
+
+    if is_saved:
+        reading = open_reading(str(text))
     else:
         from headscope.model.loading import load
         from headscope.readings.read import read as run
 
-        document = arguments.read_text_argument(text, encoding=encoding, literal=literal)
         if not quiet and not as_json:
             console.print_note(f"reading {document.name}")
         loaded = load(
@@ -111,9 +126,7 @@ def read_text(
         reading_options: dict[str, Any] = {"sentences": sentences}
         reading = run(loaded, document, length=length, command=command, **reading_options)
     reading = reading.with_thresholds(theta=theta, tau=tau)
-    selected = reading.select(
-        layers=options.parse_numbers(layers, "layers"), heads=options.parse_numbers(heads, "heads")
-    )
+    selected = reading.select(**selection)
     if save is not None:
         reading.save(save)
     if pairs is not None:

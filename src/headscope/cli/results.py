@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headscope.cli import options
+from headscope.errors import StudyError
 
 if TYPE_CHECKING:
     from headscope.studies.findings import Finding
@@ -28,6 +29,9 @@ def print_findings(
 
         headscope findings bert/ --json | jq '.findings[] | {number, value, verdict}'
     """
+    if markdown and as_json:
+        raise typer.BadParameter("--json and --markdown: choose one of them")
+
     from headscope.studies.findings import as_markdown
     from headscope.studies.findings import findings as compute_findings
     from headscope.studies.result import open_study
@@ -43,9 +47,7 @@ def print_findings(
 def draw_figures(
     source: options.StudyPath,
     out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path("figures"),
-    only: Annotated[
-        str | None, typer.Option(help="Numbers of the figures to draw: 2,3,6a,6b,7,8,10,11a,11b,13,values.")
-    ] = None,
+    only: options.Figures = None,
     layers: options.Layers = None,
     heads: options.Heads = None,
     formats: options.Formats = "png,svg,pdf",
@@ -61,20 +63,23 @@ def draw_figures(
 
         headscope figures article.nc --only 9 --layers 11 --heads 5,7,8
     """
+    from headscope.atomic_io import check_writable
+
+    numbers = options.parse_figures(only)
+    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
+    check_writable(out, StudyError)
+
     from headscope.figures import draw, list_drawings, save
     from headscope.output_folder import open_result
 
     result = open_result(source)
     available = list_drawings(result)
-    numbers = (
-        options.split_list(only)
-        if only
-        else [number for number, drawing in available.items() if drawing.can_draw(result)]
-    )
-    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
+    if numbers is None:
+        numbers = [number for number, drawing in available.items() if drawing.can_draw(result)]
+    # All are drawn before the first is written: an error leaves no files.
+    drawn = {number: draw(result, number, **selection) for number in numbers}
     written = []
-    for number in numbers:
-        figure = draw(result, number, **selection)
+    for number, figure in drawn.items():
         written += save(figure, out, available[number].stem, options.split_list(formats))
     options.show(json.dumps([str(path) for path in written]) if as_json else "\n".join(str(path) for path in written))
 
@@ -91,12 +96,16 @@ def write_report(
 
         headscope report bert/ --output bert.html
     """
-    from headscope.output_folder import REPORT, make_report, write_text
+    from headscope.atomic_io import check_page
+
+    if out is not None and not out.is_dir():
+        check_page(out, StudyError)
+
+    from headscope import output_folder
     from headscope.studies.result import open_study
 
-    target = out or (source if source.is_dir() else source.parent) / REPORT
-    write_text(target, make_report(open_study(source)))
-    options.show(target)
+    study = open_study(source)
+    options.show(output_folder.write_report(study, out or (source if source.is_dir() else source.parent)))
 
 
 def show_findings(study: Study, claims: list[Finding], *, as_json: bool) -> None:

@@ -68,19 +68,29 @@ def segment_text(
 
         headscope segment example:airport-policing --level fine
     """
-    from headscope import output_folder
-    from headscope.cli.display import console
-    from headscope.model.loading import load
-    from headscope.segmentation.segment import segment as run
+    from headscope.atomic_io import check_page
+    from headscope.model.weight_files import check_modality, check_name
+    from headscope.segmentation.validation import validate_options
+    from headscope.settings import Settings
 
+    # Mistakes are reported at once: importing torch and loading a model takes seconds.
+    validate_options(count, granularity)
+    Settings(length=length, tau=tau)
+    check_name(model, allow_pickle=allow_pickle)
     page = Path("segments.html") if open_page and out is None else out
     if page is not None:
-        output_folder.check_page(page)
+        check_page(page)
     documents = _read_documents(text, field, encoding, literal=literal)
     document = next(documents)
     following = next(documents, None)
     if following is not None and page is not None:
         raise _make_several_error(document.name)
+    check_modality(model, document)
+
+    from headscope.cli.display import console
+    from headscope.model.loading import load
+    from headscope.segmentation.segment import segment as run
+
     loaded = load(
         model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle
     )
@@ -113,7 +123,7 @@ def _read_documents(source: str | None, field: str, encoding: str, *, literal: b
     if source is None or literal or not arguments.names_source(source):
         if source is not None and not literal and len(source.split()) == 1:
             raise CorpusError(f"{source}: there is no such file, and a single word cannot be cut")
-        yield arguments.read_text_argument(source, literal=literal)
+        yield arguments.read_text_argument(source, field=field, literal=literal)
         return
     empty = True
     for document in documents([source], field=field, encoding=encoding):

@@ -117,9 +117,11 @@ def run_study(
 
     Run the same command again to resume an interrupted study.
     """
+    from headscope.atomic_io import check_writable, create_folder
     from headscope.corpus.documents import documents
+    from headscope.corpus.storage import is_url
     from headscope.corpus.windows import TOO_SHORT
-    from headscope.model.weight_files import check_name
+    from headscope.model.weight_files import check_length, check_modality, check_name
     from headscope.run.engines import check_engine
     from headscope.run.share import check_limit, format_share, parse_share
     from headscope.settings import Settings, check_run_options
@@ -133,14 +135,19 @@ def run_study(
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
     check_name(model, allow_pickle=allow_pickle)
+    check_length(model, length)
     parsed_share = None if share is None else parse_share(share)
     check_limit(parsed_share, limit)
     corpus = documents(
         sources or None, field=field, format=format, encoding=encoding, limit=limit, skip_broken=skip_broken
     )
+    check_writable(out, StudyError)
+    checkpoint_folder = out if checkpoint_dir is None or is_url(checkpoint_dir) else Path(checkpoint_dir)
+    check_writable(checkpoint_folder, StudyError, "--checkpoint-dir")
+    if share is None:  # the files of other shares may be broken
+        check_modality(model, corpus.check_opening())
 
     from headscope import output_folder
-    from headscope.atomic_io import create_folder
     from headscope.cli.display import console
     from headscope.run.checkpoint import FOLDER as CHECKPOINT_FOLDER
     from headscope.run.lock import Lock
@@ -161,7 +168,12 @@ def run_study(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )  # fmt: skip
-    with handle_endings(out, checkpoints) as interrupt, create_folder(out, StudyError), Lock(out):
+    with (
+        handle_endings(out, checkpoints) as interrupt,
+        create_folder(out, StudyError),
+        create_folder(checkpoint_folder, StudyError, "--checkpoint-dir"),
+        Lock(out),
+    ):
         if overwrite:
             output_folder.remove_checkpoints(checkpoints)
         elif finished is None and (previous := output_folder.open_previous(out)) is not None:
@@ -235,7 +247,7 @@ def _find_finished(
 
     manifest = previous.manifest
     if (
-        manifest["modality"] == "image" or manifest["trusted"] != "nothing"
+        manifest["modality"] == "image" or manifest.get("trusted") != "nothing"
     ):  # only the loaded model knows what that changes
         return None
     expected = {**expected, "stack": stack or manifest["stacks"].split("+")[0], "dtype": dtype}

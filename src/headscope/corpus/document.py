@@ -62,6 +62,11 @@ class Document:
         return self.image is not None or self.broken in images.REASONS
 
     @property
+    def is_blank(self) -> bool:
+        """Whether there is neither an image nor anything but white space, and the document could be read."""
+        return not (self.is_image or self.broken or self.text.strip())
+
+    @property
     def content(self) -> bytes:
         """The bytes from which the content hash is computed."""
         return self.text.encode("utf-8", "surrogatepass") if self.image is None else self.image.content
@@ -127,6 +132,18 @@ def make_field_error(where: str, field: str, present: list[str]) -> BrokenDocume
     names = ", ".join(name[:100] for name in present[:20]) or "none"
     return BrokenDocumentError(
         NO_TEXT, f"{where}: no field {field!r}; the fields there are: {names}. Choose one with --field"
+    )
+
+
+def make_modality_error(document: Document, model: str) -> CorpusError:
+    """Return the error for an image that is given to a model of texts, or a text to a model of images."""
+    if document.is_image:
+        return CorpusError(
+            f"{document.name}: an image, and this model reads texts: choose a vision model with --model, or give texts"
+        )
+    return CorpusError(
+        f"{document.name}: a text, and {model} reads images: give images (of a folder that holds texts too: "
+        "--format image), or choose another model with --model"
     )
 
 

@@ -42,6 +42,8 @@ __all__ = ["Corpus", "Document", "as_corpus", "documents"]
 
 MAX_INSPECTED = 3
 """text files that are inspected for a note"""
+MAX_OPENED, MAX_OPENED_BYTES, MAX_BLANK = 32, 2**24, 1000
+"""files, bytes, and blank documents of a file that are read at most to report errors before a model is loaded"""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,36 @@ class Corpus:
         """
         return chunks.read_chunk(self.sources, chunk, self.limit)
 
+    def check_opening(self) -> Document | None:
+        """Read the first document of each of the first files, so that errors are reported before a model is loaded.
+
+        Nothing is read of standard input, pipes and hub datasets.
+
+        Returns:
+            The first document that is not blank; None if it is not among those read.
+
+        Raises:
+            CorpusError: A document cannot be read, the field of the text is missing, or all files are blank.
+        """
+        if not self.rereadable:
+            return None
+        first, is_blank, size = None, True, 0
+        for number, source in enumerate(self.sources, start=1):
+            if number > MAX_OPENED or size > MAX_OPENED_BYTES:
+                return first
+            size += MAX_OPENED_BYTES if is_url(source.path) else source.stamp.size if source.stamp else 0
+            count = 0
+            for document in islice(source.read(), self.limit):
+                count += 1
+                if not document.is_blank or count == MAX_BLANK:
+                    first, is_blank = first or (None if document.is_blank else document), False
+                    break
+            if count == self.limit:
+                break
+        if is_blank:
+            raise CorpusError(f"{self.name}: there is no text in it")
+        return first
+
     def measure(self, at_most: int) -> tuple[int | None, float]:
         """Return the number of documents, and the mean size of their texts in UTF-8 bytes.
 
@@ -161,6 +193,8 @@ def documents(
     options = ReadOptions(field=field, format=format, encoding=_check_encoding(encoding), skip_broken=skip_broken)
     limit = None if limit is None else min(limit, sys.maxsize)  # the largest number that islice takes
     if sources is None:
+        if field != "text":
+            raise CorpusError(f"field is {field!r}, and the bundled texts have no fields: leave --field out")
         return Corpus.from_stream(
             "bundled openings", bundled.load_openings, size=bundled.OPENINGS, limit=limit, fixed_version="bundled"
         )
@@ -170,6 +204,11 @@ def documents(
     listing = _Listing(options)
     for name in names:
         listing.add(name)
+    if field != "text" and not any(_has_fields(source.name, options) for source in listing.sources):
+        raise CorpusError(
+            f"{listing.sources[0].name}: has no fields, and field is {field!r}: leave --field out, or name another "
+            "--format (jsonl, csv, parquet)"
+        )
     return Corpus(
         name=replace_lone_surrogates(" ".join(names)),
         sources=listing.sources,
@@ -380,6 +419,13 @@ def _make_source(item: str, stamp: Stamp | None, options: ReadOptions) -> Source
         stamp=stamp,
         has_row_groups=is_splittable and format == "parquet",
     )
+
+
+def _has_fields(item: str, options: ReadOptions) -> bool:
+    """Return whether the documents of a source may be in a field of a row."""
+    if is_stream(item):
+        return item.startswith("hf:") or (item == "-" and options.format not in ("text", "lines"))
+    return choose_format(item, options) in ("jsonl", "csv", "parquet")
 
 
 def _is_rereadable(source: Source) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus import sentences
-from headscope.corpus.formats import Document
+from headscope.corpus.document import Document, make_modality_error
 from headscope.errors import CorpusError
 
 
@@ -199,10 +199,7 @@ class WindowSpec:
     def __call__(self, document: Document, tokens: Tokens) -> list[Window] | str:
         """Return the windows of a document, or the reason why it has none."""
         if document.is_image:
-            raise CorpusError(
-                f"{document.name}: an image, and this model reads texts: choose a vision model with --model, or give "
-                "texts"
-            )
+            raise make_modality_error(document, "this model")
         if document.broken:
             return document.broken
         if not document.text.strip():

@@ -38,13 +38,18 @@ def find_default_model(*, download: bool = True) -> str:
     ModelError
         If the files are not here and cannot be fetched, or the weights are not the published ones.
     """
-    folder = _find_packaged() or _find_cached()
+    folder = find_local_files()
     if folder is None:
         if not download:
             raise ModelError(f"not on this machine: downloaded from {HUB_NAME} on first use, or {INSTALL}")
         folder = _download()
     _check_weights(folder / WEIGHT_FILES[0])
     return str(folder)
+
+
+def find_local_files() -> Path | None:
+    """Return the folder with the default model's files, unchecked; None if they are not on this machine."""
+    return _find_packaged() or _find_cached()
 
 
 def _find_packaged() -> Path | None:

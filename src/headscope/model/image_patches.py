@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from headscope.array_types import Floats, Ints
-from headscope.corpus.formats import Document
+from headscope.corpus.document import Document, make_modality_error
 from headscope.corpus.images import Picture
 from headscope.corpus.windows import Window
 from headscope.errors import CorpusError, ModelError
@@ -65,10 +65,7 @@ class Patches:
     def windows(self, document: Document) -> list[Window] | str:
         """Return the one window of an image, or the reason why it has none."""
         if not document.is_image:
-            raise CorpusError(
-                f"{document.name}: a text, and {self.label} reads images: give images (of a folder that holds texts "
-                "too: --format image), or choose another model with --model"
-            )
+            raise make_modality_error(document, self.label)
         if document.image is None:
             return document.broken
         try:

@@ -7,9 +7,13 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
-from headscope.errors import ModelError
-from headscope.model.default_model import DEFAULT_MODEL, WEIGHT_FILES, find_default_model, hash_file
+from headscope.corpus.document import Document, make_modality_error
+from headscope.errors import ModelError, StudyError
+from headscope.model.default_model import DEFAULT_MODEL, WEIGHT_FILES, find_default_model, find_local_files, hash_file
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
 
 def check_source(source: str, *, is_path: bool, allow_pickle: bool) -> None:
@@ -42,6 +46,47 @@ def check_name(name: str, *, allow_pickle: bool) -> None:
     """Raise if `load` would refuse this name before opening any file."""
     if name != DEFAULT_MODEL:
         check_source(os.path.expanduser(name), is_path=False, allow_pickle=allow_pickle)
+
+
+def check_length(name: str, length: int) -> None:
+    """Raise if the configuration of a model, found on this machine, has fewer positions than a window has tokens."""
+    limit = _read_json(name, "config.json").get("max_position_embeddings")
+    if isinstance(limit, int) and 0 < limit < length:
+        raise StudyError(f"length is {length}, but {name} has positions for {limit} tokens: choose a smaller --length")
+
+
+def check_modality(name: str, document: Document | None) -> None:
+    """Raise if a document is an image and the model reads texts, or the reverse, as far as its files tell."""
+    folder = _find_local_folder(name)
+    if document is None or folder is None:
+        return
+    has_tokenizer = any((folder / file).is_file() for file in TOKENIZER_FILES)
+    has_image_processor = "image_processor_type" in _read_json(name, "preprocessor_config.json")
+    if has_tokenizer != has_image_processor and has_image_processor != document.is_image:
+        raise make_modality_error(document, name)
+
+
+def _read_json(name: str, file: str) -> dict[str, Any]:
+    """Return a JSON file of a model; empty if it is not on this machine. Loading the model reports broken files."""
+    folder = _find_local_folder(name)
+    try:
+        content = json.loads((folder / file).read_text("utf-8")) if folder else {}
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _find_local_folder(name: str) -> Path | None:
+    """Return the folder with a model's files, without asking the hub; None if they are not on this machine."""
+    if name == DEFAULT_MODEL:
+        return find_local_files()
+    source = os.path.expanduser(name)
+    if os.path.isdir(source):
+        return Path(source)
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(source, "config.json")
+    return Path(path).parent if isinstance(path, str) else None
 
 
 def hash_model(name: str) -> tuple[str, str] | None:

@@ -23,7 +23,9 @@ OTHER_ENDINGS = (
 """endings of files that are not corpora; a word with such an ending is the name of a file all the same"""
 
 
-def read_text_argument(argument: str | None, *, encoding: str = "utf-8", literal: bool = False) -> Document:
+def read_text_argument(
+    argument: str | None, *, field: str = "text", encoding: str = "utf-8", literal: bool = False
+) -> Document:
     """Return the text that an argument names, as a document.
 
     The argument is the text itself, a file or URL (its first document is returned; of an image file, the image), `-`
@@ -33,15 +35,21 @@ def read_text_argument(argument: str | None, *, encoding: str = "utf-8", literal
     Document(text='Two ravens met.', name='the text given', image=None, broken='')
 
     Raises:
-        ReadingError: The argument looks like a file, and there is none; or there is no text in the file.
+        ReadingError: The argument looks like a file, and there is none; or there is no text in it.
     """
     source = EXAMPLE if argument is None else argument
-    if argument is not None and (literal or not names_source(argument)):
-        return Document(argument, "the text given")
+    is_text = argument is not None and (literal or not names_source(argument))
+    if field != "text" and (is_text or source.startswith("example:")):
+        raise ReadingError(f"field is {field!r}, and only files of many documents (.jsonl, .csv, …) have fields")
+    if is_text:
+        if not source.strip():
+            raise ReadingError("the text is empty: there is nothing in it to read")
+        return Document(source, "the text given")
     if source.startswith("example:"):
         return load_example(source.removeprefix("example:"))
-    for document in documents([source], encoding=encoding, limit=1):
-        return document
+    for document in documents([source], field=field, encoding=encoding, limit=1):
+        if not document.is_blank:
+            return document
     raise ReadingError(f"{'standard input' if source == '-' else source}: there is no text in it")
 
 

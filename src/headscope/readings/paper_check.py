@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,8 +39,6 @@ MODEL = "google-bert/bert-base-uncased"
 EXAMPLE = "airport-policing"
 LAYERS = HEADS = 12
 """of the paper's model"""
-FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
-"""needed of the model's repository, which has the same weights in other formats too"""
 
 NEAR = 0.5
 """Two lists of pairs are similar if their Jaccard index is at least this."""
@@ -305,22 +302,6 @@ def _list_pairs(elements: Bools, matrix: Floats, tokens: tuple[str, ...]) -> tup
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
-
-
-def add_download_hint(error: ModelError, name: str) -> ModelError:
-    """Return the error of a missing model with instructions to download the paper's; other errors unchanged."""
-    is_missing = any(phrase in str(error) for phrase in ("cannot be loaded", "no such folder"))
-    if not is_missing or Path(name).expanduser().exists():
-        return error
-    folder = MODEL.rpartition("/")[2]
-    return ModelError(
-        f"{error}\n\n"
-        f"The paper's model is {MODEL}. On a machine with access to the hub (440 MB):\n\n"
-        f"    pip install huggingface_hub\n"
-        f"    hf download {MODEL} {' '.join(FILES)} --local-dir {folder}\n\n"
-        f"Copy the folder to this machine, then:\n\n"
-        f"    headscope paper --model ./{folder}"
-    )
 
 
 def as_json(result: PaperCheck) -> str:
