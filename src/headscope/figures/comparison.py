@@ -239,14 +239,14 @@ def draw_heads_by_type(comparison: Comparison) -> Figure:
 def draw_head_differences(comparison: Comparison, pair: Pair) -> Figure:
     """Draw a map of differences for each rate, layers down and heads across, on a colour scale symmetric around 0."""
     study = comparison.study(pair.baseline)
-    shape = len(study.layers), len(study.heads)
+    shape = len(study.layers), len(study.head_numbers)
     panel_height = min(max(shape[0] / shape[1], 0.5), 1.6) * 1.75 + 0.62
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 2 * panel_height + 0.35), layout="constrained")
         panels = figure.subplots(2, 3).ravel()
         for axes, measure in zip(panels, MEASURES.values(), strict=True):
             table = comparison.differences(measure.name, pair.model)
-            _draw_difference_panel(figure, axes, measure, table, study.layers, study.heads)
+            _draw_difference_panel(figure, axes, measure, table, study.layers, study.head_numbers)
         for axes in panels[3:]:
             axes.set_xlabel("head")
         for axes in panels[::3]:

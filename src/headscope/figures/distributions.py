@@ -57,7 +57,7 @@ def draw_dominant_shares(study: Study, layers: Selection = None, heads: Selectio
 
 def _draw_rates(study: Study, name: str, x_label: str, layers: Selection, heads: Selection) -> Figure:
     rows = select_layers(study, layers, get_last_layer(study))
-    columns = select_heads(study, heads, study.heads)
+    columns = select_heads(study, heads, study.head_numbers)
     selection = {"layer": rows, "head": columns}
     rate = study.rate(name).sel(selection).values * PERCENT
     error = study.standard_error(name).sel(selection).values * PERCENT
@@ -98,7 +98,7 @@ def draw_distinct_dominants(study: Study, layers: Selection = None, heads: Selec
     """
     require_variables(study, "Fig. 11b", ["distinct_dominants"])
     rows = select_layers(study, layers, get_last_layer(study))
-    select_heads(study, heads, study.heads)
+    select_heads(study, heads, study.head_numbers)
     numbers = study.data["count"].values
     with styled():
         figure, panels = make_layer_grid(len(rows))

@@ -35,7 +35,7 @@ GAP_LABEL = f"{GAP[0]} to {GAP[1]}, the paper's gap"
 def draw_distances(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 7: distances of a head's high pairs, in tokens."""
     rows = select_layers(study, layers, get_last_layer(study))
-    columns = select_heads(study, heads, study.heads)
+    columns = select_heads(study, heads, study.head_numbers)
     mean, error = study.rate("mean_distance"), study.standard_error("mean_distance")
     layer_heads = [(layer, head) for layer in rows for head in columns]
     with styled():
@@ -53,7 +53,7 @@ def draw_distances(study: Study, layers: Selection = None, heads: Selection = No
 def draw_distances_by_layer(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 13: distances of high pairs in tokens, the heads of a layer pooled (all, or the requested ones)."""
     rows = select_layers(study, layers, choose_early_to_late(study))
-    pooled = select_heads(study, heads, study.heads)
+    pooled = select_heads(study, heads, study.head_numbers)
     with styled():
         figure, panels = make_layer_grid(len(rows))
         max_shares = []
@@ -103,7 +103,7 @@ def draw_values(study: Study, layers: Selection = None, heads: Selection = None)
     The heads of a layer are pooled: all, or the requested ones.
     """
     rows = select_layers(study, layers, choose_early_to_late(study))
-    pooled = select_heads(study, heads, study.heads)
+    pooled = select_heads(study, heads, study.head_numbers)
     centers, theta = study.data["value_bin"].values, float(study.data.attrs["theta"])
     counts = study.data["value_histogram"].sel(layer=rows, head=pooled).sum("head").values
     share = np.array([compute_shares(row) for row in counts])

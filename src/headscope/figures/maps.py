@@ -67,7 +67,7 @@ def draw_attention_maps(study: Study, layers: Selection = None, heads: Selection
     """Draw Fig. 2: mean attention maps of single heads (by default head 0) and of the sum over the layer's heads."""
     study.require_maps("Fig. 2")
     rows = select_layers(study, layers, choose_early_to_last_two(study))
-    single = select_heads(study, heads, study.heads[:1])
+    single = select_heads(study, heads, study.head_numbers[:1])
     counts = study.data["position_texts"].values
     head_label, sum_label = "mean attention of one head", _format_sum_label(study)
     blocks = []
@@ -90,7 +90,7 @@ def draw_attention_without_lines(study: Study, layers: Selection = None, heads: 
     """
     study.require_maps("Fig. 3")
     require_variables(study, "Fig. 3", ["attention_without_lines", "attention_without_lines_and_diagonal"])
-    select_heads(study, heads, study.heads)
+    select_heads(study, heads, study.head_numbers)
     texts, sample = (study.data[name].values for name in ("texts", "sample_texts"))
     sum_label = _format_sum_label(study)
     blocks = []
@@ -122,7 +122,7 @@ def draw_locations(study: Study, layers: Selection = None, heads: Selection = No
 
 
 def _format_sum_label(study: Study) -> str:
-    number = len(study.heads)
+    number = len(study.head_numbers)
     return f"mean attention, sum of {number} head{'s' * (number > 1)}"
 
 

@@ -229,7 +229,7 @@ def draw_summed_similarities(reading: Reading, layers: Selection = None, heads: 
 
     They are summed over all heads of the reading; `heads` is validated but has no effect.
     """
-    select_heads(reading, heads, reading.heads)
+    select_heads(reading, heads, reading.head_numbers)
     panels = []
     for layer in select_layers(reading, layers, choose_early_to_late(reading)):
         matrix = reading.matrix(layer, SUM).values
@@ -250,7 +250,7 @@ def _draw_map(axes: Axes, panel: Panel, norm: Normalize, x_label: str, y_label: 
 
 
 def _format_sum(reading: Reading) -> str:
-    number = len(reading.heads)
+    number = len(reading.head_numbers)
     return f"sum of {number} head{'s' * (number > 1)}"
 
 

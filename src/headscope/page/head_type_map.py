@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.page.colors import pick_text_color
-from headscope.studies.head_types import HEAD_TYPES, PREFERENCES, HeadType, count_heads, head_types
+from headscope.studies.head_types import HEAD_TYPES, PREFERENCES, HeadType, count_heads
+from headscope.studies.labels import format_head
 from headscope.studies.rates import OF_WORDS
 from headscope.studies.result import Study
 
@@ -67,7 +68,7 @@ class HeadTypeMap:
 
 def build_head_type_map(study: Study) -> HeadTypeMap:
     """Return the map of a study, in the study's order of layers and heads."""
-    table = head_types(study)
+    table = study.heads()
     head_counts = count_heads(table)
     inapplicable = {preference.name for preference in PREFERENCES if preference.rate in OF_WORDS and study.has_images}
     legend = {
@@ -75,16 +76,19 @@ def build_head_type_map(study: Study) -> HeadTypeMap:
         for head_type in HEAD_TYPES
         if head_type.name not in inapplicable
     }
-    heads = table.set_index("name")
+    heads = table.set_index("head")
 
     def build_cell(index: int, name: str) -> HeadTypeCell:
         head = heads.loc[name]
         also = f"; also {', '.join(head['also'])}" if head["also"] else ""
         return HeadTypeCell(index, name, legend[str(head["head_type"])], f"{head['description']}{also}")
 
-    columns = len(study.heads)
+    columns = len(study.head_numbers)
     rows = tuple(
-        (layer, tuple(build_cell(i * columns + j, f"L{layer}H{head}") for j, head in enumerate(study.heads)))
+        (
+            layer,
+            tuple(build_cell(i * columns + j, format_head(layer, head)) for j, head in enumerate(study.head_numbers)),
+        )
         for i, layer in enumerate(study.layers)
     )
     return HeadTypeMap(tuple(legend.values()), rows)

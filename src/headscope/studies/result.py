@@ -67,19 +67,19 @@ class Study:
         return [int(layer) for layer in self.data["layer"].values]
 
     @property
-    def heads(self) -> list[int]:
+    def head_numbers(self) -> list[int]:
         return [int(head) for head in self.data["head"].values]
 
     @property
     def size(self) -> str:
         """Number of layers and heads, formatted."""
-        return format_shape(self.data.attrs, len(self.layers), len(self.heads))
+        return format_shape(self.data.attrs, len(self.layers), len(self.head_numbers))
 
     @property
     def whole(self) -> bool:
         """Whether all layers and heads are present, not only selected ones."""
         attributes = self.data.attrs
-        return (len(self.layers), len(self.heads)) == (int(attributes["layers"]), int(attributes["heads"]))
+        return (len(self.layers), len(self.head_numbers)) == (int(attributes["layers"]), int(attributes["heads"]))
 
     @property
     def has_maps(self) -> bool:
@@ -158,22 +158,11 @@ class Study:
             )
         return studies
 
-    def table(self) -> pd.DataFrame:
-        """Return one row per head: its rates, their standard errors, its number of pairs and its signal-to-noise."""
-        rows: dict[str, Any] = {
-            "head": [f"L{layer}H{head}" for layer in self.layers for head in self.heads],
-            "layer": np.repeat(self.layers, len(self.heads)),
-            "head_number": np.tile(self.heads, len(self.layers)),
-            "pairs": self.data["pairs"].values.ravel(),
-        }
-        for name in RATES:
-            rows[name] = self.rate(name).values.ravel()
-            rows[f"{name}_error"] = self.standard_error(name).values.ravel()
-        if signal_to_noise.has_signal_to_noise(self.data):
-            ratios, errors = self.jackknife(lambda study: study.signal_to_noise().values)
-            if np.isfinite(ratios).any():  # images, and studies without a sample, have none
-                rows["signal_to_noise"], rows["signal_to_noise_error"] = ratios.ravel(), errors.ravel()
-        return pd.DataFrame(rows)
+    def heads(self) -> pd.DataFrame:
+        """Return the table of heads."""
+        from headscope.studies.head_table import tabulate_heads
+
+        return tabulate_heads(self)
 
     def findings(self) -> Findings:
         """Return the paper's twelve claims, each with a number, its standard error and a verdict.
@@ -205,7 +194,7 @@ class Study:
         """Return the study of selected layers and heads."""
         chosen = {
             name: _select_numbers(name, requested, present)
-            for name, requested, present in (("layer", layers, self.layers), ("head", heads, self.heads))
+            for name, requested, present in (("layer", layers, self.layers), ("head", heads, self.head_numbers))
             if requested is not None
         }
         data = self.data.sel(chosen)
