@@ -110,14 +110,17 @@ def test_no_pairs_where_the_largest_is_not_above_zero(outputs: list[list[float]]
 
 
 def test_dominant_worked_out(example: Reading):
-    assert example.dominant().values.tolist() == [[0, 0, "a", 7, 3, 1.0], [0, 1, "[CLS]", 1, 3, 2 / 3]]
+    assert example.dominant().values.tolist() == [
+        ["L0H0", 0, 0, "a", 7, 3, 1.0],
+        ["L0H1", 0, 1, "[CLS]", 1, 3, 2 / 3],
+    ]
     # The sum's pairs 01 02 03 13: 0 is in three, 7 in 01, 03 and, once, in 13: three each, and [CLS] is met first.
-    assert example.dominant(0, "sum").values.tolist() == [[0, "sum", "[CLS]", 1, 4, 0.75]]
+    assert example.dominant(0, "sum").values.tolist() == [["L0sum", 0, "sum", "[CLS]", 1, 4, 0.75]]
 
 
 def test_the_dominant_token_goes_by_its_id_and_bears_its_first_label():
     reading = make_reading([[[1]] * 3], tokens=["The", "cat", "the"], ids=[5, 6, 5])
-    assert reading.dominant().values.tolist() == [[0, 0, "The", 5, 3, 1.0]]
+    assert reading.dominant().values.tolist() == [["L0H0", 0, 0, "The", 5, 3, 1.0]]
     assert make_reading([[[1]] * 3], tokens=["The", "cat", "the"]).dominant()["share"].tolist() == [2 / 3]
 
 

@@ -160,9 +160,9 @@ class Comparison:
         """Return differences head by head, for studies of the same shape.
 
         Returns:
-            Table of head, layer, head_number, rate, one, other, difference, error, t, p, p_corrected, significant. `one`
-            is the baseline's value; `significant` is after Holm's correction over the heads of a rate. Empty if no two
-            studies have the same shape.
+            Table of head, layer, head_number, rate, one, other, difference, error, t, p, p_corrected, significant.
+            `one` is the baseline's value; `significant` is after Holm's correction over the heads of a rate. Empty if
+            no two studies have the same shape.
 
         Raises:
             StudyError: There is no such rate or model.

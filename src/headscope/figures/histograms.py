@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullLocator
 
 from headscope.array_types import Floats
@@ -16,8 +15,8 @@ from headscope.figures.style import (
     GRAY,
     SKY,
     VERMILION,
+    Figure,
     draw_legend,
-    format_head_label,
     make_head_grid,
     make_layer_grid,
     set_root_scale,
@@ -25,6 +24,7 @@ from headscope.figures.style import (
     write_heading,
     write_note,
 )
+from headscope.studies.labels import format_head
 from headscope.studies.result import Study
 
 GAP = (0.1, 0.6)
@@ -45,7 +45,7 @@ def draw_distances(study: Study, layers: Selection = None, heads: Selection = No
             selection = {"layer": layer, "head": head}
             detail = format_plus_minus(float(mean.sel(selection)), float(error.sel(selection)))
             counts = study.data["distance"].sel(selection).values
-            max_shares.append(_draw_distance_panel(axes, study, format_head_label(layer, head), counts, detail))
+            max_shares.append(_draw_distance_panel(axes, study, format_head(layer, head), counts, detail))
         _set_distance_axes(figure, panels, study, max(max_shares))
     return figure
 

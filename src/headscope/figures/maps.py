@@ -13,7 +13,6 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize, PowerNorm
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from headscope.array_types import Floats, Ints
@@ -32,7 +31,7 @@ from headscope.figures.style import (
     FONT_SIZE,
     GRAY,
     SINGLE_COLUMN,
-    format_head_label,
+    Figure,
     list_cells,
     make_cell_axes,
     style_ticks,
@@ -40,6 +39,7 @@ from headscope.figures.style import (
     write_heading,
     write_note,
 )
+from headscope.studies.labels import format_head
 from headscope.studies.result import Study
 
 DYNAMIC_RANGE = 1e3
@@ -74,7 +74,7 @@ def draw_attention_maps(study: Study, layers: Selection = None, heads: Selection
     for layer in rows:
         sums = study.data["attention"].sel(layer=layer)
         maps = [
-            Panel(format_head_label(layer, head), compute_mean(sums.sel(head=head).values, counts), head_label)
+            Panel(format_head(layer, head), compute_mean(sums.sel(head=head).values, counts), head_label)
             for head in single
         ]
         blocks.append(
@@ -116,7 +116,7 @@ def draw_locations(study: Study, layers: Selection = None, heads: Selection = No
         sums = study.data["location"].sel(layer=layer)
         shares = [100 * compute_mean(sums.sel(head=head).values, counts) for head in columns]
         blocks.append(
-            [Panel(format_head_label(layer, head), share, scale) for head, share in zip(columns, shares, strict=True)]
+            [Panel(format_head(layer, head), share, scale) for head, share in zip(columns, shares, strict=True)]
         )
     return draw_maps(blocks, "position j", "position i", make_location_norm)
 

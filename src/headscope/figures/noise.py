@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headscope.array_types import Floats
@@ -22,6 +21,7 @@ from headscope.figures.style import (
     ORANGE,
     SKY,
     VERMILION,
+    Figure,
     style_ticks,
     styled,
     write_heading,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 
 from headscope.array_types import Floats
 from headscope.figures import text
@@ -28,12 +27,13 @@ from headscope.figures.style import (
     DOUBLE_COLUMN,
     SINGLE_COLUMN,
     Cell,
-    format_head_label,
+    Figure,
     list_cells,
     style_ticks,
     styled,
 )
 from headscope.readings.reading import SUM, Head, Reading
+from headscope.studies.labels import format_head
 
 SIGNED_COLORMAP = "RdBu_r"
 """of similarities: red above 0, white at 0, blue below"""
@@ -107,7 +107,7 @@ def draw_attention_of_text(reading: Reading, layers: Selection = None, heads: Se
     blocks = []
     for layer in shown_layers:
         maps = [
-            Panel(format_head_label(layer, head), reading.attention_map(layer, head).values, head_label)
+            Panel(format_head(layer, head), reading.attention_map(layer, head).values, head_label)
             for head in shown_heads
         ]
         summed = reading.attention_map(layer, SUM).values

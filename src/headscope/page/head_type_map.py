@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.page.colors import pick_text_color
-from headscope.studies.head_types import HEAD_TYPES, PREFERENCES, HeadType, count_heads
+from headscope.studies.head_types import HEAD_TYPES, LETTERS, NAMES, PREFERENCES, HeadType, count_heads
 from headscope.studies.labels import format_head
 from headscope.studies.rates import OF_WORDS
 from headscope.studies.result import Study
 
 LOOKS = {
-    "repeat-token": ("R", "#d55e00", "#d55e00"),
-    "local": ("L", "#0072b2", "#0072b2"),
-    "within-sentence": ("S", "#56b4e9", "#56b4e9"),
-    "one-token": ("1", "#f0c419", "#f0c419"),
-    "long-range": ("F", "#cc79a7", "#cc79a7"),
-    "diffuse": ("d", "#e2e3e7", "#31353d"),
-    "silent": ("–", "#4b505a", "#c8ccd3"),
-    "undecided": ("?", "#b3b8c0", "#5c626d"),
+    "repeat-token": ("#d55e00", "#d55e00"),
+    "local": ("#0072b2", "#0072b2"),
+    "within-sentence": ("#56b4e9", "#56b4e9"),
+    "one-token": ("#f0c419", "#f0c419"),
+    "long-range": ("#cc79a7", "#cc79a7"),
+    "diffuse": ("#e2e3e7", "#31353d"),
+    "silent": ("#4b505a", "#c8ccd3"),
+    "undecided": ("#b3b8c0", "#5c626d"),
 }
-"""letter, and colour on a light and a dark page: preferences in hues of the Okabe–Ito palette, which people with any
+"""colour on a light and a dark page: preferences in hues of the Okabe–Ito palette, which people with any
 colour vision can tell apart; the others in greys, of which the most common is nearest to the background"""
 
 
@@ -105,5 +105,9 @@ def collect_head_type_data(head_map: HeadTypeMap) -> dict[str, Any]:
 
 
 def _get_look(name: str) -> tuple[str, str, str]:
-    letter, light, dark = LOOKS[name]
-    return letter, f"light-dark({light}, {dark})", f"light-dark({pick_text_color(light)}, {pick_text_color(dark)})"
+    light, dark = LOOKS[name]
+    return (
+        LETTERS[NAMES.index(name)],
+        f"light-dark({light}, {dark})",
+        f"light-dark({pick_text_color(light)}, {pick_text_color(dark)})",
+    )

@@ -1,7 +1,7 @@
 """Compute the table of heads, and filter, sort and export it.
 
-It is what `Study.heads` returns, `headscope heads` prints and `heads.csv` holds: one row per head. Its name, such as L3H7,
-is in the column `head`. Every other table with a row per head has the same columns `head`, `layer` and `head_number`.
+It is what `Study.heads` returns, `headscope heads` prints and `heads.csv` holds: one row per head. Its name, such as
+L3H7, is in the column `head`. Every table with a row per head has the same columns `head`, `layer` and `head_number`.
 """
 
 from __future__ import annotations

@@ -159,6 +159,8 @@ UNDECIDED = HeadType(
 HEAD_TYPES = (*(preference.head_type for preference in PREFERENCES), DIFFUSE, SILENT, UNDECIDED)
 """Every head has exactly one of these; the last one is the remainder."""
 NAMES = tuple(head_type.name for head_type in HEAD_TYPES)
+LETTERS = ("R", "L", "S", "1", "F", "d", "–", "?")
+"""a letter for each of `NAMES`, in the cells of maps"""
 TYPE_COLUMNS = ("head_type", "also", "description", "strength")
 
 

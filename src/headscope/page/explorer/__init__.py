@@ -152,8 +152,8 @@ def _describe_contents(reading: Reading, precision: Precision, size: int) -> lis
     rows = [
         (
             "Similarity",
-            f"every element of {len(reading.layers) * len(reading.head_numbers):,} heads and {len(reading.layers):,} sums, "
-            f"in steps of 1/{precision.steps:,} of each matrix's largest ({precision.name})",
+            f"every element of {len(reading.layers) * len(reading.head_numbers):,} heads and {len(reading.layers):,} "
+            f"sums, in steps of 1/{precision.steps:,} of each matrix's largest ({precision.name})",
         ),
         ("Pairs and lines", f"exactly those of Python, for θ and τ of {decimals} decimals"),
     ]
