@@ -104,7 +104,7 @@ def test_the_readings_own_theta_is_used_where_none_is_named():
 def test_no_pairs_where_the_largest_is_not_above_zero(outputs: list[list[float]], theta: float):
     empty = make_reading([outputs])
     assert len(empty.pairs(0, 0, theta)) == len(empty.pairs(theta=theta)) == 0
-    assert empty.dominant(theta=theta).values.tolist()[0][:5] == [0, 0, "", -1, 0]
+    assert empty.dominant(theta=theta).values.tolist()[0][:6] == ["L0H0", 0, 0, "", -1, 0]
     assert np.isnan(empty.dominant()["share"][0])
     assert list(empty.pairs(0, 0).columns) == ["token_i", "token_j", "index_i", "index_j", "value", "relative"]
 

@@ -44,8 +44,8 @@ def draw_head_types(study: Study, layers: Selection = None, heads: Selection = N
             for (row, column), number in np.ndenumerate(types):
                 ink = "white" if HEAD_TYPE_COLORS[number] in DARK else "black"
                 axes.text(column, row, LETTERS[number], color=ink, ha="center", va="center", fontsize=FONT_SIZE)
-        axes.set_xlabel("head")
-        axes.set_ylabel("layer")
+        figure.supxlabel("head")
+        figure.supylabel("layer")
         style_ticks(axes)
         label_layers_and_heads(axes, shown.layers, shown.head_numbers, 12)
         counts = count_heads(table)

@@ -11,6 +11,7 @@ import numpy as np
 from headscope.array_types import Floats
 from headscope.page.colors import pick_color, pick_text_color
 from headscope.page.formatting import NOTHING, RATE_WORDS, format_brief, format_fixed
+from headscope.studies.head_table import as_csv
 from headscope.studies.labels import format_head
 from headscope.studies.rates import OF_WORDS, RATES, RateWords
 from headscope.studies.result import Study
@@ -173,6 +174,7 @@ def collect_script_data(study: Study, maps: list[HeatMap]) -> dict[str, Any]:
         "head_number": study.head_numbers * len(study.layers),
         "columns": len(study.head_numbers),
         "pairs": [int(count) for count in study.data["pairs"].values.ravel()],
+        "csv": as_csv(study.heads()),
         "rates": [_collect_rate_data(heat_map) for heat_map in maps],
     }
 

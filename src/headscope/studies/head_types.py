@@ -34,7 +34,14 @@ MANY_PAIRS = 0.1
 
 @dataclass(frozen=True)
 class HeadType:
-    """A head type and its definition."""
+    """A head type and its definition.
+
+    Examples
+    --------
+    >>> from headscope.studies.head_types import HEAD_TYPES
+    >>> HEAD_TYPES[1].name, HEAD_TYPES[1].description
+    ('local', 'Its pairs are neighbours.')
+    """
 
     name: str
     description: str
