@@ -41,7 +41,7 @@ def models_table(made: Comparison) -> str:
         about = study.manifest
         kind = "decoder" if about["causal"] else "encoder"
         first = f"`{about['first_special_token']}`" if about["first_special_token"] else "no special one"
-        shape = f"{len(study.layers)} × {len(study.heads)}"
+        shape = f"{len(study.layers)} × {len(study.head_numbers)}"
         lines.append(f"| {name} | {shape} | {kind} | {about['route']} | {study.texts:,} | {first} |")
     return "\n".join(lines)
 

@@ -140,7 +140,7 @@ def place(quantity: Quantity, study: Any, at: tuple[Any, ...]) -> str:
     layer = f"L{study.layers[int(at[0])]}"
     if quantity.receivers:
         return f"{layer}, {study.data['receiver'].values[int(at[1])]}"
-    return f"{layer}H{study.heads[int(at[1])]}" if len(at) > 1 else layer
+    return f"{layer}H{study.head_numbers[int(at[1])]}" if len(at) > 1 else layer
 
 
 def pairs_changed(truth: list[np.ndarray], other: list[np.ndarray], study: Any) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def pairs_changed(truth: list[np.ndarray], other: list[np.ndarray], study: Any) 
     return {
         "texts": len(truth),
         "share": float(np.sum(differing) / max(1, np.sum(either))),
-        "heads": [[f"L{study.layers[at[0]]}H{study.heads[at[1]]}", float(share[at])] for at in places],
+        "heads": [[f"L{study.layers[at[0]]}H{study.head_numbers[at[1]]}", float(share[at])] for at in places],
     }
 
 

@@ -156,7 +156,7 @@ def ours(model: Model, text: str, folder: Path, repeats: int) -> list[Subject]:
     subjects: list[Subject] = []
 
     def page(reading: headscope.Reading, mark: str = "") -> Subject:
-        name = f"headscope {len(reading.layers)}×{len(reading.heads)}×{len(reading)}{mark}"
+        name = f"headscope {len(reading.layers)}×{len(reading.head_numbers)}×{len(reading)}{mark}"
         subject = Subject(
             name, folder / f"page-{len(subjects)}.html", found={"numbers": choose_precision(reading, "auto").name}
         )
@@ -168,7 +168,7 @@ def ours(model: Model, text: str, folder: Path, repeats: int) -> list[Subject]:
         reading, taken = seconds(lambda n=length: headscope.read(model, text, length=n), repeats)
         page(reading).add({"text read, s": taken})
     held = {name: reading.data[name].values for name in ("token", "token_id", "special", "outputs", "attention")}
-    layers, heads = np.arange(24) % len(reading.layers), np.arange(16) % len(reading.heads)
+    layers, heads = np.arange(24) % len(reading.layers), np.arange(16) % len(reading.head_numbers)
     outputs, maps = held["outputs"][layers][:, :, heads], held["attention"][layers][:, heads]
     tokens, ids, special = held["token"].tolist(), held["token_id"], held["special"]
     page(headscope.Reading.from_arrays(tokens, outputs, maps, ids=ids, special=special), " (repeated)")

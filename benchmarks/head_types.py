@@ -12,7 +12,7 @@ import numpy as np
 
 from headscope import Study, open_study
 from headscope.array_types import Ints
-from headscope.studies.head_types import count_heads, head_types
+from headscope.studies.head_types import count_heads
 from headscope.studies.labels import add_derived_variables
 
 
@@ -38,12 +38,12 @@ def main() -> None:
         study = open_study(path)
         random = np.random.default_rng(0)  # the same halves every time
         occupied = np.flatnonzero(study.data["texts_blocks"].values)
-        whole = head_types(study)
+        whole = study.heads()
         agreeing, with_whole, kept, changes = [], [], [], Counter[tuple[str, ...]]()
         for _ in range(asked.halvings):
             shuffled = random.permutation(occupied)
             middle = len(shuffled) // 2
-            one, other = (head_types(part(study, blocks)) for blocks in (shuffled[:middle], shuffled[middle:]))
+            one, other = (part(study, blocks).heads() for blocks in (shuffled[:middle], shuffled[middle:]))
             same = one["head_type"] == other["head_type"]
             agreeing.append(same.mean())
             with_whole.append((one["head_type"] == whole["head_type"]).mean())

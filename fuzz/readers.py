@@ -43,7 +43,7 @@ def open_checkpoint(path: Path) -> object:
 
 
 OPENERS: dict[str, Callable[[Path], object]] = {
-    "study": lambda path: [repr(open_study(path)), open_study(path).table()],
+    "study": lambda path: [repr(open_study(path)), open_study(path).heads()],
     "reading": lambda path: repr(open_reading(path)),
     "ablation": lambda path: open_ablation(path).table(),
     "checkpoint": open_checkpoint,

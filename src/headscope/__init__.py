@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headscope.segmentation.segment import segment
     from headscope.segmentation.splitter import Splitter
     from headscope.studies.findings import Finding, findings
-    from headscope.studies.head_types import HeadType, head_types
+    from headscope.studies.head_types import HeadType
     from headscope.studies.result import Study, open_study
     from headscope.studies.study import Progress, study
 
@@ -62,7 +62,6 @@ __all__ = [
     "documents",
     "examples",
     "findings",
-    "head_types",
     "load",
     "open_ablation",
     "open_reading",
@@ -91,7 +90,7 @@ _MODULES = {
     "headscope.segmentation.result": ("Segment", "Segmentation"),
     "headscope.segmentation.segment": ("segment",),
     "headscope.segmentation.splitter": ("Splitter",),
-    "headscope.studies.head_types": ("HeadType", "head_types"),
+    "headscope.studies.head_types": ("HeadType",),
     "headscope.studies.findings": ("Finding", "findings"),
     "headscope.studies.result": ("Study", "open_study"),
     "headscope.studies.study": ("Progress", "study"),

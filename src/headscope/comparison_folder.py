@@ -9,7 +9,7 @@ from headscope.atomic_io import check_writable, create_folder, refuse_foreign, w
 from headscope.comparison.result import Comparison
 from headscope.comparison.serialization import as_json
 from headscope.errors import StudyError
-from headscope.figures.comparison import draw_comparison
+from headscope.figures.comparison import list_comparison_figures
 from headscope.figures.files import FORMATS, save
 from headscope.studies.result import FILE
 
@@ -42,8 +42,8 @@ def write_comparison(comparison: Comparison, folder: Path, formats: Sequence[str
             written.append(write_atomically(table, _encode(content), StudyError))
         elif table.exists():  # left by an earlier comparison
             table.unlink()
-        for drawing in draw_comparison(comparison):
-            written += save(drawing.figure, folder / FIGURES, drawing.stem, formats)
+        for drawing in list_comparison_figures(comparison):
+            written += save(drawing.draw(), folder / FIGURES, drawing.stem, formats)
         written.append(write_page(folder / PAGE, comparison.to_html()))
     return written
 

@@ -18,7 +18,6 @@ from headscope.run.lock import Lock
 from headscope.settings import list_matching
 from headscope.studies.findings import Findings, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
-from headscope.studies.head_types import head_types
 from headscope.studies.result import FILE, Study, open_study
 from headscope.studies.wording import adapt_wording
 
@@ -177,7 +176,7 @@ def write_study(study: Study, folder: Path) -> Findings:
     claims = findings(study)
     write_text(folder / FINDINGS_JSON, as_json(study, claims))
     write_text(folder / FINDINGS_PAGE, as_markdown(study, claims))
-    write_text(folder / HEADS, as_csv(head_types(study)))
+    write_text(folder / HEADS, as_csv(study.heads()))
     plates = write_figures(study, folder / FIGURES)
     write_text(folder / REPORT, render_report(study, claims, plates))
     return claims

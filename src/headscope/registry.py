@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import Any
 
 MODULES = {
+    "draw": "headscope.figures",
+    "draw_comparison_figure": "headscope.figures.comparison",
     "render_comparison_card": "headscope.page.comparison_card",
     "render_comparison_page": "headscope.page.comparison",
     "render_explorer": "headscope.page.explorer",
@@ -18,6 +20,7 @@ MODULES = {
     "render_segmentation_page": "headscope.page.segmentation",
     "render_study_card": "headscope.page.card",
     "segment_reading": "headscope.segmentation.fine",
+    "show_progress": "headscope.cli.display.console",
     "show_study_progress": "headscope.cli.display.console",
     "write_comparison": "headscope.comparison_folder",
     "write_page": "headscope.comparison_folder",

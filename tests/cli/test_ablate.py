@@ -65,7 +65,7 @@ def test_json_files_and_the_same_numbers_in_all(run_ablate: Any, tmp_path: Path)
     result = run_ablate("--out", "heads", "--csv", "more.csv", "--json", "--heads", "L1H0-2", "--by", "mean")
     assert result.code == 0
     output = json.loads(result.out)
-    assert [head["name"] for head in output["heads"]] == ["L1H0", "L1H1", "L1H2"]
+    assert [head["head"] for head in output["heads"]] == ["L1H0", "L1H1", "L1H2"]
     stored = open_ablation(tmp_path / "heads")
     assert [head["change"] for head in output["heads"]] == pytest.approx(stored.table()["change"].tolist())
     assert output["objective"]["name"] == "next-token loss"
@@ -74,7 +74,7 @@ def test_json_files_and_the_same_numbers_in_all(run_ablate: Any, tmp_path: Path)
     assert (output["manifest"]["by"], output["manifest"]["limit"]) == ("mean", 64)
     for name in ("heads/ablation.csv", "more.csv"):
         rows = list(csv.DictReader(io.StringIO((tmp_path / name).read_text(encoding="utf-8"))))
-        assert [row["name"] for row in rows] == ["L1H0", "L1H1", "L1H2"]
+        assert [row["head"] for row in rows] == ["L1H0", "L1H1", "L1H2"]
         assert float(rows[0]["change"]) == stored.table()["change"][0]
     again = run_ablate("--out", "heads")
     assert again.code == 1
@@ -82,7 +82,7 @@ def test_json_files_and_the_same_numbers_in_all(run_ablate: Any, tmp_path: Path)
         "\n", " "
     )
     assert run_ablate("--out", "heads", "--overwrite", "--heads", "L0H0", "--json").code == 0
-    assert open_ablation(tmp_path / "heads").table()["name"].tolist() == ["L0H0"]
+    assert open_ablation(tmp_path / "heads").table()["head"].tolist() == ["L0H0"]
 
 
 def test_one_text_has_no_error(run_ablate: Any) -> None:

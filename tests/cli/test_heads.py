@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headscope import output_folder
-from headscope.studies.head_types import NAMES, head_types
+from headscope.studies.head_types import NAMES
 from tests.helpers.planted import VARIED, Planted, planted
 from tests.helpers.synthetic import make_random_study
 
@@ -41,18 +41,18 @@ def test_one_line_a_head_and_how_many_are_what(
 def test_a_part_in_an_order(headscope_command, study_folder: Path):
     part = headscope_command("heads", str(study_folder), "--layers", "1", "--heads", "0-1", "--json")
     output = json.loads(part.out)
-    assert [head["name"] for head in output["heads"]] == ["L1H0", "L1H1"]
+    assert [head["head"] for head in output["heads"]] == ["L1H0", "L1H1"]
     assert {kind["name"]: kind["heads"] for kind in output["head_types"]} == {
         name: int(name in ("long-range", "diffuse")) for name in NAMES
     }
     assert output["manifest"]["length"] == 101
     filtered = json.loads(headscope_command("heads", str(study_folder), "--type", "one-token", "--json").out)
-    assert [(head["name"], head["also"]) for head in filtered["heads"]] == [("L0H3", [])]
+    assert [(head["head"], head["also"]) for head in filtered["heads"]] == [("L0H3", [])]
     assert sum(kind["heads"] for kind in filtered["head_types"]) == 8
     sorted_heads = json.loads(headscope_command("heads", str(study_folder), "--sort", "mean_distance", "--json").out)[
         "heads"
     ]
-    assert [sorted_heads[0]["name"], sorted_heads[-1]["name"], sorted_heads[-1]["mean_distance"]] == [
+    assert [sorted_heads[0]["head"], sorted_heads[-1]["head"], sorted_heads[-1]["mean_distance"]] == [
         "L1H0",
         "L1H2",
         None,
@@ -65,9 +65,9 @@ def test_a_file_for_a_spreadsheet(headscope_command, tmp_path: Path):
     result = headscope_command("heads", "a.nc", "--csv", "heads.csv", "--type", "repeat-token")
     assert (result.code, "written: heads.csv" in result.err) == (0, True)
     (row,) = csv.DictReader(io.StringIO((tmp_path / "heads.csv").read_text(encoding="utf-8")))
-    table = head_types(study)
+    table = study.heads()
     assert list(row) == table.columns.tolist()
-    assert (row["name"], row["head_type"], row["also"]) == ("L0H0", "repeat-token", "within-sentence")
+    assert (row["head"], row["head_type"], row["also"]) == ("L0H0", "repeat-token", "within-sentence")
     assert float(row["repeat_rate"]) == table["repeat_rate"][0]
 
 
@@ -75,7 +75,7 @@ def test_a_file_for_a_spreadsheet(headscope_command, tmp_path: Path):
     ("arguments", "message"),
     [
         (["--type", "noisy"], "unknown head type 'noisy'; there are: repeat-token, local, "),
-        (["--sort", "size"], "unknown column 'size'; there are: layer, head, name, head_type, "),
+        (["--sort", "size"], "unknown column 'size'; there are: head, layer, head_number, head_type, "),
         (["--layers", "5"], "no layer 5"),
         (["--heads", "x"], "heads 'x': write numbers and ranges"),
         (["--csv", "nowhere/heads.csv"], "nowhere/heads.csv"),
@@ -94,4 +94,4 @@ def test_the_folder_of_a_study_holds_the_table(tmp_path: Path, monkeypatch: pyte
     study = make_random_study(0)
     output_folder.write_study(study, tmp_path)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "heads.csv").read_text(encoding="utf-8"))))
-    assert [row["description"] for row in rows] == head_types(study)["description"].tolist()
+    assert [row["description"] for row in rows] == study.heads()["description"].tolist()

@@ -22,7 +22,7 @@ from headscope.errors import StudyError
 from headscope.readings.reading import Reading
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import Finding, findings
-from headscope.studies.head_types import HEAD_TYPES, head_types
+from headscope.studies.head_types import HEAD_TYPES
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
 from tests.helpers.comparison_studies import change_head, make_model_study
@@ -343,7 +343,7 @@ def test_head_types_are_counted(comparison: headscope.Comparison, base_study: St
     sizes = table.groupby("model")["heads"].sum()
     assert sizes.to_dict() == {"before": 12, "after": 12, "small": 8}
     assert table.groupby("model")["share"].sum().tolist() == pytest.approx([1, 1, 1])
-    expected = head_types(base_study)["head_type"].value_counts()
+    expected = base_study.heads()["head_type"].value_counts()
     head_counts = table[table["model"] == "before"].set_index("head_type")["heads"]
     assert {name: number for name, number in head_counts.items() if number} == expected.to_dict()
 
@@ -351,8 +351,8 @@ def test_head_types_are_counted(comparison: headscope.Comparison, base_study: St
 def test_heads_that_change_head_type(comparison: headscope.Comparison) -> None:
     changes = comparison.changes
     assert len(changes) == 12
-    assert changes[changes["changed"]]["name"].tolist() == ["L1H2"]
-    row = changes.set_index("name").loc["L1H2"]
+    assert changes[changes["changed"]]["head"].tolist() == ["L1H2"]
+    row = changes.set_index("head").loc["L1H2"]
     assert row["after"] == "repeat-token" != row["before"]
 
 
@@ -364,7 +364,7 @@ def test_differences_of_one_shape(comparison: headscope.Comparison) -> None:
     table = comparison.differences()
     assert len(table) == 12 * len(MEASURES)
     assert table["paired"].all()
-    assert table[table["significant"]][["name", "rate"]].to_numpy().tolist() == [["L1H2", "repeat_rate"]]
+    assert table[table["significant"]][["head", "rate"]].to_numpy().tolist() == [["L1H2", "repeat_rate"]]
     assert len(comparison.differences("mean_distance")) == 12
     assert len(comparison.differences(model="small")) == 0
     with pytest.raises(StudyError, match="unknown rate 'x'"):
@@ -386,8 +386,8 @@ def test_the_baseline_can_be_chosen(base_study: Study, small_study: Study) -> No
     assert list_pairs(None) == [("a", "b"), ("a", "c")]
     assert list_pairs("c") == [("c", "a"), ("c", "b")]
     assert list_pairs("small") == [("a", "b"), ("a", "c")]
-    table = headscope.compare(three, names, baseline="c").differences("repeat_rate", "a").set_index("name")
-    first = headscope.compare(three, names).differences("repeat_rate", "c").set_index("name")
+    table = headscope.compare(three, names, baseline="c").differences("repeat_rate", "a").set_index("head")
+    first = headscope.compare(three, names).differences("repeat_rate", "c").set_index("head")
     np.testing.assert_allclose(table["difference"], -first["difference"])
 
 

@@ -205,14 +205,15 @@ def test_a_planted_difference_is_found_and_nothing_else() -> None:
     after = change_head(before, layer=1, head=2, share=0.3)
     table = tabulate_differences(before, after, MEASURES["repeat_rate"], paired=True, alpha=0.05)
     assert table.columns.tolist() == [
-        "layer", "head", "name", "rate", "one", "other", "difference", "error", "t", "p", "p_corrected", "significant",
+        "head", "layer", "head_number", "rate", "one", "other", "difference", "error", "t", "p", "p_corrected",
+        "significant",
     ]  # fmt: skip
-    assert table[table["significant"]]["name"].tolist() == ["L1H2"]
-    row = table.set_index("name").loc["L1H2"]
+    assert table[table["significant"]]["head"].tolist() == ["L1H2"]
+    row = table.set_index("head").loc["L1H2"]
     assert row["difference"] == pytest.approx(row["other"] - row["one"])
     assert row["one"] == pytest.approx(float(before.rate("repeat_rate")[1, 2]))
     assert row["p_corrected"] == pytest.approx(min(1, row["p"] * 12))
-    others = table[table["name"] != "L1H2"]
+    others = table[table["head"] != "L1H2"]
     assert (others["difference"] == 0).all()
     assert (others["p"] == 1).all()
 

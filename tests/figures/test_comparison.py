@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import headscope
-from headscope.figures.comparison import COLORS, MARKERS, draw_comparison, draw_rates_over_depth
+from headscope.figures.comparison import COLORS, MARKERS, draw_rates_over_depth, list_comparison_figures
 from headscope.figures.files import render_svg
 from headscope.studies.result import Study
 from tests.helpers.comparison_studies import change_head, make_model_study
@@ -30,7 +30,7 @@ def comparison() -> headscope.Comparison:
 
 
 def draw_figures(comparison: headscope.Comparison) -> dict[str, Figure]:
-    return {drawn.stem: drawn.figure for drawn in draw_comparison(comparison)}
+    return {drawing.stem: drawing.draw() for drawing in list_comparison_figures(comparison)}
 
 
 def read_text(figure: Figure) -> str:

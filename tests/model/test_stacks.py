@@ -190,7 +190,7 @@ class TestStudies:
         assert study.layers == [1, 3]
         assert ": 2 layers × 4 heads" in repr(study)
         assert (study.manifest["layers"], study.manifest["depth"]) == (2, 4)
-        assert sorted(set(study.table()["layer"])) == [1, 3]
+        assert sorted(set(study.heads()["layer"])) == [1, 3]
         assert headscope.open_study(study.save(tmp_path / "hybrid.nc")).layers == [1, 3]
 
     @pytest.mark.parametrize("way", ["reference", "torch", "reading"])

@@ -227,12 +227,12 @@ def test_differences_can_be_chosen_sorted_and_filtered(
         page.locator(f"#table th[data-column={column}] button").click()
         assert (
             list_visible_cells(page, 1)
-            == table.sort_values(column, ascending=ascending, kind="stable")["name"].tolist()
+            == table.sort_values(column, ascending=ascending, kind="stable")["head"].tolist()
         )
         page.locator(f"#table th[data-column={column}] button").click()
         assert (
             list_visible_cells(page, 1)[0]
-            == table.sort_values(column, ascending=not ascending, kind="stable")["name"].iloc[0]
+            == table.sort_values(column, ascending=not ascending, kind="stable")["head"].iloc[0]
         )
     page.locator("#filter").fill("L2, h0")
     assert set(list_visible_cells(page, 1)) == {"L0H0", "L1H0", "L2H0", "L2H1", "L2H2", "L2H3"}

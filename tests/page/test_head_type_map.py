@@ -11,7 +11,7 @@ from headscope.page.card import render_study_card
 from headscope.page.colors import compute_contrast, pick_text_color
 from headscope.page.head_type_map import LOOKS, build_head_type_map
 from headscope.page.report import render_report
-from headscope.studies.head_types import HEAD_TYPES, NAMES, head_types
+from headscope.studies.head_types import HEAD_TYPES, LETTERS, NAMES
 from headscope.studies.result import Study
 from tests.helpers.planted import VARIED, Planted, planted
 
@@ -34,8 +34,8 @@ def html(study: Study) -> str:
 
 def test_every_head_type_has_a_letter_and_colours_that_can_be_read() -> None:
     assert tuple(LOOKS) == NAMES
-    assert len({letter for letter, _, _ in LOOKS.values()}) == len(NAMES)
-    for theme in (1, 2):
+    assert len(set(LETTERS)) == len(LETTERS) == len(NAMES)
+    for theme in (0, 1):
         colours = [look[theme] for look in LOOKS.values()]
         assert len(set(colours)) == len(NAMES)
         assert min(compute_contrast(colour, pick_text_color(colour)) for colour in colours) >= 4.5
@@ -43,7 +43,7 @@ def test_every_head_type_has_a_letter_and_colours_that_can_be_read() -> None:
 
 def test_the_map_is_that_of_the_table(study: Study) -> None:
     head_map = build_head_type_map(study)
-    table = head_types(study)
+    table = study.heads()
     assert [cell.kind.head_type.name for cell in head_map.cells] == table["head_type"].tolist()
     assert [cell.index for cell in head_map.cells] == list(range(12))
     assert head_map.cells[8].description.endswith("join equal tokens (chance 1.0 %); also within-sentence")
@@ -72,8 +72,8 @@ def test_the_map_comes_first_and_says_what_each_head_is(html: str, study: Study,
     page = opened.page
     assert page.locator("[role=tab][aria-selected=true]").inner_text() == "head type"
     letters = page.locator("#panel-0 td[data-i]").all_inner_texts()
-    table = head_types(study)
-    assert letters == [LOOKS[name][0] for name in table["head_type"]]
+    table = study.heads()
+    assert letters == [LETTERS[NAMES.index(name)] for name in table["head_type"]]
     page.locator("#panel-0 td[data-i='8']").focus()
     assert page.locator("#tip > *").all_inner_texts() == [
         "L2H0", "repeat-token: 40 % of its pairs join equal tokens (chance 1.0 %); also within-sentence",
@@ -83,7 +83,8 @@ def test_the_map_comes_first_and_says_what_each_head_is(html: str, study: Study,
     assert all(words in label for words, label in zip(table["description"], labels, strict=True))
     legend = [tuple(text.split()) for text in page.locator(".kinds-key li").all_inner_texts()]
     assert legend == [
-        (LOOKS[name][0], name, str(number)) for name, number in zip(NAMES, (2, 1, 1, 1, 1, 1, 2, 3), strict=True)
+        (letter, name, str(number))
+        for letter, name, number in zip(LETTERS, NAMES, (2, 1, 1, 1, 1, 1, 2, 3), strict=True)
     ]
     page.locator("#panel-0 summary").click()
     for head_type in HEAD_TYPES:
@@ -94,7 +95,7 @@ def test_the_map_comes_first_and_says_what_each_head_is(html: str, study: Study,
 @pytest.mark.browser
 def test_the_head_table_has_head_types_to_sort_and_filter_by(html: str, study: Study, page_opener: PageOpener) -> None:
     page = page_opener(html).page
-    table = head_types(study)
+    table = study.heads()
     column = page.locator("#table tbody tr:visible > :nth-child(2)")
     assert column.all_inner_texts() == table["head_type"].tolist()
     assert column.nth(4).get_attribute("title") == table["description"][4]

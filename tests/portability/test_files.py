@@ -17,7 +17,6 @@ from headscope.errors import CorpusError, StudyError
 from headscope.run import checkpoint
 from headscope.settings import Settings
 from headscope.studies.head_table import as_csv
-from headscope.studies.head_types import head_types
 from tests.helpers.portability import LENGTH, TEXTS, make_model
 
 
@@ -63,7 +62,7 @@ def test_a_study_with_checkpoints_is_written_on_windows(tmp_path: Path) -> None:
 
 
 def test_tables_have_the_same_line_ends_everywhere(study_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = head_types(headscope.open_study(study_folder))
+    table = headscope.open_study(study_folder).heads()
     monkeypatch.setattr(os, "linesep", "\r\n")
     assert "\r" not in as_csv(table)
 

@@ -294,7 +294,7 @@ def test_batches_and_order_change_nothing() -> None:
 def test_true_numbers_of_a_hybrids_layers_and_heads_left_out() -> None:
     ablation = ablate(language_models.load_model("jamba"), TEXTS[:2], heads="L3H0-1", length=16)
     assert ablation.data["layer"].values.tolist() == [1, 3]
-    assert ablation.table()["name"].tolist() == ["L3H0", "L3H1"]
+    assert ablation.table()["head"].tolist() == ["L3H0", "L3H1"]
     assert np.isnan(ablation.data["change"].sel(layer=1)).all()
 
 

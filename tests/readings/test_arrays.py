@@ -36,7 +36,7 @@ def test_arrays_keep_their_numbers(reading: Reading):
     assert reading.outputs.values.tolist() == OUTPUTS.tolist()
     assert reading.attention.values.tolist() == MAPS.tolist()
     assert reading.tokens.values.tolist() == NAMES
-    assert (reading.layers, reading.heads, len(reading)) == ([0, 1, 2], [0, 1], 5)
+    assert (reading.layers, reading.head_numbers, len(reading)) == ([0, 1, 2], [0, 1], 5)
     outputs = OUTPUTS[2, :, 1]
     np.testing.assert_allclose(reading.matrix(2, 1).values, outputs @ outputs.T * (1 - np.eye(5)), atol=1e-12)
 

@@ -53,7 +53,7 @@ def test_relations_worked_out(example: Reading, head: Any, theta: float, expecte
 def test_relations_of_several_heads_and_without_special_tokens(example: Reading):
     table = example.pairs(explain=True)
     assert table["relation"].tolist() == ["sentence + neighbours", "", "equal", "sentence", "", ""]
-    assert list(table.columns)[:2] == ["layer", "head"]
+    assert list(table.columns)[:3] == ["head", "layer", "head_number"]
     assert map_relations(example.pairs(0, "sum", special=False, explain=True)) == {(1, 3): "equal"}
     assert example.with_thresholds(theta=0.5).explained(0, 1) == 0.5  # (0, 2) and (2, 4)
 
@@ -110,7 +110,7 @@ def test_a_study_of_the_same_text_explains_the_same(kind: str):
     study, reading = headscope.study(model, [TEXT], **options), headscope.read(model, TEXT, **options)
     shares = set()
     for layer in reading.layers:
-        for head in reading.heads:
+        for head in reading.head_numbers:
             counted = study.data.sel(layer=layer, head=head)
             near, pairs = int(counted["near_threshold"]), len(reading.pairs(layer, head))
             share = reading.explained(layer, head)

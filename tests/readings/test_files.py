@@ -129,7 +129,7 @@ def test_numbers_keep_their_type(dtype: str, tmp_path: Path):
 def test_a_part_of_a_reading_is_a_reading(reading: Reading, tmp_path: Path):
     part = reading.select(layers=1, heads=[3, 1])
     again = open_reading(save(part, tmp_path))
-    assert (again.layers, again.heads) == ([1], [3, 1])
+    assert (again.layers, again.head_numbers) == ([1], [3, 1])
     assert again.pairs(1, "sum").equals(part.pairs(1, "sum"))
     second = open_reading(save(again, tmp_path))
     xr.testing.assert_identical(second.data, part.data)

@@ -434,7 +434,7 @@ def test_json(headscope_paper, shifted: str):
     read = json.loads(ran.out)
     assert (read["agrees"], read["published"], read["layer"], read["theta"]) == (False, 35, 11, 0.3)
     assert read["matched"] + read["missing"] == 35
-    assert [head["head"] for head in read["heads"]] == [5, 7, 8]
+    assert [head["head"] for head in read["heads"]] == ["L11H5", "L11H7", "L11H8"]
     for head in read["heads"]:
         for kind in ("matched", "missing", "extra"):
             assert len(head[kind]) == head["counts"][kind]

@@ -44,11 +44,11 @@ def test_a_study_of_the_same_text_counts_the_same(minilm: Model, kind: str):
     text = next(iter(load_openings())).text.lower() if kind == "minilm" else TEXT
     study, reading = headscope.study(model, [text], length=40), headscope.read(model, text, length=40)
     sums, ids, sentence = study.data, reading.tokens["token_id"].values, reading.tokens["sentence"].values
-    dominant = reading.dominant().set_index(["layer", "head"])
+    dominant = reading.dominant().set_index(["layer", "head_number"])
     assert reading.layers == study.layers
-    assert reading.heads == study.heads
+    assert reading.head_numbers == study.head_numbers
     for layer in reading.layers:
-        for head in reading.heads:
+        for head in reading.head_numbers:
             table = reading.pairs(layer, head)
             i, j = table["index_i"].to_numpy(), table["index_j"].to_numpy()
             counted = {
@@ -165,18 +165,19 @@ def test_special_false_only_drops(reading: Reading):
 def test_several_heads_say_which_a_row_belongs_to(reading: Reading):
     columns = ["token_i", "token_j", "index_i", "index_j", "value", "relative"]
     table = reading.pairs(layer=1, head=[3, 0])
-    assert list(table.columns) == ["layer", "head", *columns]
-    assert list(dict.fromkeys(zip(table["layer"], table["head"], strict=True))) == [(1, 3), (1, 0)]
-    part = table[table["head"] == 3].reset_index(drop=True)
+    assert list(table.columns) == ["head", "layer", "head_number", *columns]
+    assert table["head"].unique().tolist() == ["L1H3", "L1H0"]
+    assert list(dict.fromkeys(zip(table["layer"], table["head_number"], strict=True))) == [(1, 3), (1, 0)]
+    part = table[table["head"] == "L1H3"].reset_index(drop=True)
     assert part[columns].equals(reading.pairs(1, 3))
     assert len(reading.pairs()) == sum(len(reading.pairs(a, b)) for a in range(2) for b in range(4))
     assert len(reading.pairs([0, 1], "sum")) == len(reading.pairs(0, "sum")) + len(reading.pairs(1, "sum"))
-    assert set(reading.pairs(head="sum")["head"]) == {"sum"}
+    assert set(reading.pairs(head="sum")["head"]) == {"L0sum", "L1sum"}
 
 
 @pytest.mark.parametrize("heads", [[0, 2], (0, 2), range(0, 4, 2), np.array([0, 2]), iter([0, 2]), [0, 0, 2]])
 def test_heads_are_named_in_many_ways(reading: Reading, heads: Any):
-    assert reading.dominant(1, heads)["head"].tolist() == [0, 2]
+    assert reading.dominant(1, heads)["head"].tolist() == ["L1H0", "L1H2"]
 
 
 @pytest.mark.parametrize("zero", [0, np.int64(0), 0.0, np.array(0), xr.DataArray(0)])
@@ -193,7 +194,7 @@ def test_tokens_are_text_whether_or_not_all_heads_have_pairs():
 
 def test_select(reading: Reading):
     part = reading.select(layers=1, heads=[2, 0])
-    assert (part.layers, part.heads, len(part)) == ([1], [2, 0], len(reading))
+    assert (part.layers, part.head_numbers, len(part)) == ([1], [2, 0], len(reading))
     assert part.pairs(1, 2).equals(reading.pairs(1, 2))
     np.testing.assert_allclose(
         part.matrix(1, "sum").values, reading.matrix(1, 2).values + reading.matrix(1, 0).values, rtol=1e-12

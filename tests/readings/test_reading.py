@@ -104,20 +104,23 @@ def test_the_readings_own_theta_is_used_where_none_is_named():
 def test_no_pairs_where_the_largest_is_not_above_zero(outputs: list[list[float]], theta: float):
     empty = make_reading([outputs])
     assert len(empty.pairs(0, 0, theta)) == len(empty.pairs(theta=theta)) == 0
-    assert empty.dominant(theta=theta).values.tolist()[0][:5] == [0, 0, "", -1, 0]
+    assert empty.dominant(theta=theta).values.tolist()[0][:6] == ["L0H0", 0, 0, "", -1, 0]
     assert np.isnan(empty.dominant()["share"][0])
     assert list(empty.pairs(0, 0).columns) == ["token_i", "token_j", "index_i", "index_j", "value", "relative"]
 
 
 def test_dominant_worked_out(example: Reading):
-    assert example.dominant().values.tolist() == [[0, 0, "a", 7, 3, 1.0], [0, 1, "[CLS]", 1, 3, 2 / 3]]
+    assert example.dominant().values.tolist() == [
+        ["L0H0", 0, 0, "a", 7, 3, 1.0],
+        ["L0H1", 0, 1, "[CLS]", 1, 3, 2 / 3],
+    ]
     # The sum's pairs 01 02 03 13: 0 is in three, 7 in 01, 03 and, once, in 13: three each, and [CLS] is met first.
-    assert example.dominant(0, "sum").values.tolist() == [[0, "sum", "[CLS]", 1, 4, 0.75]]
+    assert example.dominant(0, "sum").values.tolist() == [["L0sum", 0, "sum", "[CLS]", 1, 4, 0.75]]
 
 
 def test_the_dominant_token_goes_by_its_id_and_bears_its_first_label():
     reading = make_reading([[[1]] * 3], tokens=["The", "cat", "the"], ids=[5, 6, 5])
-    assert reading.dominant().values.tolist() == [[0, 0, "The", 5, 3, 1.0]]
+    assert reading.dominant().values.tolist() == [["L0H0", 0, 0, "The", 5, 3, 1.0]]
     assert make_reading([[[1]] * 3], tokens=["The", "cat", "the"]).dominant()["share"].tolist() == [2 / 3]
 
 

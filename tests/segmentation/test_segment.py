@@ -177,7 +177,7 @@ def test_plain_text_json_and_names(minilm: Model, example: Segmentation):
     content = example.as_dict()
     assert (content["level"], content["pieces"], example.piece_name, len(example)) == ("topic", 17, "sentence", 3)
     assert content["segments"][1]["first_piece"] == 6
-    assert content["heads"][0]["name"] == example.heads[0].name
+    assert content["heads"][0]["head"] == example.heads[0].name
     manifest = example.manifest
     assert (manifest["model"], manifest["level"]) == ("minilm", "topic")
     assert (manifest["count"], manifest["granularity"]) == ("found", 1.0)

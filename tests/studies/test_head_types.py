@@ -18,7 +18,7 @@ import headscope
 from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.studies.head_table import sort_heads
-from headscope.studies.head_types import HEAD_TYPES, MIN_BLOCKS, NAMES, PREFERENCES, Z, count_heads, head_types
+from headscope.studies.head_types import HEAD_TYPES, MIN_BLOCKS, NAMES, PREFERENCES, Z, count_heads
 from headscope.studies.result import Study
 from headscope.studies.study import study as run
 from tests.helpers.planted import ALL, EQUAL, NEAR, SAME, SHUFFLED, TEXTS, VARIED, Planted, get_share_at_odds, planted
@@ -36,12 +36,12 @@ def varied() -> Study:
 
 def classify_head(head: Planted, **changes: Any) -> pd.Series:
     """Return the row of one planted head in the table of head types."""
-    return head_types(planted([head], **changes)).iloc[0]
+    return planted([head], **changes).heads().iloc[0]
 
 
 def classify_heads(*heads: Planted, **changes: Any) -> list[str]:
     """Return the types of these planted heads."""
-    names: list[str] = head_types(planted(heads, **changes))["head_type"].tolist()
+    names: list[str] = planted(heads, **changes).heads()["head_type"].tolist()
     return names
 
 
@@ -58,7 +58,7 @@ def test_names_and_their_order() -> None:
 
 
 def test_each_head_type_is_hit(varied: Study) -> None:
-    table = head_types(varied)
+    table = varied.heads()
     assert table["head_type"].tolist() == list(NAMES)
     assert count_heads(table).tolist() == [1] * len(NAMES)
     assert table["also"].tolist() == [()] * len(NAMES)
@@ -75,11 +75,11 @@ def test_each_head_type_is_hit(varied: Study) -> None:
 
 
 def test_columns_and_numbers(varied: Study) -> None:
-    table = head_types(varied)
+    table = varied.heads()
     rates = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share", "near_share")
-    named = ["layer", "head", "name", "head_type", "also", "description", "pairs", "pairs_per_text"]
+    named = ["head", "layer", "head_number", "head_type", "also", "description", "strength", "pairs", "pairs_per_text"]
     assert set(named + [f"{name}{part}" for name in rates for part in ("", "_error", "_chance")]) <= set(table.columns)
-    assert table["name"].tolist() == [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
+    assert table["head"].tolist() == [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
     first = table.iloc[0]
     assert (first["pairs"], first["pairs_per_text"], first["pair_share"]) == (2_000_000, 100, 2_000_000 / (20 * ALL))
     assert first["repeat_rate"] == pytest.approx(0.3)
@@ -91,7 +91,7 @@ def test_columns_and_numbers(varied: Study) -> None:
 
 def test_near_pairs_are_those_of_the_distances_and_their_error_is_the_jackknife() -> None:
     study = make_random_study(3, texts=60)
-    table = head_types(study)
+    table = study.heads()
     tokens = np.repeat(study.data["tokens"].values, study.data["window_tokens"].values)
     apart = [j - i for n in tokens for i in range(n) for j in range(i + 1, n)]
     assert table["near_share_chance"].tolist() == pytest.approx([np.mean(np.array(apart) <= 2)] * len(table))
@@ -122,13 +122,13 @@ def test_effects_are_large_enough_or_not() -> None:
     above, below = (
         [Planted(**{rate: edge * k} | close.get(rate, {})) for rate, edge in EDGES.values()] for k in (1.0001, 0.9999)
     )
-    table = head_types(planted(above, below))
+    table = planted(above, below).heads()
     assert table["head_type"].tolist() == [*EDGES, *["undecided"] * len(EDGES)]
     assert table["strength"][: len(EDGES)].tolist() == pytest.approx([1] * len(EDGES), abs=0.01)
 
 
 def test_neighbours_are_close_on_average_too() -> None:
-    table = head_types(planted([Planted(near=0.3, distance=17), Planted(near=0.3, distance=17.01)]))
+    table = planted([Planted(near=0.3, distance=17), Planted(near=0.3, distance=17.01)]).heads()
     assert table["head_type"].tolist() == ["local", "undecided"]
     assert table["description"][1].startswith("undecided: nearest to local, not enough: 30 % of its pairs")
 
@@ -144,7 +144,7 @@ def test_no_odds_are_infinite() -> None:
 def test_an_effect_is_certain_enough_or_not() -> None:
     # Shares that swing by d around their mean over 20 blocks of one size have a standard error of d / √19.
     edge = (0.2 - EQUAL) * math.sqrt(19) / Z
-    table = head_types(planted([Planted(equal=0.2, swing={"equal": edge * k}) for k in (0.999, 1.001)]))
+    table = planted([Planted(equal=0.2, swing={"equal": edge * k}) for k in (0.999, 1.001)]).heads()
     (_, sure), (_, unsure) = table.iterrows()
     assert sure["repeat_rate_error"] == pytest.approx((0.2 - EQUAL) / Z, rel=0.01)
     assert sure["head_type"] == "repeat-token"
@@ -158,7 +158,7 @@ def test_it_takes_enough_blocks() -> None:
 
 
 def test_one_block_has_no_errors_and_no_preferences() -> None:
-    table = head_types(planted(*VARIED, blocks=1))
+    table = planted(*VARIED, blocks=1).heads()
     assert table["head_type"].tolist() == [*["undecided"] * 5, "diffuse", "silent", "undecided"]
     assert table["repeat_rate_error"].isna().all()
     assert table["also"].tolist() == [()] * 8
@@ -204,7 +204,7 @@ def test_a_preference_comes_before_many_pairs() -> None:
 
 def test_too_few_pairs_to_speak_of() -> None:
     few, enough = Planted(pairs=2 * TEXTS - 1, equal=0.5), Planted(pairs=2 * TEXTS, equal=0.5)
-    table = head_types(planted([few, enough]))
+    table = planted([few, enough]).heads()
     assert table["head_type"].tolist() == ["silent", "repeat-token"]
     assert table["also"][0] == ()
     assert table["description"][0] == "silent: 2.0 high pairs per text"
@@ -263,32 +263,32 @@ def test_rates_that_are_not_there_never_decide() -> None:
         [Planted(equal=0.5, same=0.9, near=0.4, distance=12), Planted(equal=0.5), Planted(pairs=ALL // 2, same=0.9)]
     )
     unknown = remove_sums(study, "equal", "same", "all_equal", "all_same")
-    table = head_types(unknown)
+    table = unknown.heads()
     assert table["repeat_rate"].isna().all()
     assert table["head_type"].tolist() == ["local", "undecided", "diffuse"]
     assert table["also"].tolist() == [()] * 3
-    assert head_types(study)["head_type"].tolist() == ["repeat-token", "repeat-token", "within-sentence"]
+    assert study.heads()["head_type"].tolist() == ["repeat-token", "repeat-token", "within-sentence"]
 
 
 def test_chance_that_leaves_no_room_never_decides() -> None:
     study = planted([Planted(equal=0.5, same=1.0)])
     data = study.data
     one_sentence = data.assign(all_same=data["all_pairs"], all_same_blocks=data["all_pairs_blocks"])
-    assert head_types(Study(one_sentence)).iloc[0]["also"] == ()
+    assert Study(one_sentence).heads().iloc[0]["also"] == ()
     no_repeats = data.assign(all_equal=data["all_equal"] * 0, all_equal_blocks=data["all_equal_blocks"] * 0)
-    without_repeats = head_types(Study(no_repeats)).iloc[0]
+    without_repeats = Study(no_repeats).heads().iloc[0]
     assert (without_repeats["head_type"], without_repeats["also"]) == ("within-sentence", ())
     no_sample = data.assign(
         {f"shuffled_share_{part}{end}": data[f"shuffled_share_{part}{end}"] * 0
          for part in ("sum", "texts") for end in ("", "_blocks")}
     )  # fmt: skip
-    row = head_types(Study(no_sample)).iloc[0]
+    row = Study(no_sample).heads().iloc[0]
     assert math.isnan(row["dominant_share_chance"])
     assert (row["head_type"], row["also"]) == ("within-sentence", ("repeat-token",))
 
 
 def test_no_texts_at_all() -> None:
-    table = head_types(planted([Planted(pairs=0)], blocks=0))
+    table = planted([Planted(pairs=0)], blocks=0).heads()
     assert table["head_type"].tolist() == ["silent"]
     assert table["pairs_per_text"].isna().all()
 
@@ -301,25 +301,27 @@ def assert_same_rows(first: pd.DataFrame, second: pd.DataFrame) -> None:
 
 
 def test_selected_heads_stay_what_they_are_in_any_order(varied: Study) -> None:
-    table = head_types(varied)
-    assert_same_rows(head_types(varied.select(heads=[3, 1])), table[table["head"].isin([1, 3])])
-    assert_same_rows(head_types(varied.select(layers=[1, 0], heads=[2, 0])), table[table["head"].isin([0, 2])])
-    assert_same_rows(head_types(varied.select(layers=1)), table[table["layer"] == 1])
+    table = varied.heads()
+    assert_same_rows(varied.select(heads=[3, 1]).heads(), table[table["head_number"].isin([1, 3])].iloc[[1, 0, 3, 2]])
+    assert_same_rows(
+        varied.select(layers=[1, 0], heads=[2, 0]).heads(), table[table["head_number"].isin([0, 2])].iloc[[3, 2, 1, 0]]
+    )
+    assert_same_rows(varied.select(layers=1).heads(), table[table["layer"] == 1])
 
 
 def test_layers_keep_their_numbers(varied: Study) -> None:
-    table = head_types(Study(varied.data.assign_coords(layer=[3, 7])))
-    assert table["name"].tolist() == [f"L{layer}H{head}" for layer in (3, 7) for head in range(4)]
+    table = Study(varied.data.assign_coords(layer=[3, 7])).heads()
+    assert table["head"].tolist() == [f"L{layer}H{head}" for layer in (3, 7) for head in range(4)]
     assert table["layer"].tolist() == [3] * 4 + [7] * 4
     assert table["head_type"].tolist() == list(NAMES)
 
 
 def test_causal_models_are_judged_alike(varied: Study) -> None:
-    assert_same_rows(head_types(planted(*VARIED, causal=1)), head_types(varied))
+    assert_same_rows(planted(*VARIED, causal=1).heads(), varied.heads())
 
 
 def test_a_study_file_gives_the_same(varied: Study, tmp_path: Path) -> None:
-    assert_same_rows(headscope.head_types(headscope.open_study(varied.save(tmp_path / "a.nc"))), head_types(varied))
+    assert_same_rows(headscope.open_study(varied.save(tmp_path / "a.nc")).heads(), varied.heads())
 
 
 SHARES = st.floats(0, 1)
@@ -338,7 +340,7 @@ HEADS = st.builds(
 @settings(max_examples=8, deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(st.lists(HEADS, min_size=2, max_size=4), st.integers(1, MIN_BLOCKS + 2), st.randoms())
 def test_every_head_has_one_head_type_whatever_its_place(heads: list[Planted], blocks: int, random: Any) -> None:
-    table = head_types(planted(heads, blocks=blocks))
+    table = planted(heads, blocks=blocks).heads()
     assert len(table) == len(heads)
     assert set(table["head_type"]) <= set(NAMES)
     assert count_heads(table).index.tolist() == list(NAMES)
@@ -351,7 +353,7 @@ def test_every_head_has_one_head_type_whatever_its_place(heads: list[Planted], b
         assert head.description.startswith(f"{head.head_type}: ")
     order = list(range(len(heads)))
     random.shuffle(order)
-    shuffled = head_types(planted([heads[k] for k in order], blocks=blocks))
+    shuffled = planted([heads[k] for k in order], blocks=blocks).heads()
     assert [table["description"][k] for k in order] == shuffled["description"].tolist()
 
 
@@ -359,7 +361,7 @@ def test_every_head_has_one_head_type_whatever_its_place(heads: list[Planted], b
 
 
 def test_the_bundled_model_and_the_examples_of_the_docs(minilm: Model) -> None:
-    table = head_types(run(minilm, headscope.documents())).set_index("name")
+    table = run(minilm, headscope.documents()).heads().set_index("head")
     assert table.loc["L1H6", "head_type"] == "repeat-token"
     assert table.loc["L1H2", "head_type"] in ("within-sentence", "local")
     assert (table[table["layer"] == 5]["head_type"] == "diffuse").all()
@@ -371,7 +373,7 @@ def test_the_bundled_model_and_the_examples_of_the_docs(minilm: Model) -> None:
 
 
 def test_heads_that_write_at_random_prefer_nothing() -> None:
-    table = head_types(make_random_study(1, layers=3, heads=8, texts=200, length=48))
+    table = make_random_study(1, layers=3, heads=8, texts=200, length=48).heads()
     assert count_heads(table)["diffuse"] == 24
 
 
@@ -387,12 +389,12 @@ def test_the_docs_say_the_same() -> None:
 
 
 def test_order_by_a_column() -> None:
-    table = head_types(planted(*VARIED[::-1]))
+    table = planted(*VARIED[::-1]).heads()
     assert sort_heads(table, None) is table
     assert sort_heads(table, "repeat_rate")["repeat_rate"].dropna().is_monotonic_decreasing
     assert sort_heads(table, "repeat_rate")["head_type"].tolist()[-1] == "silent"
     assert sort_heads(table, "head_type")["head_type"].tolist() == list(NAMES)
     assert sort_heads(sort_heads(table, "pairs"), "layer")["layer"].tolist() == [0] * 4 + [1] * 4
     for unknown in ("nothing", "also", "description"):
-        with pytest.raises(StudyError, match=f"unknown column '{unknown}'; there are: layer, head, name"):
+        with pytest.raises(StudyError, match=f"unknown column '{unknown}'; there are: head, layer, head_number"):
             sort_heads(table, unknown)

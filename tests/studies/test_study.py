@@ -207,7 +207,7 @@ def test_a_study_does_not_merge_with_itself():
 
 def test_selects_layers_and_heads(study: Study):
     part = study.select(layers=[1, 4], heads=8)
-    assert (part.layers, part.heads, part.whole) == ([1, 4], [8], False)
+    assert (part.layers, part.head_numbers, part.whole) == ([1, 4], [8], False)
     assert float(part.rate("repeat_rate").sel(layer=4, head=8)) == float(study.rate("repeat_rate")[4, 8])
     np.testing.assert_allclose(
         part.standard_error("repeat_rate"), study.standard_error("repeat_rate").sel(layer=[1, 4], head=[8])
@@ -250,7 +250,7 @@ def test_standard_errors_shrink_with_more_texts():
 
 
 def test_a_table_has_one_row_a_head(study: Study):
-    table = study.table()
+    table = study.heads()
     assert len(table) == 72
     row = table[table["head"] == "L3H7"].iloc[0]
     assert row["repeat_rate"] == float(study.rate("repeat_rate")[3, 7])

@@ -34,21 +34,21 @@ def list_heads(
 
         headscope heads bert/ --type repeat-token --sort repeat_rate
 
-        headscope heads bert/ --layers 10-11 --json | jq '.heads[] | {name, description}'
+        headscope heads bert/ --layers 10-11 --json | jq '.heads[] | {head, description}'
     """
     from headscope.atomic_io import check_output_file, write_atomically
     from headscope.cli.display.console import print_note
     from headscope.cli.display.heads import show_heads
     from headscope.errors import StudyError
     from headscope.studies import head_table
-    from headscope.studies.head_types import count_heads, head_types
+    from headscope.studies.head_types import count_heads
     from headscope.studies.result import open_study
 
     selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     if csv is not None:
         check_output_file(csv, StudyError, "--csv")
     study = open_study(source).select(**selection)
-    table = head_types(study)
+    table = study.heads()
     selected = head_table.sort_heads(head_table.filter_by_head_type(table, head_type), sort)
     if csv is not None:
         write_atomically(csv, head_table.as_csv(selected).encode("utf-8", "replace"), StudyError)

@@ -16,6 +16,7 @@ from headscope.array_types import Floats
 from headscope.comparison.measures import MEASURES, Measure, RateSums, divide, get_filled_blocks, jackknife_error
 from headscope.comparison.significance import compute_p_value, correct_holm
 from headscope.studies.claim_statistics import correlate
+from headscope.studies.labels import HEAD_COLUMNS, make_head_columns
 from headscope.studies.result import Study
 
 FEWEST_BLOCKS = 5
@@ -23,7 +24,7 @@ FEWEST_BLOCKS = 5
 ROUNDING = 1e-9
 """Largest difference that the order of floating-point sums can make."""
 COLUMNS = (
-    "layer", "head", "name", "rate", "one", "other", "difference", "error", "t", "p", "p_corrected", "significant",
+    *HEAD_COLUMNS, "rate", "one", "other", "difference", "error", "t", "p", "p_corrected", "significant",
 )  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def has_same_texts(first: Study, second: Study) -> bool:
 
 def has_same_shape(first: Study, second: Study) -> bool:
     """Return whether the heads of both studies stand in the same layers under the same numbers."""
-    return (first.layers, first.heads) == (second.layers, second.heads)
+    return (first.layers, first.head_numbers) == (second.layers, second.head_numbers)
 
 
 def compute_differences(baseline: RateSums, other: RateSums, *, paired: bool) -> HeadDifferences:
@@ -117,11 +118,8 @@ def tabulate_differences(
 ) -> pd.DataFrame:
     """Return a table of differences with one row per head."""
     tested = compute_differences(measure.compute_sums(baseline), measure.compute_sums(other), paired=paired)
-    layers, heads = np.repeat(baseline.layers, len(baseline.heads)), np.tile(baseline.heads, len(baseline.layers))
     rows = {
-        "layer": layers,
-        "head": heads,
-        "name": [f"L{layer}H{head}" for layer, head in zip(layers, heads, strict=True)],
+        **make_head_columns(baseline.layers, baseline.head_numbers),
         "rate": measure.name,
         "one": tested.baseline.ravel(),
         "other": tested.other.ravel(),

@@ -17,7 +17,8 @@ from headscope.comparison.depth import tabulate_depth
 from headscope.comparison.measures import MEASURES
 from headscope.errors import StudyError
 from headscope.studies.findings import Finding, findings
-from headscope.studies.head_types import HEAD_TYPES, count_heads, head_types
+from headscope.studies.head_types import HEAD_TYPES, count_heads
+from headscope.studies.labels import HEAD_COLUMNS
 from headscope.studies.result import Study
 
 ALPHA = 0.05
@@ -85,15 +86,28 @@ class Comparison:
         return tabulate_depth(self.names, self.studies)
 
     @cached_property
-    def heads(self) -> dict[str, pd.DataFrame]:
-        """The type of every head, by study."""
-        return {name: head_types(study) for name, study in zip(self.names, self.studies, strict=True)}
+    def _heads_by_model(self) -> dict[str, pd.DataFrame]:
+        return {name: study.heads() for name, study in zip(self.names, self.studies, strict=True)}
+
+    def heads(self, model: str | None = None) -> pd.DataFrame:
+        """Return the table of heads of all studies, or of one, with the study's name in the column `model`."""
+        tables = [
+            table.assign(model=name)[["model", *table]]
+            for name, table in self._heads_by_model.items()
+            if name in self._select_models(model)
+        ]
+        return pd.concat(tables, ignore_index=True)
+
+    def _select_models(self, model: str | None) -> list[str]:
+        if model is not None and model not in self.names:
+            raise StudyError(f"no study is called {model!r}; there are: {', '.join(self.names)}")
+        return self.names if model is None else [model]
 
     @cached_property
     def head_types(self) -> pd.DataFrame:
         """How many heads are of which type: model, head_type, heads, share."""
         rows = []
-        for name, table in self.heads.items():
+        for name, table in self._heads_by_model.items():
             counted = count_heads(table)
             rows += [{"model": name, "head_type": kind.name, "heads": int(counted[kind.name])} for kind in HEAD_TYPES]
         head_counts = pd.DataFrame(rows)
@@ -146,9 +160,9 @@ class Comparison:
         """Return differences head by head, for studies of the same shape.
 
         Returns:
-            Table of layer, head, name, rate, one, other, difference, error, t, p, p_corrected, significant. `one` is
-            the baseline's value; `significant` is after Holm's correction over the heads of a rate. Empty if no two
-            studies have the same shape.
+            Table of head, layer, head_number, rate, one, other, difference, error, t, p, p_corrected, significant.
+            `one` is the baseline's value; `significant` is after Holm's correction over the heads of a rate. Empty if
+            no two studies have the same shape.
 
         Raises:
             StudyError: There is no such rate or model.
@@ -158,11 +172,7 @@ class Comparison:
             if rate not in MEASURES:
                 raise StudyError(f"unknown rate {rate!r}; there are: {', '.join(MEASURES)}")
             table = table[table["rate"] == rate]
-        if model is not None:
-            if model not in self.names:
-                raise StudyError(f"no study is called {model!r}; there are: {', '.join(self.names)}")
-            table = table[table["model"] == model]
-        return table.reset_index(drop=True)
+        return table[table["model"].isin(self._select_models(model))].reset_index(drop=True)
 
     @cached_property
     def correlations(self) -> pd.DataFrame:
@@ -181,21 +191,13 @@ class Comparison:
         """For each pair, every head: its type in both, and whether that changed."""
         parts = []
         for pair in self.pairs:
-            before, after = self.heads[pair.baseline], self.heads[pair.model]
+            before, after = self._heads_by_model[pair.baseline], self._heads_by_model[pair.model]
             parts.append(
-                pd.DataFrame(
-                    {
-                        "baseline": pair.baseline,
-                        "model": pair.model,
-                        "layer": before["layer"].to_numpy(),
-                        "head": before["head"].to_numpy(),
-                        "name": before["name"].to_numpy(),
-                        "before": before["head_type"].to_numpy(),
-                        "after": after["head_type"].to_numpy(),
-                    }
+                before[list(HEAD_COLUMNS)].assign(
+                    baseline=pair.baseline, model=pair.model, before=before["head_type"], after=after["head_type"]
                 )
             )
-        columns = ["baseline", "model", "layer", "head", "name", "before", "after", "changed"]
+        columns = ["baseline", "model", *HEAD_COLUMNS, "before", "after", "changed"]
         if not parts:
             return pd.DataFrame(columns=columns)
         changes = pd.concat(parts, ignore_index=True)

@@ -62,7 +62,7 @@ def describe_study(comparison: Comparison, name: str) -> dict[str, Any]:
     return {
         **{key: manifest[key] for key in STUDY_ATTRIBUTES if key in manifest},
         "layers": study.layers,
-        "heads": study.heads,
+        "heads": study.head_numbers,
         "texts": study.texts,
     }
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from headscope.errors import ReadingError, StudyError
@@ -31,12 +30,14 @@ from headscope.figures.distributions import (
     draw_same_sentence_rates,
 )
 from headscope.figures.files import FORMATS, render_svg, save
+from headscope.figures.head_types import draw_head_types
 from headscope.figures.histograms import draw_distances, draw_distances_by_layer, draw_values
 from headscope.figures.maps import draw_attention_maps, draw_attention_without_lines, draw_locations
 from headscope.figures.noise import draw_signal_and_noise
 from headscope.figures.pairs import draw_pairs_in_text
 from headscope.figures.readings import draw_attention_of_text, draw_lines_and_regions, draw_summed_similarities
 from headscope.figures.selection import Selection, select_heads, select_layers
+from headscope.figures.style import Figure
 from headscope.readings.reading import Reading
 from headscope.studies.labels import has_images
 from headscope.studies.result import Study
@@ -190,9 +191,16 @@ DRAWINGS: dict[str, Drawing] = {
             needs=("apart_sum",),
             needs_words=True,
         ),
+        Drawing(
+            "head-types",
+            "head_types",
+            "Types of heads",
+            "The type of each head, from the rates of its high pairs against chance. In brackets: the number of heads.",
+            draw_head_types,
+        ),
     )
 }
-"""All figures of a study, by their number in the paper; `values` and `noise` are not in the paper"""
+"""All figures of a study, by their number in the paper; `values`, `noise` and `head-types` are not in the paper"""
 
 READING_DRAWINGS: dict[str, Drawing] = {
     drawing.number: drawing
@@ -308,6 +316,7 @@ __all__ = [
     "draw_distances_by_layer",
     "draw_distinct_dominants",
     "draw_dominant_shares",
+    "draw_head_types",
     "draw_lines_and_regions",
     "draw_locations",
     "draw_pairs_in_text",

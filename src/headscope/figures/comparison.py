@@ -6,8 +6,9 @@ Models differ by colour and marker, head types by colour and hatching, so that n
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import matplotlib
@@ -15,13 +16,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, to_rgba
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from headscope.comparison.measures import DEPTH_PANELS, MEASURES, Measure
 from headscope.comparison.result import Comparison, Pair
+from headscope.errors import StudyError
+from headscope.figures.head_types import HEAD_TYPE_COLORS
 from headscope.figures.style import (
     BLACK,
     DASHED,
@@ -29,6 +31,8 @@ from headscope.figures.style import (
     FONT_SIZE,
     GRAY,
     LABEL_SIZE,
+    Figure,
+    label_layers_and_heads,
     style_ticks,
     styled,
     write_heading,
@@ -40,8 +44,6 @@ from headscope.studies.head_types import HEAD_TYPES
 COLORS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """of models: Okabe and Ito's, with grey instead of yellow, which is too pale for a line"""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-HEAD_TYPE_COLORS = ("#D55E00", "#0072B2", "#56B4E9", "#F0C419", "#CC79A7", "#E2E3E7", "#4B505A", "#B3B8C0")
-"""of head types, as in the report: heads with a preference in hues, the others in greys"""
 HATCHES = ("", "////", "", "....", r"\\\\", "", "", "xxxx")
 DIVERGING_COLORMAP = "RdBu_r"
 MAX_NAME_WIDTH = 110.0
@@ -56,11 +58,19 @@ class ComparisonFigure:
     stem: str
     title: str
     caption: str
-    figure: Figure
+    draw: Callable[[], Figure]
 
 
-def draw_comparison(comparison: Comparison) -> list[ComparisonFigure]:
-    """Draw all figures of a comparison."""
+def draw_comparison_figure(comparison: Comparison, name: str) -> Figure:
+    """Draw one figure of a comparison, by its name."""
+    figures = {drawing.stem: drawing for drawing in list_comparison_figures(comparison)}
+    if name not in figures:
+        raise StudyError(f"no figure {name!r} of this comparison; there are: {', '.join(figures)}")
+    return figures[name].draw()
+
+
+def list_comparison_figures(comparison: Comparison) -> list[ComparisonFigure]:
+    """Return all figures of a comparison, not yet drawn."""
     figures = [
         ComparisonFigure(
             "rates-over-depth",
@@ -68,13 +78,13 @@ def draw_comparison(comparison: Comparison) -> list[ComparisonFigure]:
             "Mean over the heads of a layer, against chance (in percentage points, or as a multiple), from the first "
             "layer (0) to the last (1) of each model. "
             "Bars: one jackknife standard error. Dashed: chance.",
-            draw_rates_over_depth(comparison),
+            partial(draw_rates_over_depth, comparison),
         ),
         ComparisonFigure(
             "head-types",
             "Heads by type",
             "Share of each model's heads by type; the numbers are heads.",
-            draw_heads_by_type(comparison),
+            partial(draw_heads_by_type, comparison),
         ),
     ]
     for number, pair in enumerate(comparison.pairs, start=1):
@@ -85,7 +95,7 @@ def draw_comparison(comparison: Comparison) -> list[ComparisonFigure]:
                 f"Head by head: {pair.model} minus {pair.baseline}",
                 "Difference of each rate for every head. Dots: significant after Holm's correction over the heads of a "
                 f"rate, alpha {comparison.alpha:g}; {pair.how}. Grey: nothing counted in one of the two.",
-                draw_head_differences(comparison, pair),
+                partial(draw_head_differences, comparison, pair),
             )
         )
     return figures
@@ -239,14 +249,14 @@ def draw_heads_by_type(comparison: Comparison) -> Figure:
 def draw_head_differences(comparison: Comparison, pair: Pair) -> Figure:
     """Draw a map of differences for each rate, layers down and heads across, on a colour scale symmetric around 0."""
     study = comparison.study(pair.baseline)
-    shape = len(study.layers), len(study.heads)
+    shape = len(study.layers), len(study.head_numbers)
     panel_height = min(max(shape[0] / shape[1], 0.5), 1.6) * 1.75 + 0.62
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 2 * panel_height + 0.35), layout="constrained")
         panels = figure.subplots(2, 3).ravel()
         for axes, measure in zip(panels, MEASURES.values(), strict=True):
             table = comparison.differences(measure.name, pair.model)
-            _draw_difference_panel(figure, axes, measure, table, study.layers, study.heads)
+            _draw_difference_panel(figure, axes, measure, table, study.layers, study.head_numbers)
         for axes in panels[3:]:
             axes.set_xlabel("head")
         for axes in panels[::3]:
@@ -277,9 +287,7 @@ def _draw_difference_panel(
     on_dark = np.abs(values[rows, columns]) > 0.62 * limit  # a black dot would not be visible on a dark colour
     for subset, color in ((~on_dark, BLACK), (on_dark, "white")):
         axes.plot(columns[subset], rows[subset], linestyle="none", marker="o", markersize=1.8, color=color)
-    for axis, numbers in ((axes.xaxis, heads), (axes.yaxis, layers)):
-        step = max(1, -(-len(numbers) // 8))
-        axis.set_ticks(range(0, len(numbers), step), [str(number) for number in numbers[::step]])
+    label_layers_and_heads(axes, layers, heads, 8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
     if np.isnan(values).all():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from headscope.array_types import Floats, Ints
@@ -14,8 +13,8 @@ from headscope.figures.style import (
     DASHED,
     SKY,
     VERMILION,
+    Figure,
     draw_legend,
-    format_head_label,
     make_head_grid,
     make_layer_grid,
     set_root_scale,
@@ -23,6 +22,7 @@ from headscope.figures.style import (
     write_heading,
     write_note,
 )
+from headscope.studies.labels import format_head
 from headscope.studies.result import Study
 
 Counts = Floats | Ints
@@ -57,7 +57,7 @@ def draw_dominant_shares(study: Study, layers: Selection = None, heads: Selectio
 
 def _draw_rates(study: Study, name: str, x_label: str, layers: Selection, heads: Selection) -> Figure:
     rows = select_layers(study, layers, get_last_layer(study))
-    columns = select_heads(study, heads, study.heads)
+    columns = select_heads(study, heads, study.head_numbers)
     selection = {"layer": rows, "head": columns}
     rate = study.rate(name).sel(selection).values * PERCENT
     error = study.standard_error(name).sel(selection).values * PERCENT
@@ -67,7 +67,7 @@ def _draw_rates(study: Study, name: str, x_label: str, layers: Selection, heads:
         figure, panels = make_head_grid([len(columns)] * len(rows))
         for axes, (row, column) in zip(panels, np.ndindex(rate.shape), strict=True):
             marks = float(rate[row, column]), float(error[row, column]), float(chance[row, column])
-            _draw_rate_panel(axes, format_head_label(rows[row], columns[column]), counts[row, column], *marks)
+            _draw_rate_panel(axes, format_head(rows[row], columns[column]), counts[row, column], *marks)
         axis_end = _compute_axis_end(counts, rate, chance)
         panels[0].set_xlim(0, axis_end)
         panels[0].xaxis.set_major_locator(FixedLocator([0, axis_end / 2, axis_end]))
@@ -98,7 +98,7 @@ def draw_distinct_dominants(study: Study, layers: Selection = None, heads: Selec
     """
     require_variables(study, "Fig. 11b", ["distinct_dominants"])
     rows = select_layers(study, layers, get_last_layer(study))
-    select_heads(study, heads, study.heads)
+    select_heads(study, heads, study.head_numbers)
     numbers = study.data["count"].values
     with styled():
         figure, panels = make_layer_grid(len(rows))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullLocator
 
 from headscope.array_types import Floats
@@ -16,8 +15,8 @@ from headscope.figures.style import (
     GRAY,
     SKY,
     VERMILION,
+    Figure,
     draw_legend,
-    format_head_label,
     make_head_grid,
     make_layer_grid,
     set_root_scale,
@@ -25,6 +24,7 @@ from headscope.figures.style import (
     write_heading,
     write_note,
 )
+from headscope.studies.labels import format_head
 from headscope.studies.result import Study
 
 GAP = (0.1, 0.6)
@@ -35,7 +35,7 @@ GAP_LABEL = f"{GAP[0]} to {GAP[1]}, the paper's gap"
 def draw_distances(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 7: distances of a head's high pairs, in tokens."""
     rows = select_layers(study, layers, get_last_layer(study))
-    columns = select_heads(study, heads, study.heads)
+    columns = select_heads(study, heads, study.head_numbers)
     mean, error = study.rate("mean_distance"), study.standard_error("mean_distance")
     layer_heads = [(layer, head) for layer in rows for head in columns]
     with styled():
@@ -45,7 +45,7 @@ def draw_distances(study: Study, layers: Selection = None, heads: Selection = No
             selection = {"layer": layer, "head": head}
             detail = format_plus_minus(float(mean.sel(selection)), float(error.sel(selection)))
             counts = study.data["distance"].sel(selection).values
-            max_shares.append(_draw_distance_panel(axes, study, format_head_label(layer, head), counts, detail))
+            max_shares.append(_draw_distance_panel(axes, study, format_head(layer, head), counts, detail))
         _set_distance_axes(figure, panels, study, max(max_shares))
     return figure
 
@@ -53,7 +53,7 @@ def draw_distances(study: Study, layers: Selection = None, heads: Selection = No
 def draw_distances_by_layer(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 13: distances of high pairs in tokens, the heads of a layer pooled (all, or the requested ones)."""
     rows = select_layers(study, layers, choose_early_to_late(study))
-    pooled = select_heads(study, heads, study.heads)
+    pooled = select_heads(study, heads, study.head_numbers)
     with styled():
         figure, panels = make_layer_grid(len(rows))
         max_shares = []
@@ -103,7 +103,7 @@ def draw_values(study: Study, layers: Selection = None, heads: Selection = None)
     The heads of a layer are pooled: all, or the requested ones.
     """
     rows = select_layers(study, layers, choose_early_to_late(study))
-    pooled = select_heads(study, heads, study.heads)
+    pooled = select_heads(study, heads, study.head_numbers)
     centers, theta = study.data["value_bin"].values, float(study.data.attrs["theta"])
     counts = study.data["value_histogram"].sel(layer=rows, head=pooled).sum("head").values
     share = np.array([compute_shares(row) for row in counts])

@@ -13,7 +13,6 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize, PowerNorm
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from headscope.array_types import Floats, Ints
@@ -32,7 +31,7 @@ from headscope.figures.style import (
     FONT_SIZE,
     GRAY,
     SINGLE_COLUMN,
-    format_head_label,
+    Figure,
     list_cells,
     make_cell_axes,
     style_ticks,
@@ -40,6 +39,7 @@ from headscope.figures.style import (
     write_heading,
     write_note,
 )
+from headscope.studies.labels import format_head
 from headscope.studies.result import Study
 
 DYNAMIC_RANGE = 1e3
@@ -67,14 +67,14 @@ def draw_attention_maps(study: Study, layers: Selection = None, heads: Selection
     """Draw Fig. 2: mean attention maps of single heads (by default head 0) and of the sum over the layer's heads."""
     study.require_maps("Fig. 2")
     rows = select_layers(study, layers, choose_early_to_last_two(study))
-    single = select_heads(study, heads, study.heads[:1])
+    single = select_heads(study, heads, study.head_numbers[:1])
     counts = study.data["position_texts"].values
     head_label, sum_label = "mean attention of one head", _format_sum_label(study)
     blocks = []
     for layer in rows:
         sums = study.data["attention"].sel(layer=layer)
         maps = [
-            Panel(format_head_label(layer, head), compute_mean(sums.sel(head=head).values, counts), head_label)
+            Panel(format_head(layer, head), compute_mean(sums.sel(head=head).values, counts), head_label)
             for head in single
         ]
         blocks.append(
@@ -90,7 +90,7 @@ def draw_attention_without_lines(study: Study, layers: Selection = None, heads: 
     """
     study.require_maps("Fig. 3")
     require_variables(study, "Fig. 3", ["attention_without_lines", "attention_without_lines_and_diagonal"])
-    select_heads(study, heads, study.heads)
+    select_heads(study, heads, study.head_numbers)
     texts, sample = (study.data[name].values for name in ("texts", "sample_texts"))
     sum_label = _format_sum_label(study)
     blocks = []
@@ -116,13 +116,13 @@ def draw_locations(study: Study, layers: Selection = None, heads: Selection = No
         sums = study.data["location"].sel(layer=layer)
         shares = [100 * compute_mean(sums.sel(head=head).values, counts) for head in columns]
         blocks.append(
-            [Panel(format_head_label(layer, head), share, scale) for head, share in zip(columns, shares, strict=True)]
+            [Panel(format_head(layer, head), share, scale) for head, share in zip(columns, shares, strict=True)]
         )
     return draw_maps(blocks, "position j", "position i", make_location_norm)
 
 
 def _format_sum_label(study: Study) -> str:
-    number = len(study.heads)
+    number = len(study.head_numbers)
     return f"mean attention, sum of {number} head{'s' * (number > 1)}"
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headscope.array_types import Floats
@@ -22,6 +21,7 @@ from headscope.figures.style import (
     ORANGE,
     SKY,
     VERMILION,
+    Figure,
     style_ticks,
     styled,
     write_heading,
@@ -37,7 +37,7 @@ SOURCE_COLORS = {"equal tokens": VERMILION, "one sentence": SKY, "neighbours": O
 
 def draw_signal_and_noise(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw signal-to-noise ratios of heads, their distribution, their course over layers, and the signal's sources."""
-    selected = study.select(select_layers(study, layers, study.layers), select_heads(study, heads, study.heads))
+    selected = study.select(select_layers(study, layers, study.layers), select_heads(study, heads, study.head_numbers))
     ratios, shares = selected.signal_to_noise().values, signal_to_noise.compute_reductions(selected.data).values
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 1.5 + min(3.0, 0.15 * len(selected.layers))), layout="constrained")
@@ -75,7 +75,7 @@ def _draw_ratio_map(figure: Figure, axes: Axes, study: Study, ratios: Floats) ->
         ratios, cmap=COLORMAP, vmin=low, vmax=max(1.0, float(np.nanmax(ratios, initial=1))), aspect="auto"
     )
     _set_number_ticks(axes, study.layers, "y")
-    _set_number_ticks(axes, study.heads, "x")
+    _set_number_ticks(axes, study.head_numbers, "x")
     axes.set_xlabel("head")
     axes.set_ylabel("layer")
     bar = figure.colorbar(image, ax=axes, fraction=0.06, pad=0.02, aspect=20 if len(study.layers) <= 12 else 45)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from headscope.figures import text
 from headscope.figures.selection import Selection, choose_exemplary_heads, get_last_layer, select_heads, select_layers
-from headscope.figures.style import BLACK, DOUBLE_COLUMN, SINGLE_COLUMN, format_head_label, styled
+from headscope.figures.style import BLACK, DOUBLE_COLUMN, SINGLE_COLUMN, Figure, styled
 from headscope.readings.reading import Reading
+from headscope.studies.labels import format_head
 
 MAX_ROWS = 20
 """rows of a table; of more pairs the strongest are shown"""
@@ -35,7 +35,7 @@ class _PairTable:
     @classmethod
     def from_reading(cls, reading: Reading, layer: int, head: int) -> _PairTable:
         pairs = reading.pairs(layer, head)
-        return cls(format_head_label(layer, head), pairs.nlargest(MAX_ROWS, "value").sort_index(), len(pairs))
+        return cls(format_head(layer, head), pairs.nlargest(MAX_ROWS, "value").sort_index(), len(pairs))
 
     @property
     def positions(self) -> set[int]:

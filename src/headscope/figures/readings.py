@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 
 from headscope.array_types import Floats
 from headscope.figures import text
@@ -28,12 +27,13 @@ from headscope.figures.style import (
     DOUBLE_COLUMN,
     SINGLE_COLUMN,
     Cell,
-    format_head_label,
+    Figure,
     list_cells,
     style_ticks,
     styled,
 )
 from headscope.readings.reading import SUM, Head, Reading
+from headscope.studies.labels import format_head
 
 SIGNED_COLORMAP = "RdBu_r"
 """of similarities: red above 0, white at 0, blue below"""
@@ -107,7 +107,7 @@ def draw_attention_of_text(reading: Reading, layers: Selection = None, heads: Se
     blocks = []
     for layer in shown_layers:
         maps = [
-            Panel(format_head_label(layer, head), reading.attention_map(layer, head).values, head_label)
+            Panel(format_head(layer, head), reading.attention_map(layer, head).values, head_label)
             for head in shown_heads
         ]
         summed = reading.attention_map(layer, SUM).values
@@ -229,7 +229,7 @@ def draw_summed_similarities(reading: Reading, layers: Selection = None, heads: 
 
     They are summed over all heads of the reading; `heads` is validated but has no effect.
     """
-    select_heads(reading, heads, reading.heads)
+    select_heads(reading, heads, reading.head_numbers)
     panels = []
     for layer in select_layers(reading, layers, choose_early_to_late(reading)):
         matrix = reading.matrix(layer, SUM).values
@@ -250,7 +250,7 @@ def _draw_map(axes: Axes, panel: Panel, norm: Normalize, x_label: str, y_label: 
 
 
 def _format_sum(reading: Reading) -> str:
-    number = len(reading.heads)
+    number = len(reading.head_numbers)
     return f"sum of {number} head{'s' * (number > 1)}"
 
 

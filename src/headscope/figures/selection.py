@@ -19,7 +19,7 @@ class LayeredSource(Protocol):
     def layers(self) -> list[int]: ...
 
     @property
-    def heads(self) -> list[int]: ...
+    def head_numbers(self) -> list[int]: ...
 
     def select(self, layers: Selection = None, heads: Selection = None) -> LayeredSource:
         """Return only these layers and heads; raise an error if one does not exist."""
@@ -32,7 +32,7 @@ def select_layers(source: LayeredSource, requested: Selection, default: list[int
 
 def select_heads(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:
     """Return the requested heads without repetitions, in their order, or the default if None."""
-    return default if requested is None else _refuse_empty("heads", source.select(heads=requested).heads)
+    return default if requested is None else _refuse_empty("heads", source.select(heads=requested).head_numbers)
 
 
 def get_last_layer(source: LayeredSource) -> list[int]:
@@ -58,18 +58,18 @@ def choose_early_to_last_two(source: LayeredSource) -> list[int]:
 
 def choose_paper_heads(source: LayeredSource) -> list[int]:
     """Return the paper's heads 2 and 8; if one of them does not exist, the first and the last."""
-    heads = source.heads
+    heads = source.head_numbers
     return [2, 8] if {2, 8} <= set(heads) else _remove_duplicates([heads[0], heads[-1]])
 
 
 def choose_exemplary_head(source: LayeredSource) -> list[int]:
     """Return the paper's head 8; if it does not exist, the last."""
-    return [8] if 8 in source.heads else source.heads[-1:]
+    return [8] if 8 in source.head_numbers else source.head_numbers[-1:]
 
 
 def choose_exemplary_heads(source: LayeredSource) -> list[int]:
     """Return the paper's heads 5, 7 and 8; if one of them does not exist, the first, the middle one and the last."""
-    heads = source.heads
+    heads = source.head_numbers
     return [5, 7, 8] if {5, 7, 8} <= set(heads) else _remove_duplicates([heads[0], heads[len(heads) // 2], heads[-1]])
 
 

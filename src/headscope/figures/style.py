@@ -6,6 +6,7 @@ matplotlib's defaults and restores the user's settings afterwards: neither affec
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as PlainFigure
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from headscope.array_types import Floats
@@ -78,9 +79,14 @@ def styled() -> Iterator[None]:
         yield
 
 
-def format_head_label(layer: int, head: int) -> str:
-    """Return the name of a head, such as L11H8."""
-    return f"L{layer}H{head}"
+class Figure(PlainFigure):
+    """A figure that shows itself in a notebook, even where pyplot was never imported."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        with styled():
+            self.savefig(buffer, format="png")
+        return buffer.getvalue()
 
 
 def make_head_grid(blocks: Sequence[int]) -> tuple[Figure, list[Axes]]:
@@ -135,6 +141,13 @@ def list_cells(blocks: Sequence[int], columns: int) -> list[Cell]:
         cells += [(first_row + k // columns, k % columns) for k in range(size)]
         first_row += -(-size // columns)
     return cells
+
+
+def label_layers_and_heads(axes: Axes, layers: Sequence[int], heads: Sequence[int], most: int) -> None:
+    """Label rows of a map by layers and columns by heads, at most so many of each."""
+    for axis, numbers in ((axes.xaxis, heads), (axes.yaxis, layers)):
+        step = max(1, -(-len(numbers) // most))
+        axis.set_ticks(range(0, len(numbers), step), [str(number) for number in numbers[::step]])
 
 
 def style_ticks(axes: Axes) -> None:

@@ -28,7 +28,7 @@ def render_study_card(study: Study) -> str:
     facts = (
         ("corpus", manifest["corpus"]),
         (adapt_wording(study, "texts"), f"{study.texts:,}"),
-        ("layers × heads", f"{len(study.layers)} × {len(study.heads)}"),
+        ("layers × heads", f"{len(study.layers)} × {len(study.head_numbers)}"),
         ("window", adapt_wording(study, f"{manifest['length']} tokens")),
         ("θ", f"{manifest['theta']:g}"),
         ("heads", build_head_type_map(study).summary),

@@ -117,7 +117,7 @@
       const parts = /^(?:l(\d+))?(?:h(\d+))?$/.exec(word);
       if (!parts) return (i) => pair.heads[i].toLowerCase().includes(word);
       const fits = (part, number) => part === undefined || Number(part) === number;
-      return (i) => fits(parts[1], pair.layer[i]) && fits(parts[2], pair.head[i]);
+      return (i) => fits(parts[1], pair.layer[i]) && fits(parts[2], pair.head_number[i]);
     }
 
     function filter() {
@@ -238,12 +238,12 @@
       return /[",\n\r]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
     };
     const columns = ["one", "other", "difference", "error", "t", "p", "p_corrected", "significant"];
-    const text = [["baseline", "model", "layer", "head", "name", "rate", ...columns, "paired"].join(",")];
+    const text = [["baseline", "model", "head", "layer", "head_number", "rate", ...columns, "paired"].join(",")];
     const truth = (value) => value === true ? "True" : value === false ? "False" : value;
     for (const pair of data.pairs) {
       for (const rate of data.rates) {
         const of = pair.rates[rate.name];
-        pair.heads.forEach((name, i) => text.push([pair.baseline, pair.model, pair.layer[i], pair.head[i], name, rate.name,
+        pair.heads.forEach((name, i) => text.push([pair.baseline, pair.model, name, pair.layer[i], pair.head_number[i], rate.name,
           ...columns.map((column) => truth(of[column][i])), truth(pair.paired)].map(quoted).join(",")));
       }
     }

@@ -187,7 +187,7 @@ def _count_changes(comparison: Comparison) -> list[dict[str, Any]]:
         rows = comparison.changes[comparison.changes["model"] == pair.model]
         changed = rows[rows["changed"].astype(bool)]
         steps: dict[tuple[str, str], list[str]] = {}
-        for before, after, name in zip(changed["before"], changed["after"], changed["name"], strict=True):
+        for before, after, name in zip(changed["before"], changed["after"], changed["head"], strict=True):
             steps.setdefault((before, after), []).append(name)
         sorted_steps = sorted(
             ((before, after, names) for (before, after), names in steps.items()), key=lambda step: -len(step[2])
@@ -202,7 +202,7 @@ def _collect_facts(comparison: Comparison) -> list[Fact]:
         manifest = study.manifest
         shown_entries = {key: format_scalar(manifest[key]) for key in FACTS if key in manifest}
         return shown_entries | {
-            "size": f"{len(study.layers)} × {len(study.heads)}",
+            "size": f"{len(study.layers)} × {len(study.head_numbers)}",
             "texts": format_fixed(study.texts, 0),
             "causal": "what came before" if manifest.get("causal") else "the whole window",
             "complete": "yes"

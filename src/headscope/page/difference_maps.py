@@ -84,7 +84,7 @@ def _build_map(comparison: Comparison, number: int, pair: Pair, measure: Measure
     values = table["difference"].to_numpy(np.float64) * measure.factor
     magnitudes = np.abs(values[np.isfinite(values)])
     reach = float(magnitudes.max()) if magnitudes.size and magnitudes.max() > 0 else 1.0
-    columns = len(study.heads)
+    columns = len(study.head_numbers)
     cells = [
         _build_cell(index, float(value), reach, bool(significant))
         for index, (value, significant) in enumerate(zip(values, table["significant"], strict=True))
@@ -100,7 +100,7 @@ def _build_map(comparison: Comparison, number: int, pair: Pair, measure: Measure
         int(table["p"].notna().sum()),
         int(table["significant"].sum()),
         float(correlations.iloc[0]),
-        tuple(study.heads),
+        tuple(study.head_numbers),
         tuple((layer, tuple(cells[row * columns : (row + 1) * columns])) for row, layer in enumerate(study.layers)),
     )
 
@@ -131,10 +131,10 @@ def _collect_pair_data(comparison: Comparison, pair: Pair) -> dict[str, Any]:
         "baseline": pair.baseline,
         "model": pair.model,
         "paired": pair.paired,
-        "heads": first_table["name"].tolist(),
+        "heads": first_table["head"].tolist(),
         "layer": first_table["layer"].tolist(),
-        "head": first_table["head"].tolist(),
-        "columns": len(comparison.study(pair.baseline).heads),
+        "head_number": first_table["head_number"].tolist(),
+        "columns": len(comparison.study(pair.baseline).head_numbers),
         "rates": {name: _collect_columns(table) for name, table in tables.items()},
     }
 

@@ -6,21 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.page.colors import pick_text_color
-from headscope.studies.head_types import HEAD_TYPES, PREFERENCES, HeadType, count_heads, head_types
+from headscope.studies.head_types import HEAD_TYPES, LETTERS, NAMES, PREFERENCES, HeadType, count_heads
+from headscope.studies.labels import format_head
 from headscope.studies.rates import OF_WORDS
 from headscope.studies.result import Study
 
 LOOKS = {
-    "repeat-token": ("R", "#d55e00", "#d55e00"),
-    "local": ("L", "#0072b2", "#0072b2"),
-    "within-sentence": ("S", "#56b4e9", "#56b4e9"),
-    "one-token": ("1", "#f0c419", "#f0c419"),
-    "long-range": ("F", "#cc79a7", "#cc79a7"),
-    "diffuse": ("d", "#e2e3e7", "#31353d"),
-    "silent": ("–", "#4b505a", "#c8ccd3"),
-    "undecided": ("?", "#b3b8c0", "#5c626d"),
+    "repeat-token": ("#d55e00", "#d55e00"),
+    "local": ("#0072b2", "#0072b2"),
+    "within-sentence": ("#56b4e9", "#56b4e9"),
+    "one-token": ("#f0c419", "#f0c419"),
+    "long-range": ("#cc79a7", "#cc79a7"),
+    "diffuse": ("#e2e3e7", "#31353d"),
+    "silent": ("#4b505a", "#c8ccd3"),
+    "undecided": ("#b3b8c0", "#5c626d"),
 }
-"""letter, and colour on a light and a dark page: preferences in hues of the Okabe–Ito palette, which people with any
+"""colour on a light and a dark page: preferences in hues of the Okabe–Ito palette, which people with any
 colour vision can tell apart; the others in greys, of which the most common is nearest to the background"""
 
 
@@ -67,7 +68,7 @@ class HeadTypeMap:
 
 def build_head_type_map(study: Study) -> HeadTypeMap:
     """Return the map of a study, in the study's order of layers and heads."""
-    table = head_types(study)
+    table = study.heads()
     head_counts = count_heads(table)
     inapplicable = {preference.name for preference in PREFERENCES if preference.rate in OF_WORDS and study.has_images}
     legend = {
@@ -75,16 +76,19 @@ def build_head_type_map(study: Study) -> HeadTypeMap:
         for head_type in HEAD_TYPES
         if head_type.name not in inapplicable
     }
-    heads = table.set_index("name")
+    heads = table.set_index("head")
 
     def build_cell(index: int, name: str) -> HeadTypeCell:
         head = heads.loc[name]
         also = f"; also {', '.join(head['also'])}" if head["also"] else ""
         return HeadTypeCell(index, name, legend[str(head["head_type"])], f"{head['description']}{also}")
 
-    columns = len(study.heads)
+    columns = len(study.head_numbers)
     rows = tuple(
-        (layer, tuple(build_cell(i * columns + j, f"L{layer}H{head}") for j, head in enumerate(study.heads)))
+        (
+            layer,
+            tuple(build_cell(i * columns + j, format_head(layer, head)) for j, head in enumerate(study.head_numbers)),
+        )
         for i, layer in enumerate(study.layers)
     )
     return HeadTypeMap(tuple(legend.values()), rows)
@@ -101,5 +105,9 @@ def collect_head_type_data(head_map: HeadTypeMap) -> dict[str, Any]:
 
 
 def _get_look(name: str) -> tuple[str, str, str]:
-    letter, light, dark = LOOKS[name]
-    return letter, f"light-dark({light}, {dark})", f"light-dark({pick_text_color(light)}, {pick_text_color(dark)})"
+    light, dark = LOOKS[name]
+    return (
+        LETTERS[NAMES.index(name)],
+        f"light-dark({light}, {dark})",
+        f"light-dark({pick_text_color(light)}, {pick_text_color(dark)})",
+    )

@@ -11,7 +11,9 @@ import numpy as np
 from headscope.array_types import Floats
 from headscope.page.colors import pick_color, pick_text_color
 from headscope.page.formatting import NOTHING, RATE_WORDS, format_brief, format_fixed
-from headscope.studies.rates import OF_WORDS, RateWords
+from headscope.studies.head_table import as_csv
+from headscope.studies.labels import format_head
+from headscope.studies.rates import OF_WORDS, RATES, RateWords
 from headscope.studies.result import Study
 from headscope.studies.wording import adapt_wording
 
@@ -74,14 +76,14 @@ class HeatMap:
 
 def build_heat_maps(study: Study) -> list[HeatMap]:
     """Return a heat map for each rate of a study."""
-    table = study.table()
-    shape = len(study.layers), len(study.heads)
+    table = study.heads()
+    shape = len(study.layers), len(study.head_numbers)
     return [
         _build_heat_map(
             study, name, *(table[column].to_numpy(np.float64).reshape(shape) for column in (name, f"{name}_error"))
         )
         for name in RATE_WORDS
-        if name in table and not (study.has_images and name in OF_WORDS)
+        if not (study.has_images and name in OF_WORDS) and (name in RATES or table[name].notna().any())
     ]
 
 
@@ -98,7 +100,9 @@ def _build_heat_map(study: Study, name: str, values: Floats, errors: Floats) -> 
     rows = tuple(
         (
             layer,
-            tuple(_build_cell(study, words, scale, decimals, i, j, values, errors) for j in range(len(study.heads))),
+            tuple(
+                _build_cell(study, words, scale, decimals, i, j, values, errors) for j in range(len(study.head_numbers))
+            ),
         )
         for i, layer in enumerate(study.layers)
     )
@@ -108,7 +112,7 @@ def _build_heat_map(study: Study, name: str, values: Floats, errors: Floats) -> 
 def _build_cell(
     study: Study, words: RateWords, scale: Scale, decimals: int, i: int, j: int, values: Floats, errors: Floats
 ) -> Cell:
-    index, name = i * len(study.heads) + j, f"L{study.layers[i]}H{study.heads[j]}"
+    index, name = i * len(study.head_numbers) + j, format_head(study.layers[i], study.head_numbers[j])
     value, error = float(values[i, j]), float(errors[i, j])
     if not math.isfinite(value):
         return Cell(index, name, "", "", "", NOTHING, "")
@@ -166,10 +170,11 @@ def collect_script_data(study: Study, maps: list[HeatMap]) -> dict[str, Any]:
     """Return the data of the heads for the report's script; NaN becomes null."""
     return {
         "heads": [cell.name for _, row in maps[0].rows for cell in row],
-        "layer": [layer for layer in study.layers for _ in study.heads],
-        "head_number": study.heads * len(study.layers),
-        "columns": len(study.heads),
+        "layer": [layer for layer in study.layers for _ in study.head_numbers],
+        "head_number": study.head_numbers * len(study.layers),
+        "columns": len(study.head_numbers),
         "pairs": [int(count) for count in study.data["pairs"].values.ravel()],
+        "csv": as_csv(study.heads()),
         "rates": [_collect_rate_data(heat_map) for heat_map in maps],
     }
 

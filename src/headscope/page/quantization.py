@@ -50,7 +50,7 @@ def choose_precision(reading: Reading, name: str) -> Precision:
         ReadingError: There is no precision of this name.
     """
     if name == "auto":
-        elements = len(reading.layers) * (len(reading.heads) + 1) * len(reading) ** 2
+        elements = len(reading.layers) * (len(reading.head_numbers) + 1) * len(reading) ** 2
         return FINE if elements <= FINE_ELEMENTS else COARSE
     if name not in PRECISIONS:
         raise ReadingError(f"precision is {name!r}: choose one of auto, {', '.join(PRECISIONS)}")
@@ -91,7 +91,7 @@ def pack_layer(reading: Reading, layer: int, precision: Precision) -> tuple[byte
     squares = (outputs**2).sum(axis=-1)
     matrix_sum = np.zeros((len(reading), len(reading)))
     similarities, scales, diagonals, column_sums, maps = [], [], [], [], []
-    heads: list[Head] = [*reading.heads, SUM]
+    heads: list[Head] = [*reading.head_numbers, SUM]
     for index, head in enumerate(heads):
         if head == SUM:  # summed in the same order as in Reading, to agree to the last bit
             matrix = matrix_sum

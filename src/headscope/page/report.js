@@ -252,17 +252,8 @@
   }
 
   // -- files ----------------------------------------------------------------------------------------------------------
-  function comma(data) {
-    const columns = [["head", data.heads], ["layer", data.layer], ["head_number", data.head_number], ["pairs", data.pairs]];
-    for (const rate of data.rates) columns.push([rate.name, rate.values], [`${rate.name}_error`, rate.errors]);
-    columns.push(["head_type", data.head_type.map((k) => data.head_types[k])]);
-    const text = [columns.map(([name]) => name).join(",")];
-    data.heads.forEach((_, i) => text.push(columns.map(([, values]) => values[i] ?? "").join(",")));
-    return `${text.join("\n")}\n`;
-  }
-
   function files(data) {
-    document.getElementById("csv").addEventListener("click", () => download(data.file, comma(data), "text/csv"));
+    document.getElementById("csv").addEventListener("click", () => download(data.file, data.csv, "text/csv"));
     // A figure is in the page once, as its image; the link takes it from there.
     for (const link of document.querySelectorAll("a.save")) {
       link.href = link.closest("figure").querySelector("img").src;

@@ -22,7 +22,7 @@ from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.netcdf_validation import check_arrays, check_json, get_scalar_attribute
 from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
-from headscope.pruning.head_names import Head, Heads, format_head, list_heads, resolve_heads
+from headscope.pruning.head_names import Head, Heads, list_heads, resolve_heads
 from headscope.pruning.silencing import SilencingMode
 from headscope.pruning.text_batches import (
     DEFAULT_LIMIT,
@@ -33,7 +33,7 @@ from headscope.pruning.text_batches import (
     read_windows,
     show_warning,
 )
-from headscope.studies.labels import format_shape
+from headscope.studies.labels import format_shape, make_head_columns
 
 FORMAT, KIND, FILE = 1, "ablation", "ablation.nc"
 JSON_ATTRIBUTES = ("documents_skipped", "versions")
@@ -79,12 +79,9 @@ class Ablation:
 
     def table(self) -> pd.DataFrame:
         """Return one row for each head that was silenced, layer by layer."""
-        layers, heads = self.data["layer"].values, self.data["head"].values
         rows = pd.DataFrame(
             {
-                "name": [format_head((layer, head)) for layer in layers for head in heads],
-                "layer": np.repeat(layers, len(heads)),
-                "head": np.tile(heads, len(layers)),
+                **make_head_columns(self.data["layer"].values.tolist(), self.data["head"].values.tolist()),
                 "change": self.data["change"].values.ravel(),
                 "error": self.data["error"].values.ravel(),
             }
@@ -177,7 +174,7 @@ def ablate(
     --------
     >>> import headscope
     >>> ablation = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
-    >>> ablation.table()["name"].tolist()
+    >>> ablation.table()["head"].tolist()
     ['L0H0', 'L0H1']
     """
     check_limit(limit)

@@ -140,6 +140,6 @@ def _check_study(model: Model, by: str, study: Study | None) -> Study:
             f"the study is of {manifest['model']} ({stack}), and the model is {model.name} ({architecture.stack}), "
             "or its weights differ: study this model"
         )
-    if (study.layers, study.heads) != (list(architecture.numbers), list(range(architecture.heads))):
+    if (study.layers, study.head_numbers) != (list(architecture.numbers), list(range(architecture.heads))):
         raise StudyError(f"the study holds {study.size}, not all heads of {model.name}: pass the whole study")
     return study

@@ -109,8 +109,8 @@ def write_table(table: pd.DataFrame, path: Path) -> Path:
 def _convert_heads_to_text(table: pd.DataFrame) -> pd.DataFrame:
     """Return a copy whose heads are text where `sum` is among them: a Parquet column has one type."""
     converted = table.copy()
-    if "head" in converted and converted["head"].dtype == object:
-        converted["head"] = converted["head"].astype(str)
+    if "head_number" in converted and converted["head_number"].dtype == object:
+        converted["head_number"] = converted["head_number"].astype(str)
     return converted
 
 

@@ -140,7 +140,7 @@ def count_choices(reading: Reading, figure: Published) -> list[Counts]:
     ):
         choice = Choice(THETA, special, heads_from, layers_from, diagonal, unit)
         layer, heads = figure.layer - layers_from, [head - heads_from for head in figure.pairs]
-        if layer not in reading.layers or not set(heads) <= set(reading.heads):
+        if layer not in reading.layers or not set(heads) <= set(reading.head_numbers):
             continue
         counts = [
             _count_pairs(get_output(reading, layer, head), is_special, choice, pairs)

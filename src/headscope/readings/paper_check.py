@@ -34,6 +34,7 @@ from headscope.readings.paper_alternatives import (
 from headscope.readings.read import read
 from headscope.readings.reading import Reading
 from headscope.similarity import THETA
+from headscope.studies.labels import format_head
 
 MODEL = "google-bert/bert-base-uncased"
 EXAMPLE = "airport-policing"
@@ -84,7 +85,7 @@ class HeadMatch:
     outcome: Outcome
 
     def __str__(self) -> str:
-        return f"L{self.layer}H{self.head}"
+        return format_head(self.layer, self.head)
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def compare(reading: Reading, published: Published | None = None) -> PaperCheck:
     """Compare a reading of the printed text with the printed pairs (by default those of Fig. 9)."""
     figure = published or load_figure_9()
     name = str(reading.manifest["model"])
-    _require_heads(name, len(reading.layers), len(reading.heads), figure)
+    _require_heads(name, len(reading.layers), len(reading.head_numbers), figure)
     _require_tokens(name, [str(token) for token in reading.tokens.values], figure)
     counts = count_choices(reading, figure)
     return PaperCheck(
@@ -259,7 +260,7 @@ def _check_heads(reading: Reading, figure: Published) -> tuple[HeadCheck, ...]:
     published = {head: _mark_elements(pairs, n) for head, pairs in figure.pairs.items()}
     closest: dict[int, HeadMatch | None] = dict.fromkeys(figure.pairs)
     checks: dict[int, HeadCheck] = {}
-    for layer, head in product(reading.layers, reading.heads):
+    for layer, head in product(reading.layers, reading.head_numbers):
         matrix = equations.compute_similarity(get_output(reading, layer, head))
         high = np.triu(equations.mark_high(matrix), k=1)
         for number, elements in published.items():
@@ -334,14 +335,16 @@ def as_json(result: PaperCheck) -> str:
 def _head_to_dict(head: HeadCheck) -> dict[str, Any]:
     closest = head.closest
     return {
+        "head": format_head(head.layer, head.head),
         "layer": head.layer,
-        "head": head.head,
+        "head_number": head.head,
         "published": len(head.matched) + len(head.missing),
         "counts": head.outcome.as_dict(),
         "matched": [asdict(pair) for pair in head.matched],
         "missing": [asdict(pair) for pair in head.missing],
         "extra": [asdict(pair) for pair in head.extra],
-        "closest": closest and {"layer": closest.layer, "head": closest.head, **closest.outcome.as_dict()},
+        "closest": closest
+        and {"head": str(closest), "layer": closest.layer, "head_number": closest.head, **closest.outcome.as_dict()},
     }
 
 

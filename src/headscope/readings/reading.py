@@ -23,7 +23,7 @@ from headscope.array_types import Bools, Floats, Ints
 from headscope.atomic_io import write_atomically
 from headscope.corpus.windows import Window
 from headscope.errors import ReadingError
-from headscope.studies.labels import format_shape, has_images
+from headscope.studies.labels import HEAD_COLUMNS, format_head, format_shape, has_images
 from headscope.tally.relations import compute_relations, mark_explained
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ class Reading:
         return [int(layer) for layer in self.data["layer"].values]
 
     @property
-    def heads(self) -> list[int]:
+    def head_numbers(self) -> list[int]:
         return [int(head) for head in self.data["head"].values]
 
     @property
     def size(self) -> str:
         """The numbers of layers, heads and tokens, in words."""
-        return f"{format_shape(self.data.attrs, len(self.layers), len(self.heads))}, {len(self)} tokens"
+        return f"{format_shape(self.data.attrs, len(self.layers), len(self.head_numbers))}, {len(self)} tokens"
 
     def __len__(self) -> int:
         """Return the number of tokens."""
@@ -126,14 +126,14 @@ class Reading:
     @property
     def similarity(self) -> xr.DataArray:
         """The context similarity matrices of all heads (layer, head, position_i, position_j)."""
-        matrices = np.empty((len(self.layers), len(self.heads), len(self), len(self)))
+        matrices = np.empty((len(self.layers), len(self.head_numbers), len(self), len(self)))
         for a, layer in enumerate(self.layers):
-            for b, head in enumerate(self.heads):
+            for b, head in enumerate(self.head_numbers):
                 matrices[a, b] = self._compute_similarity(layer, head)
         array = xr.DataArray(
             matrices,
             dims=("layer", "head", "position_i", "position_j"),
-            coords={"layer": self.layers, "head": self.heads},
+            coords={"layer": self.layers, "head": self.head_numbers},
             name="similarity",
         )
         return self._add_token_labels(array, "position_i", "position_j")
@@ -192,16 +192,16 @@ class Reading:
         share = self._resolve_threshold("theta", theta)
         is_single_head = layer is not None and head is not None and _is_single(layer) and _is_single(head)
         tables = [
-            self._list_pairs(a, b, share, special=special, words=words).assign(layer=a, head=b)
+            self._list_pairs(a, b, share, special=special, words=words).assign(**_name_head(a, b))
             for a, b in self._iterate_heads(layer, head)
         ]
-        table = pd.concat(tables, ignore_index=True).astype({"token_i": "str", "token_j": "str"})
+        table = pd.concat(tables, ignore_index=True).astype({"head": "str", "token_i": "str", "token_j": "str"})
         columns = ["token_i", "token_j", "index_i", "index_j", "value", "relative"]
         if explain:
             names = self._name_relations(table["index_i"].to_numpy(), table["index_j"].to_numpy(), words=words)
             table["relation"] = pd.Series(names, dtype="str")
             columns.append("relation")
-        return table[columns if is_single_head else ["layer", "head", *columns]]
+        return table[columns if is_single_head else [*HEAD_COLUMNS, *columns]]
 
     def explained(self, layer: int, head: Head, theta: float | None = None) -> float:
         """Return the share of a head's high pairs that the text explains; NaN without pairs or known relations."""
@@ -262,8 +262,10 @@ class Reading:
             pairs = equations.list_pairs(equations.mark_high(self._compute_similarity(a, b), share))
             token_id, count = equations.find_dominant(pairs, ids) or (-1, 0)
             pair_share = count / len(pairs) if pairs else np.nan
-            rows.append((a, b, names[token_id] if count else "", token_id, len(pairs), pair_share))
-        return pd.DataFrame(rows, columns=["layer", "head", "token", "token_id", "pairs", "share"])
+            rows.append(
+                (*_name_head(a, b).values(), names[token_id] if count else "", token_id, len(pairs), pair_share)
+            )
+        return pd.DataFrame(rows, columns=[*HEAD_COLUMNS, "token", "token_id", "pairs", "share"])
 
     def segments(self, count: int | None = None, granularity: float = 1.0, tau: float | None = None) -> Segmentation:
         """Return the fine segments: blocks between attention lines of the last layers, joined by region averages."""
@@ -335,7 +337,7 @@ class Reading:
                 outputs.sel(head=self._resolve_number("head", head)).values.astype(np.float64)
             )
         total = np.zeros((len(self), len(self)))
-        for number in self.heads:
+        for number in self.head_numbers:
             total += equations.compute_similarity(outputs.sel(head=number).values.astype(np.float64))
         return total
 
@@ -410,7 +412,11 @@ class Reading:
         self, layer: int | Iterable[int] | None, head: Head | Iterable[int] | None
     ) -> Iterator[tuple[int, Head]]:
         heads: list[Head] = (
-            list(self.heads) if head is None else [SUM] if _is_sum(head) else [*self._resolve_numbers("head", head)]
+            list(self.head_numbers)
+            if head is None
+            else [SUM]
+            if _is_sum(head)
+            else [*self._resolve_numbers("head", head)]
         )
         for layer_number in self.layers if layer is None else self._resolve_numbers("layer", layer):
             for head_number in heads:
@@ -423,7 +429,7 @@ class Reading:
             name: `layer` or `head`.
             selection: A number, or an iterable of numbers.
         """
-        available = self.layers if name == "layer" else self.heads
+        available = self.layers if name == "layer" else self.head_numbers
         selected = [selection] if _is_single(selection) else list(selection)
         absent = [str(number) for number in selected if number not in available]
         if absent or not selected:
@@ -521,6 +527,12 @@ class Reading:
         from headscope.readings.arrays import make_reading
 
         return make_reading(tokens, outputs, attention, ids=ids, special=special, theta=theta, tau=tau, name=name)
+
+
+def _name_head(layer: int, head: Head) -> dict[str, Any]:
+    """Return the `HEAD_COLUMNS` of a head; the name of a layer's sum is such as L11sum, and its number `sum`."""
+    name = f"L{layer}{SUM}" if head == SUM else format_head(layer, int(head))
+    return dict(zip(HEAD_COLUMNS, (name, layer, head), strict=True))
 
 
 def _is_single(selection: Any) -> bool:

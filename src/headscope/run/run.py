@@ -33,7 +33,16 @@ MAX_FAILED_CHUNKS = 10
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a study is."""
+    """How far a study is: what `headscope.study` gives to the function passed as `progress`.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> steps = []
+    >>> study = headscope.study("minilm", ["Two ravens met.", "Bread rises."], progress=steps.append)
+    >>> steps[-1].documents, steps[-1].expected
+    (2, 2)
+    """
 
     texts: int
     documents: int

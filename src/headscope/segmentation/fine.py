@@ -97,7 +97,7 @@ def cut_reading(
         boundaries=boundaries,
         strengths=boundary_search.compute_strengths(worth, price, boundaries),
         vectors=vectors,
-        heads=list_votes(head_weights, contrasts, layers, reading.heads),
+        heads=list_votes(head_weights, contrasts, layers, reading.head_numbers),
     )
 
 

@@ -148,9 +148,9 @@ class Segmentation:
             "strengths": [_replace_nan(value) for value in self.strengths.tolist()],
             "heads": [
                 {
-                    "name": vote.name,
+                    "head": vote.name,
                     "layer": vote.layer,
-                    "head": vote.head,
+                    "head_number": vote.head,
                     "weight": vote.weight,
                     "contrast": _replace_nan(vote.contrast),
                 }

@@ -260,7 +260,7 @@ def measure_dominant_token(study: Study) -> Measured:
 
 def measure_different_tokens(study: Study) -> Measured:
     """Measure the mean number of different dominant tokens over the last layer's heads."""
-    heads = len(study.heads)
+    heads = len(study.head_numbers)
     if heads < 2:
         raise CannotMeasure("the model has one head per layer")
     value, error = study.jackknife(lambda s: stats.average_distinct_dominants(s)[-1])
@@ -441,4 +441,4 @@ def _format_groups(values: Floats, errors: Floats, format_value: Callable[[Any, 
 
 def _format_extreme(study: Study, rates: xr.DataArray, argextreme: Callable[[Floats], Any]) -> str:
     layer, head = np.unravel_index(int(argextreme(rates.values)), rates.shape)
-    return f"{_format_share(rates[layer, head])} (L{study.layers[layer]}H{study.heads[head]})"
+    return f"{_format_share(rates[layer, head])} (L{study.layers[layer]}H{study.head_numbers[head]})"

@@ -22,7 +22,16 @@ Verdict = Literal["holds", "does not hold", "cannot be measured"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim of the paper, measured."""
+    """One claim of the paper, measured.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> study = headscope.study("minilm", headscope.documents(limit=4))
+    >>> finding = study.findings()[1]
+    >>> finding.number, finding.unit
+    (2, '%')
+    """
 
     number: int
     claim: str
@@ -43,7 +52,20 @@ class Finding:
     """further numbers, by layer or head, as plain values"""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, with NaN replaced by None."""
+        """Return plain values for JSON.
+
+        Returns
+        -------
+        dict
+            The fields by name; NaN is None.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> study.findings()[1].as_dict()["number"]
+        2
+        """
         return {name: _replace_nan(value) for name, value in asdict(self).items()}
 
     @property
@@ -59,7 +81,15 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """Findings in their order, shown as a table."""
+    """The findings of a study in their order, shown as a table.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> study = headscope.study("minilm", headscope.documents(limit=4))
+    >>> str(study.findings()).splitlines()[0].split()  # the header
+    ['verdict', 'number', 'claim']
+    """
 
     def __repr__(self) -> str:
         rows = [("", "verdict", "number", "claim"), *((str(f.number), *_list_cells(f)) for f in self)]
@@ -85,7 +115,7 @@ def _list_cells(finding: Finding) -> tuple[str, str, str]:
 
 
 def findings(study: Study) -> Findings:
-    """Return all twelve findings of a study: the claims of the paper, each with a number, its error and a verdict.
+    """Return the claims of the paper measured on a study, as `Study.findings` does.
 
     Parameters
     ----------
@@ -106,8 +136,8 @@ def findings(study: Study) -> Findings:
     --------
     >>> import headscope
     >>> study = headscope.study("minilm", headscope.documents(limit=4))
-    >>> headscope.findings(study)[3].claim
-    "The middle layers' attention is centred on the diagonal"
+    >>> headscope.findings(study)[3].number
+    4
     """
     if not study.whole:
         raise StudyError("findings are about all layers and heads: pass the whole study, not selected layers or heads")

@@ -1,18 +1,100 @@
-"""Filter, sort and export the table of head types."""
+"""Compute the table of heads, and filter, sort and export it.
+
+It is what `Study.heads` returns, `headscope heads` prints and `heads.csv` holds: one row per head. Its name, such as
+L3H7, is in the column `head`. Every table with a row per head has the same columns `head`, `layer` and `head_number`.
+"""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
+from headscope.array_types import Bools, Floats
 from headscope.errors import StudyError
-from headscope.studies.head_types import HEAD_TYPES, NAMES
+from headscope.studies.head_types import HEAD_TYPES, MIN_BLOCKS, NAMES, TYPE_COLUMNS, Z, classify_heads
+from headscope.studies.labels import HEAD_COLUMNS, divide_sums, make_head_columns
+from headscope.studies.rates import HEAD_RATES, NEAR_SHARE, NEIGHBORS
 from headscope.studies.result import Study
+from headscope.studies.signal_to_noise import has_signal_to_noise
+from headscope.studies.wording import adapt_wording
 
-ASCENDING_COLUMNS = ("layer", "head", "name", "head_type")
+ASCENDING_COLUMNS = ("head", "layer", "head_number", "head_type")
 """columns sorted in ascending order; all others are numbers, sorted from the largest"""
+
+
+def tabulate_heads(study: Study) -> pd.DataFrame:
+    """Return the table of heads of a study; `Study.heads` describes its columns."""
+    table, is_certain = _measure_heads(study)
+    table = classify_heads(table, is_certain)
+    table["description"] = [adapt_wording(study, words) for words in table["description"]]
+    ratios, errors = _measure_signal_to_noise(study)
+    table = table.assign(signal_to_noise=ratios, signal_to_noise_error=errors)
+    first_columns = [*HEAD_COLUMNS, *TYPE_COLUMNS]
+    return table[[*first_columns, *table.columns.drop(first_columns)]]
+
+
+def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
+    """Return the numbers of every head, and for each rate whether it is above chance with certainty."""
+
+    def compute_rates_and_excess(study_part: Study) -> Floats:
+        rates, chances = _stack_rates(study_part), _stack_chances(study_part)
+        return np.stack([rates, rates - chances])
+
+    (rates, excess), (errors, excess_errors) = study.jackknife(compute_rates_and_excess)
+    enough = np.count_nonzero(study.data["texts_blocks"]) >= MIN_BLOCKS
+    with np.errstate(invalid="ignore"):
+        is_above_chance = (excess > Z * excess_errors) & enough
+    pairs, chances = study.data["pairs"].values, _stack_chances(study)
+    numbers: dict[str, Any] = {
+        **make_head_columns(study.layers, study.head_numbers),
+        "pairs": pairs.ravel(),
+        "pairs_per_text": _divide(pairs, study.texts),
+        "pair_share": _divide(pairs, int(study.data["all_pairs"])),
+    }
+    for k, name in enumerate(HEAD_RATES):
+        numbers[name] = rates[k].ravel()
+        numbers[f"{name}_error"] = errors[k].ravel()
+        numbers[f"{name}_chance"] = chances[k].ravel()
+    return pd.DataFrame(numbers), {name: is_above_chance[k].ravel() for k, name in enumerate(HEAD_RATES)}
+
+
+def _measure_signal_to_noise(study: Study) -> tuple[Floats, Floats]:
+    """Return the signal-to-noise of every head (head,) and its standard error; NaN if it was not measured."""
+    if not has_signal_to_noise(study.data):
+        missing = np.full(study.data["pairs"].size, np.nan)
+        return missing, missing
+    ratios, errors = study.jackknife(lambda part: part.signal_to_noise().values)
+    return ratios.ravel(), errors.ravel()
+
+
+def _stack_rates(study: Study) -> Floats:
+    """Return all rates: (rate, layer, head)."""
+    pairs_by_distance = study.data["distance"].variable
+    near_share = divide_sums(
+        pairs_by_distance.isel(distance=slice(NEIGHBORS)).sum("distance"), pairs_by_distance.sum("distance")
+    )
+    return np.stack([near_share.values if name == NEAR_SHARE else study.rate(name).values for name in HEAD_RATES])
+
+
+def _stack_chances(study: Study) -> Floats:
+    """Return the rates expected by chance: (rate, layer, head)."""
+    data = study.data
+    texts_by_tokens, tokens = data["window_tokens"].values, data["tokens"].values
+    distances = np.arange(1, NEIGHBORS + 1)[:, None]  # a window of n tokens has n − d pairs that are d tokens apart
+    near_share = divide_sums(
+        xr.Variable((), (texts_by_tokens * (tokens - distances).clip(min=0)).sum()), data["all_pairs"].variable
+    )
+    chances = (near_share if name == NEAR_SHARE else study.chance(name) for name in HEAD_RATES)
+    return np.stack([np.broadcast_to(chance.values, data["pairs"].shape) for chance in chances])
+
+
+def _divide(pairs: Any, total: int) -> Floats:
+    shares: Floats = pairs.ravel() / total if total else np.full(pairs.size, np.nan)
+    return shares
 
 
 def filter_by_head_type(table: pd.DataFrame, head_type: str | None) -> pd.DataFrame:
@@ -32,7 +114,7 @@ def sort_heads(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
     sortable = [str(name) for name in table.columns.drop(["also", "description"])]
     if column not in sortable:
         raise StudyError(f"unknown column {column!r}; there are: {', '.join(sortable)}")
-    keys = {"name": np.arange(len(table)), "head_type": table["head_type"].map(NAMES.index)}
+    keys = {"head": np.arange(len(table)), "head_type": table["head_type"].map(NAMES.index)}
     key = pd.Series(keys.get(column, table[column]))
     order = key.sort_values(ascending=column in ASCENDING_COLUMNS, kind="stable").index
     return table.loc[order].reset_index(drop=True)

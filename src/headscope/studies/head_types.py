@@ -10,39 +10,38 @@ docs/head-types.md says where the thresholds come from.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
 from headscope.array_types import Bools, Floats
-from headscope.studies import signal_to_noise
-from headscope.studies.labels import divide_sums
-from headscope.studies.result import Study
-from headscope.studies.wording import adapt_wording
+from headscope.studies.rates import NEAR_SHARE, NEIGHBORS
 
 Z = 5
 """Required standard errors above chance. By Student's t over 20 blocks, one rate in 25,000 reaches this by chance."""
 MIN_BLOCKS = 10
 """Least number of blocks with texts; with fewer, the jackknife error itself is too uncertain for `Z`."""
-NEIGHBORS = 2
-"""Largest distance, in tokens, of two tokens that count as neighbours."""
 EXTREME = 0.001
 """Shares are clipped to [EXTREME, 1 - EXTREME], so that odds stay finite."""
 FEW_PAIRS = 2
 """Least number of pairs per text; the largest similarity of a text alone is one pair."""
 MANY_PAIRS = 0.1
 """Least share of all pairs of the texts that a diffuse head has."""
-NEAR = "near_share"
-RATES = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share", NEAR)
 
 
 @dataclass(frozen=True)
 class HeadType:
-    """A head type and its definition."""
+    """A head type and its definition.
+
+    Examples
+    --------
+    >>> from headscope.studies.head_types import HEAD_TYPES
+    >>> HEAD_TYPES[1].name, HEAD_TYPES[1].description
+    ('local', 'Its pairs are neighbours.')
+    """
 
     name: str
     description: str
@@ -115,7 +114,7 @@ PREFERENCES = (
     ),
     _Preference(
         "local",
-        NEAR,
+        NEAR_SHARE,
         8,
         "Its pairs are neighbours.",
         f"Pairs at most {NEIGHBORS} tokens apart",
@@ -167,17 +166,18 @@ UNDECIDED = HeadType(
 HEAD_TYPES = (*(preference.head_type for preference in PREFERENCES), DIFFUSE, SILENT, UNDECIDED)
 """Every head has exactly one of these; the last one is the remainder."""
 NAMES = tuple(head_type.name for head_type in HEAD_TYPES)
+LETTERS = ("R", "L", "S", "1", "F", "d", "–", "?")
+"""a letter for each of `NAMES`, in the cells of maps"""
+TYPE_COLUMNS = ("head_type", "also", "description", "strength")
 
 
-def head_types(study: Study) -> pd.DataFrame:
-    """Return one row per head: its type, others that fit too, a description, and the numbers they rest on.
+def classify_heads(table: pd.DataFrame, is_certain: Mapping[str, Bools]) -> pd.DataFrame:
+    """Return a table of heads with their types in the columns head_type, also, description and strength.
 
-    >>> import headscope
-    >>> table = headscope.head_types(headscope.study(headscope.load(), headscope.documents(limit=3)))
-    >>> len(table), table.columns[:4].tolist()
-    (72, ['layer', 'head', 'name', 'head_type'])
+    Args:
+        table: One row per head, with the rates of `PREFERENCES` and what chance gives (`<rate>_chance`).
+        is_certain: For each rate, whether it is above chance with certainty (head,).
     """
-    table, certain = _measure_heads(study)
     strengths = {
         p: p.compute_strength(table[p.rate].to_numpy(), table[f"{p.rate}_chance"].to_numpy()) for p in PREFERENCES
     }
@@ -185,12 +185,11 @@ def head_types(study: Study) -> pd.DataFrame:
     choices = []
     for k, (_, head) in enumerate(table.iterrows()):
         measurable = [p for p in PREFERENCES if not math.isnan(strengths[p][k])]
-        effects = [_Effect(p, float(strengths[p][k]), bool(large[p][k]), bool(certain[p.rate][k])) for p in measurable]
+        effects = [
+            _Effect(p, float(strengths[p][k]), bool(large[p][k]), bool(is_certain[p.rate][k])) for p in measurable
+        ]
         choices.append(_choose_head_type(head, sorted(effects, key=lambda effect: -effect.strength)))
-    for position, column in enumerate(("head_type", "also", "description", "strength"), start=3):
-        table.insert(position, column, [head[column] for head in choices])
-    table["description"] = [adapt_wording(study, words) for words in table["description"]]
-    return table.sort_values(["layer", "head"], ignore_index=True)
+    return table.assign(**{column: [head[column] for head in choices] for column in TYPE_COLUMNS})
 
 
 def count_heads(table: pd.DataFrame) -> pd.Series:
@@ -240,61 +239,6 @@ def _choose_head_type(head: pd.Series, effects: Sequence[_Effect]) -> dict[str, 
 
 def _make_choice(name: str, words: str, also: tuple[str, ...] = (), strength: float = math.nan) -> dict[str, Any]:
     return {"head_type": name, "also": also, "description": f"{name}: {words}", "strength": strength}
-
-
-def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
-    """Return the numbers of every head, and for each rate whether it is above chance with certainty."""
-
-    def compute_rates_and_excess(study_part: Study) -> Floats:
-        rates, chances = _stack_rates(study_part), _stack_chances(study_part)
-        return np.stack([rates, rates - chances])
-
-    (rates, excess), (errors, excess_errors) = study.jackknife(compute_rates_and_excess)
-    enough = np.count_nonzero(study.data["texts_blocks"]) >= MIN_BLOCKS
-    with np.errstate(invalid="ignore"):
-        is_above_chance = (excess > Z * excess_errors) & enough
-    pairs, chances = study.data["pairs"].values, _stack_chances(study)
-    numbers: dict[str, Any] = {
-        "layer": np.repeat(study.layers, len(study.heads)),
-        "head": np.tile(study.heads, len(study.layers)),
-        "name": [f"L{layer}H{head}" for layer in study.layers for head in study.heads],
-        "pairs": pairs.ravel(),
-        "pairs_per_text": _divide(pairs, study.texts),
-        "pair_share": _divide(pairs, int(study.data["all_pairs"])),
-    }
-    for k, name in enumerate(RATES):
-        numbers[name] = rates[k].ravel()
-        numbers[f"{name}_error"] = errors[k].ravel()
-        numbers[f"{name}_chance"] = chances[k].ravel()
-    if signal_to_noise.has_signal_to_noise(study.data):
-        numbers["signal_to_noise"] = study.signal_to_noise().values.ravel()
-    return pd.DataFrame(numbers), {name: is_above_chance[k].ravel() for k, name in enumerate(RATES)}
-
-
-def _stack_rates(study: Study) -> Floats:
-    """Return all rates: (rate, layer, head)."""
-    pairs_by_distance = study.data["distance"].variable
-    near_share = divide_sums(
-        pairs_by_distance.isel(distance=slice(NEIGHBORS)).sum("distance"), pairs_by_distance.sum("distance")
-    )
-    return np.stack([near_share.values if name == NEAR else study.rate(name).values for name in RATES])
-
-
-def _stack_chances(study: Study) -> Floats:
-    """Return the rates expected by chance: (rate, layer, head)."""
-    data = study.data
-    texts_by_tokens, tokens = data["window_tokens"].values, data["tokens"].values
-    distances = np.arange(1, NEIGHBORS + 1)[:, None]  # a window of n tokens has n − d pairs that are d tokens apart
-    near_share = divide_sums(
-        xr.Variable((), (texts_by_tokens * (tokens - distances).clip(min=0)).sum()), data["all_pairs"].variable
-    )
-    chances = (near_share if name == NEAR else study.chance(name) for name in RATES)
-    return np.stack([np.broadcast_to(chance.values, data["pairs"].shape) for chance in chances])
-
-
-def _divide(pairs: Any, total: int) -> Floats:
-    shares: Floats = pairs.ravel() / total if total else np.full(pairs.size, np.nan)
-    return shares
 
 
 def _compute_log_odds(shares: Floats) -> Floats:

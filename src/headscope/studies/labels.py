@@ -18,11 +18,32 @@ from headscope.studies.rates import RATES
 from headscope.tally.quantities import PAIR_KINDS, QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
 from headscope.tally.tally import Tally
 
+HEAD_COLUMNS = ("head", "layer", "head_number")
+"""the first columns of every table with a row per head: its name, such as L3H7, and the two numbers in it"""
+
 
 def format_shape(attributes: Mapping[str, Any], layers: int, heads: int) -> str:
     """Format the number of layers and heads, with the name of the stack if the model has several."""
     stack = f"{attributes['stack']}, " if "+" in str(attributes.get("stacks", "")) else ""
     return f"{stack}{layers} layer{'s' * (layers != 1)} × {heads} head{'s' * (heads != 1)}"
+
+
+def format_head(layer: int, head: int) -> str:
+    """Return the name by which tables, files and pages know a head.
+
+    >>> format_head(3, 7)
+    'L3H7'
+    """
+    return f"L{layer}H{head}"
+
+
+def make_head_columns(layers: Sequence[int], head_numbers: Sequence[int]) -> dict[str, Any]:
+    """Return the columns that tell the rows of a table of heads apart, `HEAD_COLUMNS`, layer by layer."""
+    return {
+        "head": [format_head(layer, head) for layer in layers for head in head_numbers],
+        "layer": np.repeat(np.asarray(layers, dtype=np.int64), len(head_numbers)),
+        "head_number": np.tile(np.asarray(head_numbers, dtype=np.int64), len(layers)),
+    }
 
 
 def has_images(attributes: Mapping[Any, Any]) -> bool:

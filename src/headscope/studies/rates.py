@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +19,8 @@ class RateWords:
     """from the stored number to the one shown"""
     description: str
     """what it means for a head, in one sentence"""
+    short_label: str = field(default="", kw_only=True)
+    """header of a narrow column; may have two lines"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Rate(RateWords):
 RATES = {
     "repeat_rate": Rate(
         "repeat rate", "%", 100, "How many of a head's high pairs join two equal tokens.",
-        "equal", "pairs", "all_equal", "all_pairs", of_words=True,
+        "equal", "pairs", "all_equal", "all_pairs", of_words=True, short_label="equal\ntokens",
     ),
     "repeat_rate_in_sentence": Rate(
         "repeat rate in a sentence", "%", 100,
@@ -53,18 +55,32 @@ RATES = {
     ),
     "same_sentence_rate": Rate(
         "same-sentence rate", "%", 100, "How many of a head's high pairs lie within one sentence.",
-        "same", "pairs", "all_same", "all_pairs", of_words=True,
+        "same", "pairs", "all_same", "all_pairs", of_words=True, short_label="sen-\ntence",
     ),
     "mean_distance": Rate(
         "mean distance", "tokens", 1, "How far apart the two tokens of a high pair are, on average.",
-        "distance_sum", "pairs", "", "all_pairs", over_chance=True,
+        "distance_sum", "pairs", "", "all_pairs", over_chance=True, short_label="tokens\napart",
     ),
     "dominant_share": Rate(
         "dominant share", "%", 100,
         "How many of a text's high pairs include the one token that most of them include, on average over texts.",
         "dominant_share_sum", "texts_with_pairs", "shuffled_share_sum", "shuffled_share_texts",
+        short_label="one\ntoken",
     ),
 }  # fmt: skip
+"""the rates of docs/method.md, which a study stores"""
+NEIGHBORS = 2
+"""Largest distance, in tokens, of two tokens that count as neighbours."""
+NEAR_SHARE = "near_share"
+HEAD_RATES: dict[str, RateWords] = {
+    **RATES,
+    NEAR_SHARE: RateWords(
+        "share of neighbours", "%", 100,
+        f"How many of a head's high pairs join tokens that are at most {NEIGHBORS} apart.",
+        short_label="near-\nby",
+    ),
+}  # fmt: skip
+"""every rate of the table of heads"""
 OF_WORDS = tuple(name for name, rate in RATES.items() if rate.of_words)
 
 

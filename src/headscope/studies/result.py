@@ -24,6 +24,8 @@ from headscope.studies.rates import RATES, sum_distances
 from headscope.studies.validation import check_study
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from headscope.studies.findings import Findings
 
 FORMAT = 1
@@ -34,12 +36,24 @@ JSON_ATTRIBUTES = list_of_kind("JSON")
 
 
 class Study:
-    """Measurements of every head of a model over a corpus. `data` is the xarray Dataset of METHOD §3.
+    """Measurements of every head of a model over a corpus.
 
+    `headscope.study` makes one, `headscope.open_study` opens one. `data` is an xarray Dataset of all sums, under the
+    names of docs/method.md, and of the rates computed from them.
+
+    Parameters
+    ----------
+    data
+        The Dataset.
+
+    Examples
+    --------
     >>> import headscope
-    >>> study = headscope.study(headscope.load(), headscope.documents(limit=3))
-    >>> int(study.data.texts), study.data.pairs.dims
-    (3, ('layer', 'head'))
+    >>> study = headscope.study("minilm", headscope.documents(limit=4))
+    >>> study
+    <Study of minilm: 6 layers × 12 heads, 4 texts of bundled openings>
+    >>> study.data["pairs"].dims
+    ('layer', 'head')
     """
 
     def __init__(self, data: xr.Dataset) -> None:
@@ -60,32 +74,54 @@ class Study:
 
     @property
     def texts(self) -> int:
+        """Number of texts that were counted."""
         return int(self.data["texts"])
 
     @property
     def layers(self) -> list[int]:
+        """Numbers of the layers, in the order of the data."""
         return [int(layer) for layer in self.data["layer"].values]
 
     @property
-    def heads(self) -> list[int]:
+    def head_numbers(self) -> list[int]:
+        """Numbers of the heads of a layer, in the order of the data."""
         return [int(head) for head in self.data["head"].values]
 
     @property
     def size(self) -> str:
         """Number of layers and heads, formatted."""
-        return format_shape(self.data.attrs, len(self.layers), len(self.heads))
+        return format_shape(self.data.attrs, len(self.layers), len(self.head_numbers))
 
     @property
     def whole(self) -> bool:
         """Whether all layers and heads are present, not only selected ones."""
         attributes = self.data.attrs
-        return (len(self.layers), len(self.heads)) == (int(attributes["layers"]), int(attributes["heads"]))
+        return (len(self.layers), len(self.head_numbers)) == (int(attributes["layers"]), int(attributes["heads"]))
 
     @property
     def has_maps(self) -> bool:
+        """Whether the study kept the N×N maps, from which some figures are drawn."""
         return "attention" in self.data
 
     def require_maps(self, purpose: str) -> None:
+        """Raise an error if the study did not keep the N×N maps.
+
+        Parameters
+        ----------
+        purpose
+            What needs them, for the message.
+
+        Raises
+        ------
+        StudyError
+            There are no maps.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> study.require_maps("my figure")  # windows of up to 256 tokens have them
+        """
         if not self.has_maps:
             raise StudyError(
                 f"{purpose} needs the N×N maps, which this study of {self.data.attrs['length']}-token windows did not "
@@ -95,15 +131,58 @@ class Study:
     # -- rates and their uncertainty ----------------------------------------------------------------------------------
 
     def rate(self, name: str) -> xr.DataArray:
-        """Return a rate: (layer, head).
+        """Return a rate of every head.
 
-        The rates are repeat_rate, repeat_rate_in_sentence, same_sentence_rate, mean_distance and dominant_share.
+        Parameters
+        ----------
+        name
+            `repeat_rate`, `repeat_rate_in_sentence`, `same_sentence_rate`, `mean_distance` or `dominant_share`.
+
+        Returns
+        -------
+        DataArray
+            Of shape (layer, head); NaN where nothing was counted.
+
+        Raises
+        ------
+        StudyError
+            There is no such rate.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> round(float(study.rate("repeat_rate").sel(layer=1, head=6)), 2)
+        0.11
         """
         _check_rate_name(name)
         return self.data[name]
 
     def chance(self, name: str) -> xr.DataArray:
-        """Return a rate as expected by chance: over all pairs of the texts, or over pairs drawn at random."""
+        """Return a rate as expected by chance: over all pairs of the texts, or over pairs drawn at random.
+
+        Parameters
+        ----------
+        name
+            A rate, as for `rate`.
+
+        Returns
+        -------
+        DataArray
+            A single number, or (layer, head) for the dominant share, which depends on a head's number of pairs.
+
+        Raises
+        ------
+        StudyError
+            There is no such rate.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> round(float(study.chance("repeat_rate")), 3)
+        0.018
+        """
         _check_rate_name(name)
         data, rate = self.data, RATES[name]
         numerator = (
@@ -115,21 +194,83 @@ class Study:
         return xr.full_like(chance, np.nan) if rate.of_words and self.has_images else chance
 
     def standard_error(self, name: str) -> xr.DataArray:
-        """Return the jackknife standard errors of a rate, over the blocks of texts: (layer, head)."""
+        """Return the jackknife standard errors of a rate, over the blocks of texts.
+
+        Parameters
+        ----------
+        name
+            A rate, as for `rate`.
+
+        Returns
+        -------
+        DataArray
+            Of shape (layer, head).
+
+        Raises
+        ------
+        StudyError
+            There is no such rate.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> round(float(study.standard_error("repeat_rate").sel(layer=1, head=6)), 2)
+        0.04
+        """
         _, error = self.jackknife(lambda study: study.rate(name).values)
         return self.rate(name).copy(data=error)
 
     def signal_to_noise(self, name: str = signal_to_noise.DEFAULT) -> xr.DataArray:
-        """Return the signal-to-noise ratio of every head in decibels: (layer, head).
+        """Return the signal-to-noise ratio of every head in decibels.
 
-        The definitions (ours, docs/noise.md) are structure, contrast, explained and energy.
+        Parameters
+        ----------
+        name
+            The definition (all are ours, docs/noise.md): `structure`, `contrast`, `explained` or `energy`.
+
+        Returns
+        -------
+        DataArray
+            Of shape (layer, head); NaN where nothing was measured.
+
+        Raises
+        ------
+        StudyError
+            There is no such definition, or the study was made by a version that did not measure it.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> study.signal_to_noise().attrs["units"]
+        'dB'
         """
         return signal_to_noise.signal_to_noise(self.data, name)
 
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
-        """Return a number or array computed from the sums, and its delete-one-block standard error.
+        """Return a number or array of yours computed from the sums, and its delete-one-block standard error.
 
-        The error is NaN if fewer than two blocks contain texts.
+        Parameters
+        ----------
+        statistic
+            A function of a study. It is called with this study, and with this study without each block of texts;
+            these have no N×N maps.
+
+        Returns
+        -------
+        value : array
+            The statistic of this study.
+        error : array
+            Its standard error, of the same shape; NaN if fewer than two blocks contain texts.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> largest, error = study.jackknife(lambda part: part.rate("repeat_rate").max())
+        >>> round(float(largest), 2)
+        0.2
         """
         value = np.asarray(statistic(self), dtype=np.float64)
         if len(self._leave_one_out_studies) < 2:
@@ -158,25 +299,42 @@ class Study:
             )
         return studies
 
-    def table(self) -> pd.DataFrame:
-        """Return one row per head: its rates, their standard errors, its number of pairs and its signal-to-noise."""
-        rows: dict[str, Any] = {
-            "head": [f"L{layer}H{head}" for layer in self.layers for head in self.heads],
-            "layer": np.repeat(self.layers, len(self.heads)),
-            "head_number": np.tile(self.heads, len(self.layers)),
-            "pairs": self.data["pairs"].values.ravel(),
-        }
-        for name in RATES:
-            rows[name] = self.rate(name).values.ravel()
-            rows[f"{name}_error"] = self.standard_error(name).values.ravel()
-        if signal_to_noise.has_signal_to_noise(self.data):
-            ratios, errors = self.jackknife(lambda study: study.signal_to_noise().values)
-            if np.isfinite(ratios).any():  # images, and studies without a sample, have none
-                rows["signal_to_noise"], rows["signal_to_noise_error"] = ratios.ravel(), errors.ravel()
-        return pd.DataFrame(rows)
+    def heads(self) -> pd.DataFrame:
+        """Return the table of heads: one row per head, layer by layer, in the study's order.
+
+        `headscope heads` prints this table, and `heads.csv` holds it. Every table of headscope with a row per head
+        begins with the same three columns.
+
+        Returns
+        -------
+        DataFrame
+            With the columns
+
+            - `head`, the name, such as L3H7, and the numbers in it, `layer` and `head_number`;
+            - `head_type`, one of those in docs/head-types.md, `also`, the other types that fit, `description`, one
+              sentence with the numbers, and `strength`: how large the effect is, where 1 is just enough for the type;
+            - `pairs`, `pairs_per_text`, and `pair_share`, their share of all pairs of the texts;
+            - for each of the rates `repeat_rate`, `repeat_rate_in_sentence`, `same_sentence_rate`, `mean_distance`,
+              `dominant_share` and `near_share` its value, its standard error (`<rate>_error`) and what chance gives
+              (`<rate>_chance`);
+            - `signal_to_noise` in decibels and `signal_to_noise_error`.
+
+            What was not measured is NaN.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> table = study.heads().set_index("head")
+        >>> len(table), int(table.loc["L1H6", "pairs"])
+        (72, 202)
+        """
+        from headscope.studies.head_table import tabulate_heads
+
+        return tabulate_heads(self)
 
     def findings(self) -> Findings:
-        """Return the paper's twelve claims, each with a number, its standard error and a verdict.
+        """Return the claims of the paper measured on this study, each with a number, its standard error and a verdict.
 
         Returns
         -------
@@ -192,8 +350,8 @@ class Study:
         --------
         >>> import headscope
         >>> study = headscope.study("minilm", headscope.documents(limit=4))
-        >>> len(study.findings())
-        12
+        >>> [finding.number for finding in study.findings()][:3]
+        [1, 2, 3]
         """
         from headscope.studies.findings import findings
 
@@ -202,10 +360,33 @@ class Study:
     # -- parts and sums -----------------------------------------------------------------------------------------------
 
     def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Study:
-        """Return the study of selected layers and heads."""
+        """Return the study of selected layers and heads.
+
+        Parameters
+        ----------
+        layers, heads
+            Numbers to select, one or several; by default all. Their order becomes the order of the data.
+
+        Returns
+        -------
+        Study
+            Without what is counted over all heads of a layer, if heads are selected.
+
+        Raises
+        ------
+        StudyError
+            A layer or head is not in the study.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> study.select(layers=[4, 5], heads=0).heads()["head"].tolist()
+        ['L4H0', 'L5H0']
+        """
         chosen = {
             name: _select_numbers(name, requested, present)
-            for name, requested, present in (("layer", layers, self.layers), ("head", heads, self.heads))
+            for name, requested, present in (("layer", layers, self.layers), ("head", heads, self.head_numbers))
             if requested is not None
         }
         data = self.data.sel(chosen)
@@ -230,10 +411,23 @@ class Study:
         allow_changed_files
             Merge shares although sizes or times of the files differ: they were copied, or repaired in between.
 
+        Returns
+        -------
+        Study
+            With the sums of both.
+
         Raises
         ------
         StudyError
             Model or settings differ, or texts may be in both.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+        >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+        >>> ravens.merge(bread).texts
+        2
         """
         from headscope.studies.merge import merge_studies
 
@@ -242,7 +436,33 @@ class Study:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write one netCDF file; in a folder it is named `study.nc`. An existing file is replaced atomically."""
+        """Write the study as one netCDF file. An existing file is replaced atomically.
+
+        Parameters
+        ----------
+        path
+            The file; in a folder it is named `study.nc`.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        StudyError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> import headscope, tempfile
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> folder = tempfile.mkdtemp()
+        >>> study.save(folder).name
+        'study.nc'
+        >>> headscope.open_study(folder).texts
+        4
+        """
         target = Path(path)
         target = target / FILE if target.is_dir() else target
         variables = self.data.variables.items()
@@ -277,6 +497,39 @@ class Study:
         target: Path = registry.call("write_report", self, Path(path))
         return target
 
+    def plot(
+        self, name: str, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None
+    ) -> Figure:
+        """Draw one figure: one of the paper's, by its number, or one of ours, by its name.
+
+        Parameters
+        ----------
+        name
+            `2`, `3`, `6a`, `6b`, `7`, `8`, `10`, `11a`, `11b`, `13`, `values`, `noise` or `head-types`.
+        layers, heads
+            What to show, one or several numbers; by default as in the paper.
+
+        Returns
+        -------
+        Figure
+            A figure of matplotlib, which shows itself in a notebook; `savefig` writes it.
+
+        Raises
+        ------
+        StudyError
+            There is no such figure, or the study lacks its data.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> figure = study.plot("7", layers=5, heads=[0, 1])
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['L5H0', 'L5H1']
+        """
+        figure: Figure = registry.call("draw", self, name, layers, heads)
+        return figure
+
     # -- representations -----------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
@@ -290,7 +543,28 @@ class Study:
 
 
 def open_study(path: str | Path) -> Study:
-    """Open a study, given its folder or its `study.nc`."""
+    """Open a study that was saved.
+
+    Parameters
+    ----------
+    path
+        Its folder, or its file `study.nc`.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    StudyError
+        There is no study, or the file is damaged or something else.
+
+    Examples
+    --------
+    >>> open_study("nowhere")
+    Traceback (most recent call last):
+    headscope.errors.StudyError: nowhere: no study there
+    """
     source = Path(path)
     source = source / FILE if source.is_dir() else source
     if not source.is_file():

@@ -41,7 +41,7 @@ def test_what_needs_words_is_nan_and_the_rest_is_measured(study: Study) -> None:
 def test_the_study_is_the_sum_of_its_readings(model: Model, study: Study) -> None:
     readings = [headscope.read(model, picture) for picture in tiny.pictures(COUNT)]
     for layer in study.layers:
-        for head in study.heads:
+        for head in study.head_numbers:
             pairs = [reading.pairs(layer, head) for reading in readings]
             apart = sum(int((table.index_j - table.index_i).sum()) for table in pairs)
             here = study.data.sel(layer=layer, head=head)
@@ -124,7 +124,7 @@ def test_texts_are_not_compared_with_images(study: Study) -> None:
 
 
 def test_head_types_of_heads_that_saw_no_words(study: Study) -> None:
-    table = headscope.head_types(study)
+    table = study.heads()
     assert not set(table["head_type"]) & {"repeat-token", "within-sentence"}
     assert table["same_sentence_rate_chance"].isna().all()
     assert not table["description"].str.contains("text").any()

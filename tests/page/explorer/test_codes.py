@@ -123,7 +123,7 @@ def test_all_negative_and_all_zero_matrices_have_no_pairs(precision: Precision) 
 def decode(reading: Reading, layer: int, precision: Precision) -> dict[str, Any]:
     packed, scales = pack_layer(reading, layer, precision)
     raw = zlib.decompress(packed)
-    n, heads = len(reading), len(reading.heads)
+    n, heads = len(reading), len(reading.head_numbers)
     offset = 0
 
     def take(size: int) -> bytes:
@@ -158,7 +158,7 @@ def test_a_layer_is_read_back(precision: Precision, maps: bool) -> None:
     reading = make_random_reading(TOKENS, layers=2, heads=3, maps=maps)
     n = len(reading)
     order = [(i, j) for i in range(n) for j in range(i + 1, n)]
-    heads: list[Head] = [*reading.heads, "sum"]
+    heads: list[Head] = [*reading.head_numbers, "sum"]
     for layer in reading.layers:
         decoded = decode(reading, layer, precision)
         assert ("columns" in decoded) == ("attention" in decoded) == maps

@@ -104,7 +104,7 @@ def test_raw_values(reading: Reading, html: str, open_explorer: ExplorerOpener) 
     shown = [parse_numbers(row[4])[0] for row in explorer.read_rows("pairs")]
     np.testing.assert_allclose(shown, pairs["value"], rtol=0.006)
     # the layer has one scale: its strongest head keeps its colours, others become pale
-    scales = [get_largest(reading, 3, head) for head in reading.heads]
+    scales = [get_largest(reading, 3, head) for head in reading.head_numbers]
     assert parse_numbers(explorer.get_texts("#similarity .scale span")[2]) == [pytest.approx(max(scales), rel=0.01)]
     strongest = int(np.argmax(scales))
     assert strongest != 5

@@ -128,7 +128,7 @@ def find_dominated_heads(reading: Reading, token: int, theta: float | None = Non
     """Return the heads in which a token is the dominant one."""
     table = reading.dominant(theta=theta)
     rows = table[(table["token_id"] == int(reading.tokens["token_id"][token])) & (table["pairs"] > 0)]
-    return [f"L{layer}H{head}" for layer, head in zip(rows["layer"], rows["head"], strict=True)]
+    return [str(name) for name in rows["head"]]
 
 
 def test_heads_where_a_token_is_dominant(reading: Reading, html: str, open_explorer: ExplorerOpener) -> None:
@@ -144,9 +144,8 @@ def test_heads_where_a_token_is_dominant(reading: Reading, html: str, open_explo
         marked = explorer.page.locator(".thumb.dominant").evaluate_all("all => all.map((e) => e.ariaLabel)")
         assert marked == expected
         if expected:
-            table = reading.dominant(theta=theta).set_index(["layer", "head"])
-            layer, head = map(int, expected[0][1:].split("H"))
-            share = float(table["share"][layer, head])
+            table = reading.dominant(theta=theta).set_index("head")
+            share = float(table["share"][expected[0]])
             assert parse_numbers(explorer.get_texts("#dominant-list .chip span")[0]) == [
                 pytest.approx(100 * share, abs=0.51)
             ]

@@ -38,7 +38,7 @@ def show_ablation(ablation: Ablation) -> None:
         table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("")
     largest = changes["change"].abs().max()
-    columns = (changes["name"], changes["change"].astype(float), changes["error"].astype(float))
+    columns = (changes["head"], changes["change"].astype(float), changes["error"].astype(float))
     for rank, (name, change, error) in enumerate(zip(*columns, strict=True), start=1):
         if SHOWN < rank <= len(changes) - SHOWN and len(changes) > 2 * SHOWN + 1:
             if rank == SHOWN + 1:

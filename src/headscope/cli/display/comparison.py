@@ -276,7 +276,7 @@ def _format_largest(measure: Measure, rows: pd.DataFrame) -> str:
     row = rows.iloc[int(rows["difference"].abs().to_numpy().argmax())]
     value, error = float(row["difference"]) * measure.factor, float(row["error"]) * measure.factor
     unit = "pp" if measure.unit == "%" else measure.unit
-    return _replace_hyphen(f"{row['name']}: {value:+.2f} ± {error:.2f} {unit}")
+    return _replace_hyphen(f"{row['head']}: {value:+.2f} ± {error:.2f} {unit}")
 
 
 def _summarize_changes(comparison: Comparison, pair: Pair) -> Text:

@@ -10,16 +10,9 @@ from rich.text import Text
 
 from headscope.cli.display.console import to_printable
 from headscope.studies.head_types import PREFERENCES
+from headscope.studies.rates import HEAD_RATES
 from headscope.studies.result import Study
 
-RATES = {
-    "repeat_rate": ("equal\ntokens", 100),
-    "near_share": ("near-\nby", 100),
-    "same_sentence_rate": ("sen-\ntence", 100),
-    "dominant_share": ("one\ntoken", 100),
-    "mean_distance": ("tokens\napart", 1),
-}
-"""Column header of each rate, and the factor from the stored number to the displayed one."""
 NARROW = 90
 """Terminal width below which the distance is left out: few heads are characterized by it."""
 DECIDING_RATES = {preference.name: preference.rate for preference in PREFERENCES}
@@ -38,25 +31,26 @@ def show_heads(study: Study, heads: pd.DataFrame, counts: pd.Series) -> None:
         padding=(0, 1, 0, 0),
     )
     console = Console()
-    rates = {name: column for name, column in RATES.items() if name != "mean_distance" or console.width >= NARROW}
+    shown = [name for name in DECIDING_RATES.values() if name != "mean_distance" or console.width >= NARROW]
+    rates = {name: HEAD_RATES[name] for name in shown}
     table.add_column("head", no_wrap=True)
     table.add_column("head type", no_wrap=True)
     table.add_column("pairs/\ntext", justify="right", no_wrap=True)
-    for label, _ in rates.values():
-        table.add_column(label, justify="right", no_wrap=True)
+    for rate in rates.values():
+        table.add_column(rate.short_label, justify="right", no_wrap=True)
     table.add_column("also")
-    chances = (_format_number(heads[f"{name}_chance"].mean() * factor) for name, (_, factor) in rates.items())
+    chances = (_format_number(heads[f"{name}_chance"].mean() * rate.factor) for name, rate in rates.items())
     table.add_row("", "chance", "", *chances, "", style="dim")
     for _, head in heads.iterrows():
         deciding_rate = DECIDING_RATES.get(head["head_type"])
         style = "bold" if deciding_rate else "dim"
         table.add_row(
-            head["name"],
+            head["head"],
             Text(head["head_type"], style=style),
             _format_number(head["pairs_per_text"]),
             *(
-                Text(_format_number(head[name] * factor), style="bold" if name == deciding_rate else "")
-                for name, (_, factor) in rates.items()
+                Text(_format_number(head[name] * rate.factor), style="bold" if name == deciding_rate else "")
+                for name, rate in rates.items()
             ),
             ", ".join(head["also"]),
         )

@@ -66,14 +66,14 @@ def render_explorer(reading: Reading, *, precision: str = "auto", start: tuple[i
     script = read_assets("base.js", *(f"explorer/{name}.js" for name in SCRIPTS))
     manifest = reading.manifest
     segments = [] if has_images(manifest) else number_token_segments(reading)
-    shape = format_shape(reading.data.attrs, len(reading.layers), len(reading.heads))
+    shape = format_shape(reading.data.attrs, len(reading.layers), len(reading.head_numbers))
     size = sum(len(layer) for layer in packed)
     template = make_environment().from_string(read_assets("explorer/page.html"))
     page = template.render(
         about=manifest,
         facts=f"{shape} · {_describe_length(reading)}",
         layers=reading.layers,
-        heads=reading.heads,
+        heads=reading.head_numbers,
         attention=reading.has_attention,
         thresholds=chosen_precision.thresholds,
         shortcuts=[(keys, action) for keys, action in SHORTCUTS if reading.relations or keys != ("N",)],
@@ -103,7 +103,7 @@ def _collect_data(
         "model": str(reading.manifest["model"]),
         "file": make_slug(str(reading.manifest["model"])),
         "layers": reading.layers,
-        "heads": reading.heads,
+        "heads": reading.head_numbers,
         "tokens": token_labels,
         "word_labels": [make_visible(replace_surrogates(str(label))) for label in reading.word_labels()],
         "pieces": [[gap, replace_surrogates(shown)] for gap, shown in split_into_pieces(reading)],
@@ -129,9 +129,12 @@ def _collect_data(
 
 def _find_start(reading: Reading, start: tuple[int, Head]) -> list[int]:
     layer, head = start
-    if layer not in reading.layers or (head != SUM and head not in reading.heads):
+    if layer not in reading.layers or (head != SUM and head not in reading.head_numbers):
         raise ReadingError(f"no head L{layer}{'sum' if head == SUM else f'H{head}'} in this reading to start with")
-    return [reading.layers.index(layer), len(reading.heads) if head == SUM else reading.heads.index(int(head))]
+    return [
+        reading.layers.index(layer),
+        len(reading.head_numbers) if head == SUM else reading.head_numbers.index(int(head)),
+    ]
 
 
 def _snap_threshold(threshold: float, precision: Precision) -> float:
@@ -149,8 +152,8 @@ def _describe_contents(reading: Reading, precision: Precision, size: int) -> lis
     rows = [
         (
             "Similarity",
-            f"every element of {len(reading.layers) * len(reading.heads):,} heads and {len(reading.layers):,} sums, in "
-            f"steps of 1/{precision.steps:,} of each matrix's largest ({precision.name})",
+            f"every element of {len(reading.layers) * len(reading.head_numbers):,} heads and {len(reading.layers):,} "
+            f"sums, in steps of 1/{precision.steps:,} of each matrix's largest ({precision.name})",
         ),
         ("Pairs and lines", f"exactly those of Python, for θ and τ of {decimals} decimals"),
     ]
