@@ -68,10 +68,33 @@ class Quantity:
 
 
 LH = ("layer", "head")
+CLAIM_QUANTITIES = (
+    Quantity("word_texts", (), "texts whose attention can go to words or punctuation", sample=True),
+    Quantity("separator_share", (), "sum of the share of separators among these", real=True, sample=True),
+    Quantity("separator_texts", ("layer",), "texts whose most attended word is a separator", sample=True),
+    Quantity("column_texts", (), "texts of at least three tokens", sample=True),
+    Quantity(
+        "column_correlation_sum", ("layer",), "mean correlation of heads' attention columns", real=True, sample=True
+    ),
+    Quantity("line_attention_sum", ("layer",), "share of the attention in line columns", real=True, sample=True),
+    Quantity("line_even_sum", ("layer",), "the same of even attention", real=True, sample=True),
+    Quantity("diagonal_attention_sum", ("layer",), "share on the diagonal outside of lines", real=True, sample=True),
+    Quantity("diagonal_even_sum", ("layer",), "the same of even attention", real=True, sample=True),
+    Quantity("shuffled_distinct_dominants", ("layer", "count"), "distinct_dominants of random pairs", sample=True),
+    Quantity("region_texts", ("layer",), "texts that lines cut into regions on and off the diagonal", sample=True),
+    Quantity("region_chance_sum", ("layer",), "share of regions on the diagonal", real=True, sample=True),
+    Quantity("diagonal_region_texts", LH, "texts whose strongest region is on the diagonal", sample=True),
+    Quantity("shuffled_diagonal_region_texts", LH, "the same, places shuffled", sample=True),
+    Quantity("delineated_texts", ("layer",), "texts with pairs within and across lines at one distance", sample=True),
+    Quantity("delineated_inside_sum", LH, "mean C between lines, by power", real=True, sample=True),
+    Quantity("delineated_across_sum", LH, "mean C across lines at the same distances", real=True, sample=True),
+)
+"""What only the claims of METHOD §6 need, defined in `claim_sums.py`."""
 QUANTITIES = (
     Quantity("texts", (), "windows counted"),
     Quantity("sample_texts", (), "windows in the sample", sample=True),
     Quantity("window_tokens", ("tokens",), "windows by their number of tokens"),
+    Quantity("sentence_tokens", ("tokens",), "sentences by their number of tokens in the window"),
     Quantity("all_pairs", (), "all pairs i<j: the chance level's denominator"),
     Quantity("all_equal", (), "all pairs of equal tokens"),
     Quantity("all_same", (), "all pairs within one sentence"),
@@ -125,6 +148,7 @@ QUANTITIES = (
     Quantity("outside_energy_sum", LH, "mean square of C across blocks, by square power", real=True, sample=True),
     Quantity("shuffled_inside_energy_sum", LH, "the same in one block, places shuffled", real=True, sample=True),
     Quantity("shuffled_outside_energy_sum", LH, "the same across blocks, places shuffled", real=True, sample=True),
+    *CLAIM_QUANTITIES,
     Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
     Quantity(
         "attention_without_lines",

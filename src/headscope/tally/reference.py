@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from headscope import similarity as equations
-from headscope.array_types import Floats, Ints
+from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus.windows import Batch, Window
+from headscope.tally.claim_sums import FLAT
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS
 from headscope.tally.relations import compute_kinds, compute_relations, mark_explained
 from headscope.tally.tally import Tally, TallySettings
@@ -41,6 +42,7 @@ class ReferenceTallier:
             self._count_attention(window, layer, maps)
             if window.is_sampled(self.counting.fraction):
                 self._count_signal(window, layer, outputs, maps.sum(axis=0))
+                self._count_claims(window, layer, outputs, maps)
 
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
@@ -54,6 +56,9 @@ class ReferenceTallier:
         t["texts"][block] += 1
         t["sample_texts"][block] += window.is_sampled(self.counting.fraction)
         t["window_tokens"][block, n] += 1
+        starts = [i for i in range(n) if i == 0 or window.sentence[i] != window.sentence[i - 1]]
+        for start, stop in zip(starts, [*starts[1:], n], strict=True):
+            t["sentence_tokens"][block, stop - start] += 1
         for i in range(n):
             for j in range(i + 1, n):
                 equal, same = window.ids[i] == window.ids[j], window.sentence[i] == window.sentence[j]
@@ -66,6 +71,12 @@ class ReferenceTallier:
             t["kind_share"][block] += np.triu(compute_kinds(compute_relations(window)), k=1).sum(axis=(1, 2)) / (
                 n * (n - 1) / 2
             )
+        if window.is_sampled(self.counting.fraction):
+            words = ~window.keys.special
+            t["word_texts"][block] += words.any()
+            if words.any():
+                t["separator_share"][block] += (window.keys.end | window.keys.comma)[words].mean()
+            t["column_texts"][block] += n >= 3
         kinds = find_receivers(window)
         for i in range(n):
             reached = range(i + 1) if self.counting.causal else range(n)
@@ -185,6 +196,91 @@ class ReferenceTallier:
                     inside, outside = compute_means(energy, in_block[positions])
                     t[f"{prefix}inside_energy_sum"][at] += inside
                     t[f"{prefix}outside_energy_sum"][at] += outside
+
+    def _count_claims(self, window: Window, layer: int, outputs: Floats, maps: Floats) -> None:
+        """Add what only the claims need (`claim_sums`)."""
+        t, block, n, heads = self.tally, window.block, len(window), len(maps)
+        received = maps.sum(axis=(0, 1))
+        words = np.flatnonzero(~window.keys.special)
+        if len(words):
+            top = words[np.argmax(received[words])]
+            t["separator_texts"][block, layer] += window.keys.end[top] or window.keys.comma[top]
+
+        even = np.tril(np.ones((n, n))) if self.counting.causal else np.ones((n, n))
+        even /= even.sum(axis=1, keepdims=True)
+        relative = maps.sum(axis=1) / even.sum(axis=0)
+        for one in range(heads):
+            for other in range(heads):
+                if one != other and n >= 3:
+                    correlation = correlate_columns(relative[one], relative[other])
+                    t["column_correlation_sum"][block, layer] += correlation / (heads * (heads - 1))
+
+        lines = equations.mark_lines(maps.sum(axis=0), self.counting.tau)
+        for name, attention in (("attention", maps.sum(axis=0)), ("even", even)):
+            t[f"line_{name}_sum"][block, layer] += attention[:, lines].sum() / attention.sum()
+            t[f"diagonal_{name}_sum"][block, layer] += np.diagonal(attention)[~lines].sum() / attention.sum()
+
+        matrices = [equations.compute_similarity(outputs[:, head]) for head in range(heads)]
+        random_dominants = set()
+        ranks, order, count = rank_pairs(window), draw_position_order(window), n * (n - 1) // 2
+        for head, matrix in enumerate(matrices):
+            p, start = len(equations.list_pairs(equations.mark_high(matrix, self.counting.theta))), head * count // heads
+            drawn = [(i, j) for i in range(n) for j in range(i + 1, n) if (ranks[i, j] - start) % count < p]
+            dominant = equations.find_dominant(drawn, window.ids)
+            random_dominants |= {dominant[0]} if dominant else set()
+        t["shuffled_distinct_dominants"][block, layer, len(random_dominants)] += 1
+        if not window.crosses:
+            self._count_regions(window, layer, matrices, lines, order)
+            self._count_delineated(window, layer, outputs, matrices, lines)
+
+    def _count_regions(self, window: Window, layer: int, matrices: list[Floats], lines: Bools, order: Ints) -> None:
+        t, block, cuts = self.tally, window.block, equations.cut_blocks(lines)
+        on_diagonal = [len(cut) > 1 for cut in cuts]
+        if len(cuts) < 2 or not any(on_diagonal):
+            return
+        t["region_texts"][block, layer] += 1
+        off_count = len(cuts) * (len(cuts) - 1) // 2
+        t["region_chance_sum"][block, layer] += sum(on_diagonal) / (sum(on_diagonal) + off_count)
+        for head, matrix in enumerate(matrices):
+            for name, placed in (("", matrix), ("shuffled_", matrix[np.ix_(order, order)])):
+                means = equations.average_regions(placed, cuts)
+                off = means[np.triu_indices(len(cuts), k=1)]
+                difference = np.nanmax(np.diagonal(means)) - off.max()
+                is_on_diagonal = difference > equations.NEAR * np.nanmax(np.abs(means))
+                t[f"{name}diagonal_region_texts"][block, layer, head] += is_on_diagonal
+
+    def _count_delineated(
+        self, window: Window, layer: int, outputs: Floats, matrices: list[Floats], lines: Bools
+    ) -> None:
+        t, block, n = self.tally, window.block, len(window)
+        number = [k for k, cut in enumerate(equations.cut_blocks(lines)) for _ in cut]
+        pairs = [(i, j) for i in range(n) for j in range(i + 1, n) if not (lines[i] or lines[j])]
+        inside = {d: [(i, j) for i, j in pairs if j - i == d and number[i] == number[j]] for d in range(1, n)}
+        across = {d: [(i, j) for i, j in pairs if j - i == d and number[i] != number[j]] for d in range(1, n)}
+        distances = [d for d in range(1, n) if inside[d] and across[d]]
+        if not distances:
+            return
+        t["delineated_texts"][block, layer] += 1
+        total = sum(len(inside[d]) for d in distances)
+        for head, matrix in enumerate(matrices):
+            power = (outputs[:, head] ** 2).sum() / n
+            if power == 0:
+                continue
+            for d in distances:
+                weight = len(inside[d]) / total / power
+                t["delineated_inside_sum"][block, layer, head] += weight * np.mean([matrix[pair] for pair in inside[d]])
+                t["delineated_across_sum"][block, layer, head] += weight * np.mean([matrix[pair] for pair in across[d]])
+
+
+def correlate_columns(first: Floats, second: Floats) -> float:
+    """Return the correlation of what positions receive from two heads; 0 if one of them is flat."""
+    deviations = [values - values.mean() for values in (first, second)]
+    norms = [float(np.sqrt((values**2).sum())) for values in deviations]
+    flat = [
+        norm <= FLAT * values.mean() * np.sqrt(len(values))
+        for norm, values in zip(norms, (first, second), strict=True)
+    ]
+    return 0.0 if any(flat) else float(deviations[0] @ deviations[1]) / (norms[0] * norms[1])
 
 
 def count_pairs(group: Ints) -> tuple[int, int]:

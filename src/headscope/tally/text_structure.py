@@ -72,6 +72,14 @@ def _hash_integers(values: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[A
     return z ^ (z >> np.uint64(31))
 
 
+def measure_sentences(windows: Sequence[Window]) -> tuple[Ints, Ints]:
+    """Return the number of tokens of every sentence of several windows, and the number of its window."""
+    sentence = np.concatenate([window.sentence for window in windows])
+    number = np.repeat(np.arange(len(windows)), [len(window) for window in windows])
+    starts = np.flatnonzero(np.concatenate([[True], (np.diff(sentence) != 0) | (np.diff(number) != 0)]))
+    return np.diff(np.append(starts, len(sentence))), number[starts]
+
+
 def find_receivers(window: Window) -> Ints:
     """Return the receiver numbers of a window, (query, key). If several receivers fit, the first counts.
 

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
+from headscope.tally.claim_sums import ClaimTexts, measure_claims
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
 from headscope.tally.signal_to_noise import Structure, measure
 from headscope.tally.tally import Tally, TallySettings
-from headscope.tally.text_structure import REST, find_receivers, rank_pairs
+from headscope.tally.text_structure import REST, find_receivers, measure_sentences, rank_pairs
 
 PAIR_COUNTS = ("pairs", "equal", "same", "equal_same", "distance_sum")
 
@@ -35,6 +36,9 @@ class TorchTallier:
         self.tally = Tally.zeros(self.counting.shape)
         self.batch = batch
         self.structure = Structure.from_batch(batch, self.counting.fraction, self.device)
+        self.claim_texts = ClaimTexts.from_batch(
+            batch, self.counting.fraction, self.device, causal=self.counting.causal
+        )
         n = batch.ids.shape[1]
         ids = torch.from_numpy(batch.ids).to(self.device)
         real = torch.from_numpy(batch.real).to(self.device)
@@ -77,6 +81,11 @@ class TorchTallier:
         if self.structure is not None:
             for name, values in self.structure.text_sums.items():
                 self._add(name, values, texts=self.sampled)
+        if self.claim_texts is not None:
+            for name, values in self.claim_texts.text_sums.items():
+                self._add(name, values, texts=self.sampled)
+        sizes, numbers = measure_sentences(self.batch.windows)
+        np.add.at(self.tally["sentence_tokens"], (self.blocks.cpu().numpy()[numbers], sizes), 1)
         tokens = self.real.sum(1)
         self._add("window_tokens", torch.nn.functional.one_hot(tokens, self.counting.shape.length + 1))
         totals = self.pair_masks[:, :, :4].double().sum(1).long()
@@ -115,6 +124,7 @@ class TorchTallier:
         self._add_sample(layer, matrix, largest, pairs)
         self._add_attention(layer, attention)
         self._add_signal(layer, output, attention)
+        self._add_claims(layer, output, attention)
 
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
@@ -220,6 +230,17 @@ class TorchTallier:
             return
         received = attention[self.sampled].double().sum(1).masked_fill(~self.structure.real[..., None], 0).sum(1)
         sums = measure(self.structure, output[self.sampled], received, self.counting.theta, self.counting.tau)
+        for name, values in sums.items():
+            self._add(name, values, layer, self.sampled)
+
+    def _add_claims(self, layer: int, output: Tensor, attention: Tensor) -> None:
+        if self.claim_texts is None:
+            return
+        maps = attention[self.sampled].double().masked_fill(~self.claim_texts.real[:, None, :, None], 0)
+        itself = maps.diagonal(dim1=2, dim2=3).sum(1)
+        sums = measure_claims(
+            self.claim_texts, output[self.sampled], maps.sum(2), itself, self.counting.theta, self.counting.tau
+        )
         for name, values in sums.items():
             self._add(name, values, layer, self.sampled)
 

@@ -11,7 +11,7 @@ import torch
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.model.capture.plain_attention import AttentionInputs
-from headscope.tally import signal_to_noise
+from headscope.tally import claim_sums, signal_to_noise
 from headscope.tally.numba_backend.attention import add_attention_sums, add_heads
 from headscope.tally.numba_backend.bits import WORD, count_bits, mark_equal
 from headscope.tally.numba_backend.high import MAX_BYTE
@@ -34,6 +34,7 @@ from headscope.tally.text_structure import (
     compute_even_spread,
     draw_pair_order,
     find_key_receivers,
+    measure_sentences,
 )
 
 Array = np.ndarray[Any, Any]
@@ -48,6 +49,7 @@ PAIR_QUANTITIES = tuple(
     and q.in_blocks
     and not q.name.startswith("attention")
     and q.name not in signal_to_noise.NAMES
+    and q.name not in claim_sums.NAMES
 )
 """the quantities that `add_pair_sums` adds to"""
 Sums = namedtuple("Sums", [*PAIR_QUANTITIES, "similarity"])  # type: ignore[misc]
@@ -197,6 +199,13 @@ class NumbaTallier:
             blocks = self.texts.blocks[self.structure.rows]
             for name, values in self.structure.text_sums.items():
                 np.add.at(self.tally[name], blocks, values.numpy())
+        sizes, numbers = measure_sentences(batch.windows)
+        np.add.at(self.tally["sentence_tokens"], (self.texts.blocks[numbers], sizes), 1)
+        fraction, causal = self.counting.fraction, self.counting.causal
+        self.claim_texts = claim_sums.ClaimTexts.from_batch(batch, fraction, "cpu", causal=causal)
+        if self.claim_texts is not None:
+            for name, values in self.claim_texts.text_sums.items():
+                np.add.at(self.tally[name], self.texts.blocks[self.texts.sampled], values.numpy())
 
     def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         self.layers_shown += 1
@@ -251,6 +260,7 @@ class _LayerSums:
         self.layer, self.counting, self.tally = layer, tallier.counting, tallier.tally
         self.texts, self.ids = tallier.texts, tallier.ids
         self.structure, self.sum_pairs = tallier.structure, tallier.sum_pairs
+        self.claim_texts = tallier.claim_texts
         self.sampled_outputs: list[torch.Tensor] = []
         shape, tally = self.counting.shape, self.tally
         count, n = self.ids.shape
@@ -313,6 +323,7 @@ class _LayerSums:
         self._add_distinct()
         self._add_received()
         self._add_signal()
+        self._add_claims()
         if not (shape.maps and texts.sampled.any()):
             return
         self.tally["similarity"][self.layer] += self.similarity_sums.sum(0)
@@ -333,6 +344,17 @@ class _LayerSums:
         blocks = self.texts.blocks[self.structure.rows]
         for name, values in sums.items():
             np.add.at(self.tally[name][:, self.layer], blocks, values.numpy())
+
+    def _add_claims(self) -> None:
+        if self.claim_texts is None:
+            return
+        sampled, counting = self.texts.sampled, self.counting
+        output = torch.cat(self.sampled_outputs).transpose(1, 2)
+        columns = torch.from_numpy(self.received[sampled])
+        itself = torch.from_numpy(self.near_attention[sampled, :, 1].sum(1))
+        sums = claim_sums.measure_claims(self.claim_texts, output, columns, itself, counting.theta, counting.tau)
+        for name, values in sums.items():
+            np.add.at(self.tally[name][:, self.layer], self.texts.blocks[sampled], values.numpy())
 
     def _make_room_for_positions(self, texts: int) -> None:
         """Add the positions to the sums before there could be too many for a byte."""

@@ -50,6 +50,7 @@ class BatchArrays:
         # of the sample
         self.sampled_outputs: Tensor | None = None
         self.summed_maps = allocate(layers, sampled, n, n, dtype=torch.float32)
+        self.columns = allocate(layers, sampled, heads, n, dtype=torch.float64)
 
     def get_received_parts(self, tiles: int) -> Tensor:
         """Return the buffer of what keys receive from each tile of rows of a head's map, for this number of tiles:
@@ -67,6 +68,13 @@ class BatchArrays:
             layers = self.counting.shape.layers
             self.sampled_outputs = output.new_empty((layers, len(sampled), *output.shape[1:]))
         self.sampled_outputs[layer] = output[sampled]
+
+    def keep_maps(self, layer: int, maps: Tensor) -> None:
+        """Keep the maps of the sampled texts (text, head, query, key), summed over heads and over queries."""
+        n = maps.shape[-1]
+        real = torch.arange(n, device=maps.device) < self.texts.lengths[self.texts.sampled][:, None]
+        self.summed_maps[layer] = maps.sum(1)
+        self.columns[layer] = (maps * real[:, None, :, None]).sum(2, dtype=torch.float64)
 
     def get_pair_counts(self) -> tuple[Tensor, ...]:
         """Return twice the numbers of high pairs, of those of equal tokens, of one sentence, of both, and of pairs near

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS
 from headscope.similarity import NEAR
+from headscope.tally.claim_sums import measure_claims
 from headscope.tally.quantities import QUANTITIES, RATE_BINS, VALUE_BINS, Quantity
 from headscope.tally.signal_to_noise import measure
 from headscope.tally.tally import Tally, TallySettings, get_array_shape
@@ -91,6 +92,9 @@ class DeviceSums:
         ):
             self._add_by_block(f"all_{name}", _count_bits(bits).sum((1, 2)) // 2, texts.blocks)
         self._add_by_block("attention_spread", texts.even_spread, texts.blocks)
+        tokens = self.tensors["sentence_tokens"]
+        sizes, numbers = texts.sentence_tokens
+        tokens.view(-1).index_add_(0, texts.blocks[numbers] * tokens.shape[1] + sizes, torch.ones_like(sizes))
 
     def _add_distinct(self, arrays: BatchArrays, has_pairs: Tensor, positions: Tensor) -> None:
         layers, _, heads = has_pairs.shape
@@ -159,6 +163,7 @@ class DeviceSums:
         self._add_by_block("shuffled_share_texts", has_pairs.long().transpose(0, 1), blocks)
         received = arrays.received[:, texts.sampled]
         self._add_signal(arrays, output, received, blocks)
+        self._add_claims(arrays, output, blocks)
         if not shape.maps:
             return
         self.tensors["similarity"][:, :n, :n] += similarity_sums
@@ -190,6 +195,18 @@ class DeviceSums:
                 target = self.tensors[name][:, part]
                 summands = values.view(count, text_count, *values.shape[1:]).transpose(0, 1)
                 target.index_add_(0, blocks, summands.to(target.dtype))
+
+    def _add_claims(self, arrays: BatchArrays, output: Tensor, blocks: Tensor) -> None:
+        texts = arrays.texts.claim_texts
+        assert texts is not None
+        for name, values in texts.text_sums.items():
+            self._add_by_block(name, values, blocks)
+        for layer, (vectors, columns, maps) in enumerate(zip(output, arrays.columns, arrays.summed_maps, strict=True)):
+            itself = maps.diagonal(dim1=1, dim2=2)
+            sums = measure_claims(texts, vectors, columns, itself, self.counting.theta, self.counting.tau)
+            for name, values in sums.items():
+                target = self.tensors[name][:, layer]
+                target.index_add_(0, blocks, values.to(target.dtype))
 
     def _count_attended(self) -> None:
         """Count the pending most attended tokens."""

@@ -88,7 +88,7 @@ class TritonTallier:
             self._add_pairs(layer, vectors.contiguous())
             self._add_maps(layer, None, attention.contiguous(), attention.shape[1])
             if len(self.arrays.texts.sampled):
-                self.arrays.summed_maps[layer] = attention[self.arrays.texts.sampled].float().sum(1)
+                self.arrays.keep_maps(layer, attention[self.arrays.texts.sampled].float())
 
     @_use_own_device
     def attend(self, layer: int, question: AttentionInputs) -> Tensor | None:
@@ -135,7 +135,7 @@ class TritonTallier:
             self._add_near_attention(layer, contiguous, arrays.normals, heads)
             self._add_pairs(layer, output)
             if len(texts.sampled):
-                arrays.summed_maps[layer] = _sum_maps(contiguous, texts.sampled)
+                arrays.keep_maps(layer, _compute_maps(contiguous, texts.sampled))
         return output
 
     @_use_own_device
@@ -308,13 +308,13 @@ class TritonTallier:
             fold[(-(-count // size),)](maps, target[layer], parts, count, SIZE=size)
 
 
-def _sum_maps(question: AttentionInputs, texts: Tensor) -> Tensor:
-    """Return the maps of some texts, summed over heads."""
+def _compute_maps(question: AttentionInputs, texts: Tensor) -> Tensor:
+    """Return the maps of some texts."""
     key = question.key[texts].repeat_interleave(question.group, 1)
     scores = question.query[texts] @ key.transpose(2, 3) * question.scaling
     if question.mask is not None:
         scores = scores + question.mask[texts]
-    return scores.softmax(-1, dtype=torch.float32).sum(1)
+    return scores.softmax(-1, dtype=torch.float32)
 
 
 def _make_stream(device: torch.device) -> Any:

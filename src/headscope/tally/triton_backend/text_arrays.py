@@ -11,8 +11,15 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.devices import send
+from headscope.tally.claim_sums import ClaimTexts
 from headscope.tally.signal_to_noise import Structure
-from headscope.tally.text_structure import REST, compute_even_spread, find_key_receivers, hash_pairs
+from headscope.tally.text_structure import (
+    REST,
+    compute_even_spread,
+    find_key_receivers,
+    hash_pairs,
+    measure_sentences,
+)
 from headscope.tally.triton_backend.pairs import mark_equal
 from headscope.tally.triton_backend.tiles import round_up_to_power
 
@@ -66,6 +73,10 @@ class TextTensors:
     """(sampled text, count): of this many random pairs, how many include the most included token"""
     structure: Structure | None
     """of the texts in the sample"""
+    claim_texts: ClaimTexts | None
+    """of the texts in the sample"""
+    sentence_tokens: tuple[Tensor, Tensor]
+    """number of tokens of every sentence, and the number of its text"""
 
     @property
     def tile(self) -> int:
@@ -102,6 +113,8 @@ class TextTensors:
             *_sort_by_token(sent["ids"], lengths), equal_bits, same_bits, sent["order"], sent["parts"],
             sent["part_blocks"].long(), sent["even_spread"], sampled,
             _count_random_dominants(sent["pair_hashes"], ids[sampled]), Structure.from_batch(batch, fraction, device),
+            ClaimTexts.from_batch(batch, fraction, device, causal=causal),
+            (sent["sentence_sizes"].long(), sent["sentence_texts"].long()),
         )  # fmt: skip
 
 
@@ -122,6 +135,8 @@ def make_text_arrays(batch: Batch, fraction: float, *, causal: bool) -> dict[str
         "even_spread": compute_even_spread(key_receivers, lengths, causal=causal),
         "pair_hashes": _hash_random_pairs(batch, sampled, lengths),
     }  # fmt: skip
+    sizes, numbers = measure_sentences(windows)
+    arrays |= {"sentence_sizes": sizes.astype(np.int32), "sentence_texts": numbers.astype(np.int32)}
     if any(window.crosses for window in windows):
         arrays["key_ids"] = np.zeros(shape, np.int32)
         arrays["key_ids"][batch.real] = np.concatenate([window.keys.ids for window in windows])
