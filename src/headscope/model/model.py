@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,14 @@ from headscope.model.architecture import (
 )
 from headscope.model.capture.attention_interface import ALL_ROUTES, prepare_network, watch_attention
 from headscope.model.capture.plain_attention import AttentionInputs, PlainDetector
-from headscope.model.capture.records import AttentionRequest, CapturedAttention, OnCapture, Route, watch_inputs
+from headscope.model.capture.records import (
+    AttentionRequest,
+    CapturedAttention,
+    OnCapture,
+    Route,
+    read_heads,
+    watch_inputs,
+)
 from headscope.model.image_patches import Patches
 from headscope.model.tokenizer import ModelTokens
 
@@ -150,6 +157,16 @@ class Model:
             )
         return stacks[self.stack] if self.stack else next(iter(stacks.values()))
 
+    def check_verified(self, *, allow_unverified: bool = False) -> None:
+        """Raise if what is captured of the observed stack is not verified to be what its heads write."""
+        architecture = self.architecture
+        if not architecture.verified and not allow_unverified:
+            raise ModelError(
+                f"{self.name}: the capture of its {architecture.stack}'s heads cannot be verified: {architecture.problem}. "
+                "Numbers of it could be wrong. --allow-unverified (in Python allow_unverified=True) measures it anyway "
+                "and marks all results"
+            )
+
     @property
     def is_encoder_decoder(self) -> bool:
         """Whether it has an encoder and a decoder, each with its own text."""
@@ -160,14 +177,16 @@ class Model:
         if isinstance(self.tokens, Patches):
             return self._plan_images(self.tokens)
 
-        def run(on_capture: OnCapture) -> None:
-            ids = np.array([self.pick_ordinary_tokens(TOKENS)], dtype=np.int64)
+        def run(on_capture: OnCapture) -> Any:
+            # Two texts: the order of texts and tokens in a tensor shows in its shape.
+            tokens = self.pick_ordinary_tokens(TOKENS)
+            ids = np.array([tokens, tokens[::-1]], dtype=np.int64)
             inputs = self.make_token_inputs(ids, np.ones_like(ids, dtype=bool))
             if self.is_encoder_decoder:
-                inputs |= self.make_decoder_inputs(ids[:, :DECODER_TOKENS], np.ones((1, DECODER_TOKENS), dtype=bool))
+                inputs |= self.make_decoder_inputs(ids[:, :DECODER_TOKENS], np.ones((2, DECODER_TOKENS), dtype=bool))
             try:
-                with watch_attention(self.network, on_capture, batch=1), torch.inference_mode():
-                    self._run_network(self.network, inputs)
+                with watch_attention(self.network, on_capture, batch=2), torch.inference_mode():
+                    return self._run_network(self.network, inputs)
             except ModelError:
                 raise
             except Exception as error:  # of many kinds: the model may need images, sound or boxes
@@ -187,9 +206,9 @@ class Model:
             )
         length = patches.length  # raises if patches are not tokens
 
-        def run(on_capture: OnCapture) -> None:
+        def run(on_capture: OnCapture) -> Any:
             with watch_attention(self.network, on_capture, batch=1), torch.inference_mode():
-                self._run_network(self.network, patches.inputs(patches.noise()))
+                return self._run_network(self.network, patches.inputs(patches.noise()))
 
         return examine(self.name, self.network, run, patches=length)
 
@@ -336,12 +355,12 @@ class Model:
         return {f"decoder_{name}": tensor for name, tensor in self.make_token_inputs(ids, real).items()}
 
     @staticmethod
-    def _run_network(network: Any, inputs: dict[str, Any]) -> None:
+    def _run_network(network: Any, inputs: dict[str, Any]) -> Any:
         accepted = inspect.signature(network.forward).parameters
         if "use_cache" in accepted:
             inputs["use_cache"] = False
         with disable_image_masking(network):
-            network(**inputs)
+            return network(**inputs)
 
 
 @dataclass
@@ -359,6 +378,8 @@ class _LayerFeed:
     layer: int = 0
     pending_maps: torch.Tensor | None = None
     """maps of a layer whose outputs will be read from its projection's input"""
+    pending_shape: torch.Size = field(default_factory=torch.Size)
+    """shape of these outputs"""
 
     def compute_plain(self, request: AttentionRequest) -> torch.Tensor | None:
         """Return the outputs of a layer with plain attention, if `attend` computes them."""
@@ -388,15 +409,18 @@ class _LayerFeed:
                 "choose a smaller --length"
             )
         if call.is_indirect:
-            self.pending_maps = captured.attention
+            self.pending_maps, self.pending_shape = captured.attention, captured.output.shape
         else:
             self._show(captured.output, captured.attention)
 
     def handle_projection_input(self, module: torch.nn.Module, inputs: torch.Tensor) -> None:
         projection = self.expected[self.calls_seen - 1].projection
         if self.pending_maps is not None and projection is not None and module is projection.module:
-            attention, self.pending_maps = self.pending_maps, None
-            self._show(inputs.reshape(*inputs.shape[:2], attention.shape[1], -1), attention)
+            attention, shape, self.pending_maps = self.pending_maps, self.pending_shape, None
+            heads = read_heads(inputs, projection.layout, shape)
+            if heads is None:
+                raise ModelError(f"{self.name}: the input of its output projection has another form than before")
+            self._show(heads, attention)
 
     def _show(self, output: torch.Tensor, attention: torch.Tensor) -> None:
         self.see(self.layer, output, attention)

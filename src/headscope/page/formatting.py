@@ -30,7 +30,8 @@ LABELS = {entry.name: entry.label for entry in MANIFEST}
 GROUPS = {
     "Model": (
         "model", "model_type", "stack", "stacks", "layers", "depth", "heads", "causal", "modality",
-        "tokenizer", "first_special_token", "first_token_role", "route", "verified", "weight_hash", "trusted",
+        "tokenizer", "first_special_token", "first_token_role", "route", "verified", "verified_note", "weight_hash",
+        "trusted",
     ),
     "Texts": (
         "corpus", "documents_read", "limit", "corpus_hash", "windows", "length", "min_tokens", "sentences",

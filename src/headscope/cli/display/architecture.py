@@ -55,7 +55,7 @@ def _format_row(architecture: StackArchitecture) -> tuple[str, ...]:
     if architecture.layers < architecture.depth:
         layers += f" of {architecture.depth}: {', '.join(map(str, architecture.numbers))}"
     direction = "at the encoder" if architecture.stack == "cross" else "back" if architecture.causal else "both ways"
-    verified = "yes" if architecture.verified else "no: its output projection was not found"
+    verified = "yes" if architecture.verified else f"no: {architecture.problem}"
     return architecture.stack, layers, str(architecture.heads), direction, " + ".join(architecture.routes), verified
 
 
