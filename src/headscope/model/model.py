@@ -162,9 +162,9 @@ class Model:
         architecture = self.architecture
         if not architecture.verified and not allow_unverified:
             raise ModelError(
-                f"{self.name}: the capture of its {architecture.stack}'s heads cannot be verified: {architecture.problem}. "
-                "Numbers of it could be wrong. --allow-unverified (in Python allow_unverified=True) measures it anyway "
-                "and marks all results"
+                f"{self.name}: what is captured of its {architecture.stack}'s heads is not verified, and numbers could "
+                f"be wrong: {architecture.problem}. --allow-unverified (in Python allow_unverified=True) measures it "
+                "anyway and marks all results"
             )
 
     @property

@@ -122,6 +122,8 @@ def _verify_group(
     network: torch.nn.Module, run: RunNetwork, recording: Recording, numbers: Set[int]
 ) -> dict[int, Verdict]:
     first: dict[int, Verdict] = {}
+    if not numbers:
+        return first
     for factors in (SCALES, SIGNS):
         intervention = _Intervention(recording, numbers, factors)
         with _tap_linear_maps(network, intervention.handle_input):
@@ -130,6 +132,10 @@ def _verify_group(
         if not any(verdict.problem for verdict in verdicts.values()):
             return verdicts
         first = first or verdicts
+    again = Recording.of_run(network, run)
+    pairs = zip(again.captures, recording.captures, strict=False)
+    if not all(_is_equal(one.output, other.output) for one, other in pairs):
+        return {min(numbers): Verdict(problem="two runs over the same tokens differ: the model draws random numbers")}
     return first
 
 
@@ -181,6 +187,7 @@ class _Intervention:
         if self.number != self.last_changed:
             self._report_leak()
             return None
+        is_first = not self.projections[self.number]
         output = self.recording.captures[self.number].output
         for layout in LAYOUTS:
             heads = read_heads(expected, layout, output.shape)
@@ -197,7 +204,10 @@ class _Intervention:
                 return None
             self.projections[self.number].append(None if module is None else Projection(module, is_direct, layout))
             return expected
-        self._report(_describe_change(tensor, expected, output, self.factors))
+        if is_first:
+            self._report(_describe_change(tensor, expected, output, self.factors))
+        else:
+            self._report_leak()
         return None
 
     def _close(self) -> None:
@@ -211,16 +221,11 @@ class _Intervention:
             self._report(f"its heads' outputs enter {found} linear maps, of which only one can be the projection")
 
     def _report_leak(self) -> None:
-        if self.last_changed is None:
-            self.has_diverged = True
-            first = min(self.numbers)
-            self.problems[first] = "two runs over the same tokens differ: the model draws random numbers"
-            return
         self._report("its heads' outputs reach the next layers by another way than its output projection")
 
     def _report(self, problem: str) -> None:
         self.has_diverged = True
-        number = self.last_changed if self.last_changed is not None else self.number
+        number = min(self.numbers) if self.last_changed is None else self.last_changed
         self.problems[number] = self.problems[number] or problem
 
     def finish(self, result: Any) -> dict[int, Verdict]:
