@@ -167,6 +167,7 @@ MANIFEST = (
     ManifestEntry("kernel_note", "Why this kernel"),
     ManifestEntry("batch_size", "Batch size", "number", must_match=("resume",)),
     ManifestEntry("batch_size_note", "Why this size"),
+    ManifestEntry("batching", "Texts that share a batch"),
     ManifestEntry("complete", "Complete", "yes or no", warns=("compare",)),
     ManifestEntry("stopped_by", "Stopped by"),
     ManifestEntry("date", "Date"),

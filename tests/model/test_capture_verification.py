@@ -347,3 +347,69 @@ class TestArchitectures:
     def test_diffllama_has_two_maps_a_layer(self) -> None:
         with pytest.raises(ModelError, match="DiffLlamaAttention computes attention more than once before its output"):
             _ = load(build_architecture("diffllama"), tiny.tokenizer()).architecture
+
+
+class BatchedLayer(torch.nn.Module):
+    """Makes a text's hidden states depend on the batch, before the attention of a layer of BERT."""
+
+    def __init__(self, attention: torch.nn.Module, depend: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.attention, self.depend = attention, depend
+
+    def forward(self, hidden: torch.Tensor, *args: Any, **options: Any) -> Any:
+        return self.attention(self.depend(hidden), *args, **options)
+
+
+def normalize_over_texts(hidden: torch.Tensor) -> torch.Tensor:
+    return hidden - 0.5 * hidden.mean(0, keepdim=True)
+
+
+def limit_capacity(hidden: torch.Tensor) -> torch.Tensor:
+    """Experts of limited capacity drop the tokens that come last in a batch."""
+    rows = hidden.flatten(0, 1)
+    return (rows * (torch.arange(len(rows)) < 20)[:, None]).view_as(hidden)
+
+
+def see_length(hidden: torch.Tensor) -> torch.Tensor:
+    return hidden * (1 + hidden.shape[1] / 10)
+
+
+BATCHINGS = {
+    torch.relu: "mixed lengths",
+    see_length: "equal lengths",
+    normalize_over_texts: "single texts",
+    limit_capacity: "single texts",
+}
+
+
+def build_batched(depend: Callable[[torch.Tensor], torch.Tensor]) -> Model:
+    network = tiny.network("bert")
+    for layer in network.encoder.layer:
+        layer.attention = BatchedLayer(layer.attention, depend)
+    return load(network, tiny.tokenizer())
+
+
+class TestBatching:
+    @pytest.mark.parametrize("depend", BATCHINGS, ids=name_of)
+    def test_texts_that_change_each_other_do_not_share_a_batch(self, depend: Callable[..., torch.Tensor]) -> None:
+        model = build_batched(depend)
+        assert model.batching == BATCHINGS[depend]
+        alone, together = (headscope.study(model, TEXTS, length=18, batch_size=size) for size in (1, 3))
+        assert together.manifest["batching"] == BATCHINGS[depend]
+        assert (alone.data["pairs"] == together.data["pairs"]).all()
+        assert (alone.data["distance"] == together.data["distance"]).all()
+
+    def test_ties_in_deepseek_v32s_choice_of_tokens_depend_on_the_length(self) -> None:
+        model = load(build_architecture("deepseek_v32"), tiny.tokenizer())
+        assert model.architecture.verified
+        alone, together = (headscope.study(model, TEXTS, length=18, batch_size=size) for size in (1, 3))
+        assert (alone.data["pairs"] == together.data["pairs"]).all()
+
+    def test_it_takes_two_runs_of_a_few_tokens(self) -> None:
+        model, shapes = tiny.model("bert"), []
+        _ = model.architecture
+        model.network.register_forward_pre_hook(
+            lambda _, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
+        )
+        assert model.batching == model.batching == "mixed lengths"
+        assert shapes == [(1, 14), (2, 24)]

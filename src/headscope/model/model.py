@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -43,6 +43,11 @@ from headscope.model.tokenizer import ModelTokens
 PADDING_TOLERANCE, PADDING_TOLERANCE_HALF = 1e-3, 5e-2
 """differences up to this, relative to the largest value, come from the order of floating-point sums; more in half
 precision"""
+
+BATCH_PROBE_TOKENS = 24
+"""tokens of the longest text with which it is found out which texts can share a batch"""
+Batching = Literal["mixed lengths", "equal lengths", "single texts"]
+"""which texts can share a batch"""
 
 OnLayer = Callable[[int, torch.Tensor, torch.Tensor], None]
 """Called for each layer of a stack in turn, counted from 0, with the heads' outputs (batch, query, head, width) and the
@@ -218,19 +223,51 @@ class Model:
         return [k for k in range(count + len(special)) if k not in special][:count]
 
     @cached_property
-    def ignores_padding(self) -> bool:
-        """Whether a text's outputs do not depend on padding: ConvBERT's convolutions see it."""
+    def batching(self) -> Batching:
+        """Which texts can share a batch without changing each other's outputs beyond rounding, found by running them.
+
+        ConvBERT's convolutions see padding; experts of limited capacity, and what is normalized over a batch, depend on
+        the other texts.
+        """
         if isinstance(self.tokens, Patches):
-            return True  # there is no padding: all images have the same number of tokens
-        ids = np.array(self.pick_ordinary_tokens(TOKENS), dtype=np.int64)
-        short, long = (self.adapt_window(Window.plain(ids[:count])) for count in (TOKENS - 2, TOKENS))
-        outputs: list[list[torch.Tensor]] = []
-        for windows in ([short], [short, long]):
-            outputs.append([])
-            batch = Batch.of(windows, self.tokens.pad_id)
-            self.observe(batch, lambda layer, output, attention: outputs[-1].append(output[0, : len(short)].float()))
+            return "mixed lengths"  # there is no padding: all images have the same number of tokens
+        try:
+            return self._find_batching(min(BATCH_PROBE_TOKENS, self.max_length or BATCH_PROBE_TOKENS))
+        except Exception:  # of many kinds: a model may treat texts of this length differently, and names it in a study
+            return self._find_batching(TOKENS)
+
+    def _find_batching(self, tokens: int) -> Batching:
+        ids = np.array(self.pick_ordinary_tokens(tokens), dtype=np.int64)
+        text, longer, other = (
+            self.adapt_window(Window.plain(part)) for part in (ids[: tokens * 3 // 5], ids, ids[-(tokens * 3 // 5) :])
+        )
+        alone = self._observe_last([text])
+        for batching, companion in (("mixed lengths", longer), ("equal lengths", other)):
+            if self._is_rounding(alone, self._observe_last([companion, text])):
+                return batching
+        return "single texts"
+
+    def _observe_last(self, windows: list[Window]) -> list[torch.Tensor]:
+        """Return the outputs (token, head, width) of the last of these texts, layer by layer."""
+        outputs: list[torch.Tensor] = []
+        count = len(windows[-1])
+        self.observe(
+            Batch.of(windows, self.tokens.pad_id), lambda _, output, maps: outputs.append(output[-1, :count].float())
+        )
+        return outputs
+
+    def _is_rounding(self, expected: list[torch.Tensor], actual: list[torch.Tensor]) -> bool:
         tolerance = PADDING_TOLERANCE if self.dtype == "float32" else PADDING_TOLERANCE_HALF
-        return all((a - b).abs().max() <= tolerance * a.abs().max() for a, b in zip(*outputs, strict=True))
+        return all((a - b).abs().max() <= tolerance * a.abs().max() for a, b in zip(expected, actual, strict=True))
+
+    @property
+    def ignores_padding(self) -> bool:
+        """Whether texts of different lengths can share a batch."""
+        return self.batching == "mixed lengths"
+
+    def limit_batch_size(self, size: int) -> int:
+        """Return this number of texts per batch, or 1 if no two texts can share a batch."""
+        return 1 if self.batching == "single texts" else size
 
     # -- running ------------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ GROUPS = {
     ),
     "Measurement": (
         "theta", "tau", "sample", "maps", "dtype", "tf32", "kernel", "kernel_note", "batch_size",
-        "batch_size_note",
+        "batch_size_note", "batching",
     ),
     "Run": (
         "complete", "stopped_by", "date", "duration_seconds", "runs", "device", "platform", "command",

@@ -326,6 +326,7 @@ def _get_manifest(
     return {
         "format": FORMAT,
         **provenance.describe_model(model),
+        "batching": model.batching,
         **settings.describe(),
         **corpus.describe(),
         "corpus_version": corpus.version,
