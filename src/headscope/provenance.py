@@ -36,6 +36,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "heads": model.architecture.heads,
         "route": "+".join(model.architecture.routes),
         "verified": int(model.architecture.verified),
+        "verified_note": model.architecture.problem,
         "dtype": model.dtype,
         "device": get_device_name(model.device),
         "trusted": ", ".join(description for name, description in TRUSTED.items() if (model.origin or {}).get(name))

@@ -6,6 +6,7 @@ entry of a manifest what must be equal for studies to be resumed, merged and com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -134,7 +135,8 @@ MANIFEST = (
     ManifestEntry("first_special_token", "First special token"),
     ManifestEntry("first_token_role", "Role of this token"),
     ManifestEntry("route", "Heads observed through"),
-    ManifestEntry("verified", "Verified against the output projections", "yes or no"),
+    ManifestEntry("verified", "Capture verified", "yes or no", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("verified_note", "Why it is not verified"),
     ManifestEntry("weight_hash", "Hash of the weights", must_match=COUNTED),
     ManifestEntry("trusted", "Trusted on request"),
     ManifestEntry("corpus", "Corpus", must_match=("repeat", "join shares")),
@@ -165,6 +167,7 @@ MANIFEST = (
     ManifestEntry("kernel_note", "Why this kernel"),
     ManifestEntry("batch_size", "Batch size", "number", must_match=("resume",)),
     ManifestEntry("batch_size_note", "Why this size"),
+    ManifestEntry("batching", "Texts that share a batch"),
     ManifestEntry("complete", "Complete", "yes or no", warns=("compare",)),
     ManifestEntry("stopped_by", "Stopped by"),
     ManifestEntry("date", "Date"),
@@ -180,6 +183,17 @@ MANIFEST = (
 )
 """All entries of a manifest. The names of the files must match as well when a run is resumed (`RunPlan.get_identity`).
 τ may differ between studies that are compared: it decides only lines, and nothing compared depends on lines."""
+
+
+def describe_unverified(manifest: Mapping[str, Any]) -> str:
+    """Return the warning for results of a model whose captured heads are not verified; empty if they are.
+
+    >>> describe_unverified({"verified": 0, "verified_note": "layer 0: heads are mixed"})
+    'unverified capture (layer 0: heads are mixed): the numbers could be wrong'
+    """
+    if manifest.get("verified", 1):
+        return ""
+    return f"unverified capture ({manifest.get('verified_note', '')}): the numbers could be wrong"
 
 
 def list_matching(use: Use) -> tuple[str, ...]:

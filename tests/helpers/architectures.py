@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from headscope.array_types import Bools, Ints
 from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Batch
-from headscope.model.architecture import disable_image_masking
+from headscope.model.architecture import StackArchitecture, disable_image_masking
 from headscope.model.image_patches import Patches
 from headscope.model.loading import load
 from headscope.model.model import Model
@@ -175,11 +175,10 @@ def verify(name: str) -> Row:
     family, model = FAMILIES[name], watched(name)
     sides = ("left", "right") if family.padding == "both" else (family.padding,)
     errors = [
-        measure_error(stack_model, batch(stack_model, family, side)) if family.verified else float("nan")
+        measure_error(stack_model, batch(stack_model, family, side)) if family.has_projection_module else 0.0
         for stack_model in map(model.on, model.stacks)
         for side in sides
     ]
-    verified = all(error <= TOLERANCE for error in errors)
     stacks = [model.on(stack).architecture for stack in model.stacks]
     heads = sorted({architecture.heads for architecture in stacks})
     keys = _get_key_heads(model)
@@ -188,9 +187,15 @@ def verify(name: str) -> Row:
         ", ".join(model.stacks),
         f"{heads[0]}" + (f" on {keys} key–value heads" if keys not in (None, heads[0]) else ""),
         " + ".join(sorted({route for architecture in stacks for route in architecture.routes})),
-        "yes" if verified else "by hand" if not family.verified else "NO",
+        _describe_verified(stacks) if all(error <= TOLERANCE for error in errors) else "NO",
         family.note,
     )
+
+
+def _describe_verified(stacks: list[StackArchitecture]) -> str:
+    if not all(architecture.verified for architecture in stacks):
+        return "NO"
+    return f"maps, {'projection’s input' if any(architecture.gated for architecture in stacks) else 'outputs'}"
 
 
 def _get_key_heads(model: Model) -> int | None:

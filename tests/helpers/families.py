@@ -51,7 +51,7 @@ class Family:
     route: str = "registry"
     common: Mapping[str, Any] = field(default_factory=lambda: COMMON)
     gated: bool = False
-    verified: bool = True
+    has_projection_module: bool = True
     pad_id: int = 0
     padding: str = "both"
     """the sides on which it supports padding; images have none"""
@@ -138,8 +138,8 @@ FAMILIES: dict[str, Family] = {
         n_layer=2,
         n_head=HEADS,
         d_inner=40,
-        verified=False,
-        note="its projection is no module: checked by hand",
+        has_projection_module=False,
+        note="its projection is no module",
     ),
     "xlm": encoder("xlm", route="products"),
     "flaubert": encoder("flaubert", route="products"),

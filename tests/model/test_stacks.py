@@ -271,8 +271,8 @@ class TestRefused:
         model, original = tiny.model("bert"), attention_interface.CapturedAttention
         assert model.architecture.layers == 2
 
-        def drop_keys(module: Any, output: torch.Tensor, attention: torch.Tensor, route: Any) -> CapturedAttention:
-            return original(module, output, attention[..., :8], route)
+        def drop_keys(module: Any, output: torch.Tensor, attention: torch.Tensor, *rest: Any) -> CapturedAttention:
+            return original(module, output, attention[..., :8], *rest)
 
         monkeypatch.setattr(attention_interface, "CapturedAttention", drop_keys)
         model.observe(tiny.batch(8), tiny.LayerRecorder())

@@ -41,6 +41,7 @@ def ablate_heads(
     ] = False,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
+    allow_unverified: options.AllowUnverified = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -93,6 +94,7 @@ def ablate_heads(
                 progress=progress,
                 on_message=console.print_note,
                 command=options.get_command_line(),
+                allow_unverified=allow_unverified,
                 **run_options,
             )
     except (AblationInterrupted, KeyboardInterrupt) as stopped:

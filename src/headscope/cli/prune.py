@@ -67,6 +67,7 @@ def prune_model(
         bool, typer.Option("--overwrite", help="Replace a pruned model in the output folder.")
     ] = False,
     allow_pickle: options.AllowPickle = False,
+    allow_unverified: options.AllowUnverified = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -118,7 +119,7 @@ def prune_model(
             pruned = run(
                 loaded, heads, keep=keep, by=by, documents=corpus, study=study, limit=limit, length=length,
                 seed=seed, per_layer=per_layer, how=how,
-                command=options.get_command_line(), on_message=console.print_note,
+                command=options.get_command_line(), on_message=console.print_note, allow_unverified=allow_unverified,
             )  # fmt: skip
             manifest = pruned.save(out, overwrite=overwrite)
     except Stopped as stopped:

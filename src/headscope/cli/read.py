@@ -63,6 +63,7 @@ def read_text(
     dtype: options.Dtype = "float32",
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
+    allow_unverified: options.AllowUnverified = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -124,7 +125,9 @@ def read_text(
         )  # fmt: skip
         command = options.get_command_line()
         reading_options: dict[str, Any] = {"sentences": sentences}
-        reading = run(loaded, document, length=length, command=command, **reading_options)
+        reading = run(
+            loaded, document, length=length, command=command, allow_unverified=allow_unverified, **reading_options
+        )
     reading = reading.with_thresholds(theta=theta, tau=tau)
     selected = reading.select(**selection)
     if save is not None:

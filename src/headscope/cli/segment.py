@@ -51,6 +51,7 @@ def segment_text(
     dtype: options.Dtype = "float32",
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
+    allow_unverified: options.AllowUnverified = False,
     quiet: options.Quiet = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON with character offsets; one line per document if there are many.")
@@ -96,7 +97,7 @@ def segment_text(
     )
     settings: dict[str, Any] = {
         "level": level, "count": count, "granularity": granularity, "length": length, "tau": tau,
-        "command": options.get_command_line(),
+        "command": options.get_command_line(), "allow_unverified": allow_unverified,
     }  # fmt: skip
     several = following is not None
     with console.show_progress(quiet=quiet) as progress:

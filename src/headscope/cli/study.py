@@ -94,6 +94,7 @@ def run_study(
     ] = False,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
+    allow_unverified: options.AllowUnverified = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -168,6 +169,7 @@ def run_study(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )  # fmt: skip
+        loaded.check_verified(allow_unverified=allow_unverified)
     with (
         handle_endings(out, checkpoints) as interrupt,
         create_folder(out, StudyError),
@@ -190,7 +192,7 @@ def run_study(
                     loaded, corpus, batch_size=batch_size, kernel=kernel, tf32=tf32, progress=meter,
                     command=command, checkpoint_dir=checkpoints, checkpoint_interval=checkpoint_interval,
                     on_message=console.print_note, engine=engine, workers=workers, address=address,
-                        worker_timeout=worker_timeout, share=share, **setting_values,
+                        worker_timeout=worker_timeout, share=share, allow_unverified=allow_unverified, **setting_values,
                 )  # fmt: skip
         else:
             result = finished
@@ -247,7 +249,7 @@ def _find_finished(
 
     manifest = previous.manifest
     if (
-        manifest["modality"] == "image" or manifest.get("trusted") != "nothing"
+        manifest["modality"] == "image" or manifest.get("trusted") != "nothing" or not manifest.get("verified")
     ):  # only the loaded model knows what that changes
         return None
     expected = {**expected, "stack": stack or manifest["stacks"].split("+")[0], "dtype": dtype}

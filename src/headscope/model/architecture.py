@@ -24,7 +24,8 @@ import torch
 from headscope.array_types import Floats
 from headscope.errors import ModelError
 from headscope.model.capture.attention_interface import watch_attention
-from headscope.model.capture.records import CapturedAttention, OnCapture, Projection, ProjectionFinder, Route
+from headscope.model.capture.records import CapturedAttention, Projection, Route
+from headscope.model.capture.verification import Recording, RunNetwork, make_repeated_error, verify_captures
 
 TOKENS, DECODER_TOKENS = 5, 4
 """tokens in the probing run; the numbers differ, so that the shape of a map shows its stack"""
@@ -57,9 +58,11 @@ class StackArchitecture:
     """number of all layers, including those without attention"""
     routes: tuple[Route, ...]
     verified: bool
-    """the captured outputs are what every layer's output projection gets as input"""
+    """what is captured is what every layer's output projection gets as input, and each map times its values"""
     gated: bool
-    """the model changes the heads' outputs before the projection; the changed outputs are captured"""
+    """the model changes each head's outputs before the projection; the changed outputs are captured"""
+    problem: str = ""
+    """why it is not verified"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,9 @@ class AttentionCall:
     causal: bool
     route: Route
     projection: Projection | None
+    """None: not verified, or no module"""
+    problem: str = ""
+    """why it is not verified"""
 
     @property
     def is_indirect(self) -> bool:
@@ -93,24 +99,21 @@ class AttentionPlan:
         return [call for call in self.calls if call.stack in stacks]
 
 
-def examine(name: str, network: Any, run: Callable[[OnCapture], None], *, patches: int | None = None) -> AttentionPlan:
+def examine(name: str, network: Any, run: RunNetwork, *, patches: int | None = None) -> AttentionPlan:
     """Run a network over `TOKENS` tokens, and its decoder over `DECODER_TOKENS`, and return its attention computations.
 
     Args:
-        run: Runs the network, with the callback given to it observing its attention.
+        run: Runs the network on the same tokens whenever it is called, with the callback observing its attention.
         patches: Number of tokens of an image, if the network is run on one.
 
     Raises:
         ModelError: If its attention cannot be captured, or is not between tokens.
     """
     has_decoder = has_encoder_and_decoder(network)
-    finder = ProjectionFinder()
-    with finder.record_inputs(network):
-        run(finder.add_capture)
-    pairs = zip(finder.captures, finder.match_projections(), strict=True)
+    recording = Recording.of_run(network, run)
     if patches is not None:
-        _check_patches(name, network, finder.captures, patches)
-    calls = [_make_call(captured, projection, has_decoder, patches or TOKENS) for captured, projection in pairs]
+        _check_patches(name, network, recording.captures, patches)
+    calls = [_make_call(captured, has_decoder, patches or TOKENS) for captured in recording.captures]
     if not calls:
         raise ModelError(
             f"{name}: nothing was captured: the model type {_get_model_type(network)!r} has no attention layers, "
@@ -125,7 +128,15 @@ def examine(name: str, network: Any, run: Callable[[OnCapture], None], *, patche
         )
     if not has_decoder and all(call.causal for call in calls if call.stack):
         calls = [replace(call, stack=call.stack and "decoder") for call in calls]
+    repeated = recording.find_repeated_attention()
+    if repeated is not None:
+        raise make_repeated_error(name, repeated)
+    if not has_decoder and patches is None:
+        _check_positions(name, network, calls)
     stacks = [stack for stack in STACKS if any(call.stack == stack for call in calls)]
+    groups = [{number for number, call in enumerate(calls) if call.stack == stack} for stack in stacks]
+    for number, verdict in verify_captures(network, run, recording, groups).items():
+        calls[number] = replace(calls[number], projection=verdict.projection, problem=verdict.problem)
     return AttentionPlan(tuple(calls), {stack: _build_architecture(name, network, stack, calls) for stack in stacks})
 
 
@@ -144,9 +155,20 @@ def _check_patches(name: str, network: Any, captures: list[CapturedAttention], p
             )
 
 
-def _make_call(
-    captured: CapturedAttention, projection: Projection | None, has_decoder: bool, tokens: int = TOKENS
-) -> AttentionCall:
+def _check_positions(name: str, network: Any, calls: list[AttentionCall]) -> None:
+    """Raise if some layers relate tokens and others something else: a study would silently lack the latter."""
+    attention_types = {type(call.module) for call in calls if call.stack}
+    others = [call for call in calls if call.stack is None and type(call.module) in attention_types]
+    if others:
+        q, k = others[0].queries, others[0].keys
+        raise ModelError(
+            f"{name}: {len(others)} of {len(calls)} attention layers of the model type {_get_model_type(network)!r} "
+            f"relate no tokens: for a text of {TOKENS} tokens their maps are {q} × {k} (groups of tokens, or positions "
+            "of their own)"
+        )
+
+
+def _make_call(captured: CapturedAttention, has_decoder: bool, tokens: int = TOKENS) -> AttentionCall:
     _, heads, queries, keys = captured.attention.shape
     stacks = {(tokens, tokens): "encoder"}
     if has_decoder:
@@ -165,7 +187,7 @@ def _make_call(
         heads=heads,
         causal=not bool(future.any()),
         route=captured.route,
-        projection=projection,
+        projection=None,
     )
 
 
@@ -180,6 +202,8 @@ def _build_architecture(name: str, network: Any, stack: str, calls: list[Attenti
     if expected is not None and expected != counts[0]:
         raise ModelError(f"{name}: captured {counts[0]} heads per layer where the model says {expected}")
     numbers, depth = _number_layers(name, network, stack_calls)
+    pairs = zip(numbers, stack_calls, strict=True)
+    problems = [f"layer {number}: {call.problem}" for number, call in pairs if call.problem]
     return StackArchitecture(
         stack=stack,
         layers=len(stack_calls),
@@ -189,8 +213,9 @@ def _build_architecture(name: str, network: Any, stack: str, calls: list[Attenti
         numbers=numbers,
         depth=depth,
         routes=tuple(sorted({call.route for call in stack_calls})),
-        verified=all(call.projection is not None for call in stack_calls),
+        verified=not problems,
         gated=any(call.is_indirect for call in stack_calls),
+        problem="".join(problems[:1]),
     )
 
 

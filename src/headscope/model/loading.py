@@ -133,7 +133,7 @@ def load(
     return _select_stack(loaded, stack)
 
 
-def resolve_model(source: ModelSource, *, objective: bool = False) -> Model:
+def resolve_model(source: ModelSource, *, objective: bool = False, allow_unverified: bool = False) -> Model:
     """Return the model that a function was called with, loaded if it is not.
 
     Parameters
@@ -143,24 +143,28 @@ def resolve_model(source: ModelSource, *, objective: bool = False) -> Model:
         module) and its tokenizer, or its image processor if it reads images.
     objective
         Whether to load the part that predicts words, where there is one, of a model given by name.
+    allow_unverified
+        Whether to accept a model whose captured heads cannot be verified; results of it are marked.
 
     Raises
     ------
     ModelError
-        If it is none of these, or cannot be loaded.
+        If it is none of these, cannot be loaded, or its captured heads cannot be verified.
 
     Examples
     --------
     >>> resolve_model("minilm").architecture.layers
     6
     """
-    if isinstance(source, Model):
-        return source
-    if not isinstance(source, tuple):
-        return load(source, objective=objective)
-    if len(source) != 2:
+    if isinstance(source, tuple) and len(source) != 2:
         raise ModelError(f"the model is a tuple of {len(source)} objects: give a pair (model, tokenizer)")
-    return load(*source, objective=objective)
+    model = (
+        source
+        if isinstance(source, Model)
+        else load(*source if isinstance(source, tuple) else (source,), objective=objective)
+    )
+    model.check_verified(allow_unverified=allow_unverified)
+    return model
 
 
 def _load_predicting(label: str, source: str, config: Any, arguments: dict[str, Any]) -> Any:

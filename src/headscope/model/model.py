@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,13 +29,25 @@ from headscope.model.architecture import (
 )
 from headscope.model.capture.attention_interface import ALL_ROUTES, prepare_network, watch_attention
 from headscope.model.capture.plain_attention import AttentionInputs, PlainDetector
-from headscope.model.capture.records import AttentionRequest, CapturedAttention, OnCapture, Route, watch_inputs
+from headscope.model.capture.records import (
+    AttentionRequest,
+    CapturedAttention,
+    OnCapture,
+    Route,
+    read_heads,
+    watch_inputs,
+)
 from headscope.model.image_patches import Patches
 from headscope.model.tokenizer import ModelTokens
 
 PADDING_TOLERANCE, PADDING_TOLERANCE_HALF = 1e-3, 5e-2
 """differences up to this, relative to the largest value, come from the order of floating-point sums; more in half
 precision"""
+
+BATCH_PROBE_TOKENS = 24
+"""tokens of the longest text with which it is found out which texts can share a batch"""
+Batching = Literal["mixed lengths", "equal lengths", "single texts"]
+"""which texts can share a batch"""
 
 OnLayer = Callable[[int, torch.Tensor, torch.Tensor], None]
 """Called for each layer of a stack in turn, counted from 0, with the heads' outputs (batch, query, head, width) and the
@@ -150,6 +162,16 @@ class Model:
             )
         return stacks[self.stack] if self.stack else next(iter(stacks.values()))
 
+    def check_verified(self, *, allow_unverified: bool = False) -> None:
+        """Raise if what is captured of the observed stack is not verified to be what its heads write."""
+        architecture = self.architecture
+        if not architecture.verified and not allow_unverified:
+            raise ModelError(
+                f"{self.name}: what is captured of its {architecture.stack}'s heads is not verified, and numbers could "
+                f"be wrong: {architecture.problem}. --allow-unverified (in Python allow_unverified=True) measures it "
+                "anyway and marks all results"
+            )
+
     @property
     def is_encoder_decoder(self) -> bool:
         """Whether it has an encoder and a decoder, each with its own text."""
@@ -160,14 +182,16 @@ class Model:
         if isinstance(self.tokens, Patches):
             return self._plan_images(self.tokens)
 
-        def run(on_capture: OnCapture) -> None:
-            ids = np.array([self.pick_ordinary_tokens(TOKENS)], dtype=np.int64)
+        def run(on_capture: OnCapture) -> Any:
+            # Two texts: the order of texts and tokens in a tensor shows in its shape.
+            tokens = self.pick_ordinary_tokens(TOKENS)
+            ids = np.array([tokens, tokens[::-1]], dtype=np.int64)
             inputs = self.make_token_inputs(ids, np.ones_like(ids, dtype=bool))
             if self.is_encoder_decoder:
-                inputs |= self.make_decoder_inputs(ids[:, :DECODER_TOKENS], np.ones((1, DECODER_TOKENS), dtype=bool))
+                inputs |= self.make_decoder_inputs(ids[:, :DECODER_TOKENS], np.ones((2, DECODER_TOKENS), dtype=bool))
             try:
-                with watch_attention(self.network, on_capture, batch=1), torch.inference_mode():
-                    self._run_network(self.network, inputs)
+                with watch_attention(self.network, on_capture, batch=2), torch.inference_mode():
+                    return self._run_network(self.network, inputs)
             except ModelError:
                 raise
             except Exception as error:  # of many kinds: the model may need images, sound or boxes
@@ -187,9 +211,9 @@ class Model:
             )
         length = patches.length  # raises if patches are not tokens
 
-        def run(on_capture: OnCapture) -> None:
+        def run(on_capture: OnCapture) -> Any:
             with watch_attention(self.network, on_capture, batch=1), torch.inference_mode():
-                self._run_network(self.network, patches.inputs(patches.noise()))
+                return self._run_network(self.network, patches.inputs(patches.noise()))
 
         return examine(self.name, self.network, run, patches=length)
 
@@ -199,19 +223,51 @@ class Model:
         return [k for k in range(count + len(special)) if k not in special][:count]
 
     @cached_property
-    def ignores_padding(self) -> bool:
-        """Whether a text's outputs do not depend on padding: ConvBERT's convolutions see it."""
+    def batching(self) -> Batching:
+        """Which texts can share a batch without changing each other's outputs beyond rounding, found by running them.
+
+        ConvBERT's convolutions see padding; experts of limited capacity, and what is normalized over a batch, depend on
+        the other texts.
+        """
         if isinstance(self.tokens, Patches):
-            return True  # there is no padding: all images have the same number of tokens
-        ids = np.array(self.pick_ordinary_tokens(TOKENS), dtype=np.int64)
-        short, long = (self.adapt_window(Window.plain(ids[:count])) for count in (TOKENS - 2, TOKENS))
-        outputs: list[list[torch.Tensor]] = []
-        for windows in ([short], [short, long]):
-            outputs.append([])
-            batch = Batch.of(windows, self.tokens.pad_id)
-            self.observe(batch, lambda layer, output, attention: outputs[-1].append(output[0, : len(short)].float()))
+            return "mixed lengths"  # there is no padding: all images have the same number of tokens
+        try:
+            return self._find_batching(min(BATCH_PROBE_TOKENS, self.max_length or BATCH_PROBE_TOKENS))
+        except Exception:  # of many kinds: a model may treat texts of this length differently, and names it in a study
+            return self._find_batching(TOKENS)
+
+    def _find_batching(self, tokens: int) -> Batching:
+        ids = np.array(self.pick_ordinary_tokens(tokens), dtype=np.int64)
+        text, longer, other = (
+            self.adapt_window(Window.plain(part)) for part in (ids[: tokens * 3 // 5], ids, ids[-(tokens * 3 // 5) :])
+        )
+        alone = self._observe_last([text])
+        for batching, companion in (("mixed lengths", longer), ("equal lengths", other)):
+            if self._is_rounding(alone, self._observe_last([companion, text])):
+                return batching
+        return "single texts"
+
+    def _observe_last(self, windows: list[Window]) -> list[torch.Tensor]:
+        """Return the outputs (token, head, width) of the last of these texts, layer by layer."""
+        outputs: list[torch.Tensor] = []
+        count = len(windows[-1])
+        self.observe(
+            Batch.of(windows, self.tokens.pad_id), lambda _, output, maps: outputs.append(output[-1, :count].float())
+        )
+        return outputs
+
+    def _is_rounding(self, expected: list[torch.Tensor], actual: list[torch.Tensor]) -> bool:
         tolerance = PADDING_TOLERANCE if self.dtype == "float32" else PADDING_TOLERANCE_HALF
-        return all((a - b).abs().max() <= tolerance * a.abs().max() for a, b in zip(*outputs, strict=True))
+        return all((a - b).abs().max() <= tolerance * a.abs().max() for a, b in zip(expected, actual, strict=True))
+
+    @property
+    def ignores_padding(self) -> bool:
+        """Whether texts of different lengths can share a batch."""
+        return self.batching == "mixed lengths"
+
+    def limit_batch_size(self, size: int) -> int:
+        """Return this number of texts per batch, or 1 if no two texts can share a batch."""
+        return 1 if self.batching == "single texts" else size
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -336,12 +392,12 @@ class Model:
         return {f"decoder_{name}": tensor for name, tensor in self.make_token_inputs(ids, real).items()}
 
     @staticmethod
-    def _run_network(network: Any, inputs: dict[str, Any]) -> None:
+    def _run_network(network: Any, inputs: dict[str, Any]) -> Any:
         accepted = inspect.signature(network.forward).parameters
         if "use_cache" in accepted:
             inputs["use_cache"] = False
         with disable_image_masking(network):
-            network(**inputs)
+            return network(**inputs)
 
 
 @dataclass
@@ -359,6 +415,8 @@ class _LayerFeed:
     layer: int = 0
     pending_maps: torch.Tensor | None = None
     """maps of a layer whose outputs will be read from its projection's input"""
+    pending_shape: torch.Size = field(default_factory=torch.Size)
+    """shape of these outputs"""
 
     def compute_plain(self, request: AttentionRequest) -> torch.Tensor | None:
         """Return the outputs of a layer with plain attention, if `attend` computes them."""
@@ -388,15 +446,18 @@ class _LayerFeed:
                 "choose a smaller --length"
             )
         if call.is_indirect:
-            self.pending_maps = captured.attention
+            self.pending_maps, self.pending_shape = captured.attention, captured.output.shape
         else:
             self._show(captured.output, captured.attention)
 
     def handle_projection_input(self, module: torch.nn.Module, inputs: torch.Tensor) -> None:
         projection = self.expected[self.calls_seen - 1].projection
         if self.pending_maps is not None and projection is not None and module is projection.module:
-            attention, self.pending_maps = self.pending_maps, None
-            self._show(inputs.reshape(*inputs.shape[:2], attention.shape[1], -1), attention)
+            attention, shape, self.pending_maps = self.pending_maps, self.pending_shape, None
+            heads = read_heads(inputs, projection.layout, shape)
+            if heads is None:
+                raise ModelError(f"{self.name}: the input of its output projection has another form than before")
+            self._show(heads, attention)
 
     def _show(self, output: torch.Tensor, attention: torch.Tensor) -> None:
         self.see(self.layer, output, attention)

@@ -30,7 +30,8 @@ LABELS = {entry.name: entry.label for entry in MANIFEST}
 GROUPS = {
     "Model": (
         "model", "model_type", "stack", "stacks", "layers", "depth", "heads", "causal", "modality",
-        "tokenizer", "first_special_token", "first_token_role", "route", "verified", "weight_hash", "trusted",
+        "tokenizer", "first_special_token", "first_token_role", "route", "verified", "verified_note", "weight_hash",
+        "trusted",
     ),
     "Texts": (
         "corpus", "documents_read", "limit", "corpus_hash", "windows", "length", "min_tokens", "sentences",
@@ -38,7 +39,7 @@ GROUPS = {
     ),
     "Measurement": (
         "theta", "tau", "sample", "maps", "dtype", "tf32", "kernel", "kernel_note", "batch_size",
-        "batch_size_note",
+        "batch_size_note", "batching",
     ),
     "Run": (
         "complete", "stopped_by", "date", "duration_seconds", "runs", "device", "platform", "command",

@@ -132,6 +132,7 @@ def ablate(
     progress: ProgressCallback | None = None,
     on_message: Callable[[str], None] = show_warning,
     command: str = "",
+    allow_unverified: bool = False,
 ) -> Ablation:
     """Silence each head alone and measure how the model's own objective changes on each text.
 
@@ -164,6 +165,8 @@ def ablate(
         Called with messages for the user; by default they are warnings.
     command
         The command line, recorded in the manifest.
+    allow_unverified
+        Measure a model whose captured heads cannot be verified, which is refused otherwise, and mark all results.
 
     Raises
     ------
@@ -178,7 +181,7 @@ def ablate(
     ['L0H0', 'L0H1']
     """
     check_limit(limit)
-    loaded = resolve_model(model, objective=True)
+    loaded = resolve_model(model, objective=True, allow_unverified=allow_unverified)
     selected = list_heads(loaded.architecture)
     if heads is not None:
         selected = resolve_heads(loaded.architecture, heads, some_left=False)

@@ -87,6 +87,7 @@ def prune(
     how: How = "auto",
     on_message: Callable[[str], None] = show_warning,
     command: str = "",
+    allow_unverified: bool = False,
 ) -> Pruned:
     """Remove the given heads, or all but `keep` of them, those with the lowest scores first.
 
@@ -124,6 +125,8 @@ def prune(
         Called with messages for the user; by default they are warnings.
     command
         The command line, recorded in the manifest.
+    allow_unverified
+        Prune a model whose captured heads cannot be verified, which is refused otherwise, and say so in the manifest.
 
     Examples
     --------
@@ -133,7 +136,7 @@ def prune(
     """
     check_limit(limit)
     check_request(heads, keep, by, study)
-    loaded = resolve_model(model, objective=needs_objective(keep, by))
+    loaded = resolve_model(model, objective=needs_objective(keep, by), allow_unverified=allow_unverified)
     ranking: dict[str, Any] = {"by": "named"}
     if heads is not None:
         removed = resolve_heads(loaded.architecture, heads)
@@ -185,7 +188,9 @@ def _select_heads(
     if by in STUDY_RULES:
         if study is None:
             corpus = as_corpus(texts.documents, texts.field)
-            loaded_study = make_study(model, limit_corpus(corpus, texts.limit), length=texts.length)
+            loaded_study = make_study(
+                model, limit_corpus(corpus, texts.limit), length=texts.length, allow_unverified=True
+            )
             count = int(loaded_study.manifest["documents_read"])
             ranking["documents_left_out"] = has_more_documents(corpus, texts.limit, count)
         else:
@@ -217,6 +222,8 @@ def _build_manifest(
         "weight_hash": model.weight_hash,
         "model_type": model.type,
         "stack": model.architecture.stack,
+        "verified": int(model.architecture.verified),
+        "verified_note": model.architecture.problem,
         "heads_before": model.architecture.layers * model.architecture.heads,
         "heads_removed": [format_head(head) for head in removed],
         "layers": [

@@ -122,7 +122,7 @@ def batch_windows(model: Model, windows: Sequence[Window], size: int | None = No
     size = size or _choose_size(model, windows)
     return [
         NumberedBatch([item.place for item in group], Batch.of([item.window for item in group], model.tokens.pad_id))
-        for group in group_by_length(items, size, alike=not model.ignores_padding)
+        for group in group_by_length(items, model.limit_batch_size(size), alike=not model.ignores_padding)
     ]
 
 

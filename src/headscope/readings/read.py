@@ -34,6 +34,7 @@ def read(
     theta: float = THETA,
     tau: float = TAU,
     command: str = "",
+    allow_unverified: bool = False,
 ) -> Reading:
     """Read the beginning of a text, or an image, with a model.
 
@@ -52,6 +53,8 @@ def read(
         Thresholds of the reading for high pairs and attention lines; methods can override them.
     command
         The command line, for the manifest.
+    allow_unverified
+        Measure a model whose captured heads cannot be verified, which is refused otherwise, and mark all results.
 
     Examples
     --------
@@ -62,7 +65,7 @@ def read(
     """
     document = _make_document(text)
     settings = Settings(length=length, sentences=sentences, min_tokens=1, theta=theta, tau=tau)
-    loaded = resolve_model(model)
+    loaded = resolve_model(model, allow_unverified=allow_unverified)
     settings = fit_settings(loaded, settings)
     windows = loaded.windows(document, settings.cut)
     if isinstance(windows, str):  # why there are none

@@ -67,8 +67,9 @@ class SectionReader:
 
     def __init__(self, corpus: Corpus, model: Model, cut: WindowSpec, batch_size: int, section_texts: int) -> None:
         self.corpus, self.model, self.cut = corpus, model, cut
-        self.batch_size, self.section_texts = batch_size, section_texts
-        self.can_pad = model.ignores_padding  # runs the model, so not in the background thread
+        # Both run the model, so not in the background thread.
+        self.batch_size, self.can_pad = model.limit_batch_size(batch_size), model.ignores_padding
+        self.section_texts = section_texts
         self.stopped = False
         self.is_reading = False
 

@@ -43,7 +43,7 @@ def compute_head_means(model: Model, texts: Sequence[str], done: ReadCallback | 
     means = np.zeros((len(texts), 0, 0), dtype=np.float32)
     # Unlike a study, which sorts a few batches at a time, this sorts all windows: they are in memory anyway.
     ordered = sorted((window for window in windows if len(window)), key=len)
-    for group in group_by_length(ordered, batch_size, alike=not model.ignores_padding):
+    for group in group_by_length(ordered, model.limit_batch_size(batch_size), alike=not model.ignores_padding):
         batch_means = _average_outputs(model, [numbered.window for numbered in group])
         if not means.size:
             means = np.zeros((len(texts), *batch_means.shape[1:]), dtype=np.float32)

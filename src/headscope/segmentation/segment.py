@@ -46,6 +46,7 @@ def segment(
     tau: float = TAU,
     progress: ProgressCallback | None = None,
     command: str = "",
+    allow_unverified: bool = False,
 ) -> Segmentation:
     """Split a text where its subject changes, or into clauses and sentences that belong together.
 
@@ -74,6 +75,8 @@ def segment(
         Called with the current activity, how much of it is done, and of how much in all (0 if unknown).
     command
         The command line, for the manifest.
+    allow_unverified
+        Measure a model whose captured heads cannot be verified, which is refused otherwise, and mark all results.
 
     Examples
     --------
@@ -88,7 +91,7 @@ def segment(
     validate_options(count, granularity)
     count, granularity = None if count is None else int(count), float(granularity)
     full_text, edges = _split_sentences(text, field)
-    loaded = resolve_model(model)
+    loaded = resolve_model(model, allow_unverified=allow_unverified)
     if isinstance(loaded.tokens, Patches):
         raise StudyError(f"{loaded.name} reads images: choose a model of texts")
     attributes: dict[str, Any] = {
@@ -243,9 +246,8 @@ def _segment_windows(
 def _cut_window(model: Model, text: str, length: int, tau: float, count: int | None, granularity: float) -> FineCut:
     if count_tokens(model, text) < 2:
         return FineCut.from_short_text(text)
-    reading = read(
-        model, Document(text.rstrip(), "the text"), length=length, tau=tau
-    )  # a token of white space would be an empty block
+    document = Document(text.rstrip(), "the text")  # a token of white space would be an empty block
+    reading = read(model, document, length=length, tau=tau, allow_unverified=True)  # `segment` has checked the model
     return cut_reading(reading, count=count, granularity=granularity)
 
 

@@ -68,6 +68,7 @@ def study(
     address: str | None = None,
     worker_timeout: float = WORKER_TIMEOUT,
     share: str | None = None,
+    allow_unverified: bool = False,
 ) -> Study:
     """Study what every head of a model does with a corpus.
 
@@ -123,6 +124,8 @@ def study(
         With `ray`: seconds after which a worker that returns no result is replaced.
     share
         Count only a share of the corpus, for instance "3/16"; `Study.merge` joins the shares.
+    allow_unverified
+        Measure a model whose captured heads cannot be verified, which is refused otherwise, and mark all results.
 
     Raises
     ------
@@ -142,7 +145,7 @@ def study(
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
     corpus = as_corpus(documents, field)
-    loaded = resolve_model(model)
+    loaded = resolve_model(model, allow_unverified=allow_unverified)
     settings = fit_settings(loaded, requested)
     for note in corpus.notes:
         on_message(note)
@@ -323,6 +326,7 @@ def _get_manifest(
     return {
         "format": FORMAT,
         **provenance.describe_model(model),
+        "batching": model.batching,
         **settings.describe(),
         **corpus.describe(),
         "corpus_version": corpus.version,

@@ -24,6 +24,7 @@ def to_plain_values(model: Model) -> dict[str, Any]:
         "reads": model.modality,
         "longest_window": model.max_length,
         "ignores_padding": model.ignores_padding,
+        "batching": model.batching,
         "stacks": [asdict(model.on(stack).architecture) for stack in model.stacks],
     }
 
@@ -41,8 +42,10 @@ def show_architecture(model: Model) -> None:
     if isinstance(model.tokens, Patches):
         layout = model.tokens.layout
         notes = [f"An image has {layout.length:,} tokens, {layout.rows} × {layout.columns} patches among them."]
-    if not model.ignores_padding:
+    if model.batching == "equal lengths":
         notes.append("It sees its padding: windows of different lengths are not batched together.")
+    elif model.batching == "single texts":
+        notes.append("A text's outputs depend on the other texts of a batch: each window is run alone.")
     if any(model.on(stack).architecture.gated for stack in model.stacks):
         notes.append(
             "Its heads' outputs are gated or normed before the projection; what enters the projection is observed."
@@ -55,7 +58,7 @@ def _format_row(architecture: StackArchitecture) -> tuple[str, ...]:
     if architecture.layers < architecture.depth:
         layers += f" of {architecture.depth}: {', '.join(map(str, architecture.numbers))}"
     direction = "at the encoder" if architecture.stack == "cross" else "back" if architecture.causal else "both ways"
-    verified = "yes" if architecture.verified else "no: its output projection was not found"
+    verified = "yes" if architecture.verified else f"no: {architecture.problem}"
     return architecture.stack, layers, str(architecture.heads), direction, " + ".join(architecture.routes), verified
 
 

@@ -143,8 +143,10 @@ def _wrap_get_interface(get_interface: Callable[..., Callable[..., Any]]) -> Cal
             finally:
                 for watcher in watchers:
                     watcher.in_registry -= 1
+            output, attention = result[:2]
+            value = args[2] if len(args) > 2 else kwargs.get("value")
             for watcher in watchers:
-                watcher.on_capture(_make_capture(module, *result[:2]))
+                watcher.on_capture(_make_capture(module, output, attention, value))
             return result
 
         return call_watched
@@ -152,7 +154,9 @@ def _wrap_get_interface(get_interface: Callable[..., Callable[..., Any]]) -> Cal
     return get_watched_interface
 
 
-def _make_capture(module: torch.nn.Module, output: torch.Tensor, attention: torch.Tensor | None) -> CapturedAttention:
+def _make_capture(
+    module: torch.nn.Module, output: torch.Tensor, attention: torch.Tensor | None, value: torch.Tensor | None
+) -> CapturedAttention:
     if attention is None:
         raise ModelError(f"{type(module).__name__} gives no attention map, even with eager attention")
-    return CapturedAttention(module, output, attention, "registry")
+    return CapturedAttention(module, output, attention, "registry", value)

@@ -1,8 +1,8 @@
 """Records of an attention computation: its outputs and maps, and the projection that mixes its heads.
 
-The concatenated outputs of all heads are the input of the attention module's output projection. Comparing the captured
-outputs with that input verifies a capture for any model. Some models change the heads' outputs before the projection (a
-gate, a norm): for these, the projection's input is what the heads write.
+The concatenated outputs of all heads are the input of the attention module's output projection. Some models change the
+heads' outputs before the projection (a gate, a norm, a rotation): for these, the projection's input is what the heads
+write. `verification` finds the projection.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class CapturedAttention:
     attention: torch.Tensor
     """(batch, head, query, key)"""
     route: Route
+    value: torch.Tensor | None = None
+    """(batch, key head, key, width), where the outputs are not the product of maps and values by construction"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,78 +83,43 @@ class Watcher:
         return id(module) in self.modules and threading.get_ident() == self.thread
 
 
+Layout = Literal["rows", "tokens first", "channels first", "followed by others"]
+"""How the input of an output projection holds the heads: (text, token, …), (token, text, …), (text, channel, token), or
+(text, token, channel) with further channels that are no heads."""
+LAYOUTS: tuple[Layout, ...] = ("rows", "tokens first", "channels first", "followed by others")
+
+
 @dataclass(frozen=True, eq=False)
 class Projection:
     """The linear map that mixes the heads of one attention computation."""
 
     module: torch.nn.Module
     direct: bool
-    """its input is the captured outputs; otherwise they are changed on the way"""
+    """its input is the captured outputs; otherwise each head is changed on the way"""
+    layout: Layout = "rows"
 
 
-class ProjectionFinder:
-    """Find the output projection of each attention computation during one run of a network."""
+def read_heads(value: torch.Tensor, layout: Layout, shape: torch.Size) -> torch.Tensor | None:
+    """Return the heads (text, token, head, width) in the input of a projection; None if it does not have this layout.
 
-    def __init__(self) -> None:
-        self.captures: list[CapturedAttention] = []
-        self._linear_inputs: list[list[tuple[torch.nn.Module, torch.Tensor]]] = []
-
-    def add_capture(self, captured: CapturedAttention) -> None:
-        self.captures.append(captured)
-        self._linear_inputs.append([])
-
-    @contextmanager
-    def record_inputs(self, network: torch.nn.Module) -> Iterator[None]:
-        """Record, within this context, the inputs of the network's linear maps."""
-
-        def record(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-            if self._linear_inputs and args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
-                self._linear_inputs[-1].append((module, args[0]))
-
-        handles = [module.register_forward_pre_hook(record) for module in network.modules() if _is_linear(module)]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def match_projections(self) -> list[Projection | None]:
-        return [_find_projection(*pair) for pair in zip(self.captures, self._linear_inputs, strict=True)]
-
-
-def _is_linear(module: torch.nn.Module) -> bool:
-    weight = getattr(module, "weight", None)
-    return isinstance(weight, torch.Tensor) and weight.dim() >= 2 and not isinstance(module, torch.nn.Embedding)
-
-
-def _find_projection(
-    captured: CapturedAttention, inputs: list[tuple[torch.nn.Module, torch.Tensor]]
-) -> Projection | None:
-    outputs = captured.output.flatten(2)
-    for module, value in inputs:
-        if any(_is_close(outputs, layout) for layout in _list_layouts(value, outputs)):
-            return Projection(module, direct=True)
-    own_modules = {id(module) for module in captured.module.modules()}
-    candidates = [module for module, value in inputs if id(module) in own_modules and value.shape == outputs.shape]
-    # A gate may also be a linear map that runs after the attention; the projection runs last.
-    return Projection(candidates[-1], direct=False) if candidates else None
-
-
-def _list_layouts(value: torch.Tensor, outputs: torch.Tensor) -> Iterable[torch.Tensor]:
-    """Yield the input of a linear map in the layouts in which it may hold the heads.
-
-    These are: the same shape, flattened to rows, channels first, or followed by features that are no heads.
+    Args:
+        shape: Texts, tokens, heads and width.
     """
-    if value.numel() == outputs.numel():
-        yield value.reshape(outputs.shape)
-        if value.dim() == 3:
-            yield value.transpose(1, 2).reshape(outputs.shape)
-    elif value.dim() == 3 and value.shape[:2] == outputs.shape[:2] and value.shape[2] > outputs.shape[2]:
-        yield value[..., : outputs.shape[2]]
-
-
-def _is_close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
-    return bool((actual - expected).abs().max() <= CAPTURE_TOLERANCE * expected.abs().max())
+    texts, tokens, heads, width = shape
+    front, channels = tuple(value.shape[:2]), heads * width
+    if layout == "followed by others":
+        if value.dim() == 3 and front == (texts, tokens) and value.shape[2] > channels:
+            return value[..., :channels].reshape(shape)
+        return None
+    if value.numel() != shape.numel():
+        return None
+    if layout == "rows" and (front == (texts, tokens) or value.shape[0] == texts * tokens):
+        return value.reshape(shape)
+    if layout == "tokens first" and front == (tokens, texts):
+        return value.transpose(0, 1).reshape(shape)
+    if layout == "channels first" and tuple(value.shape) == (texts, channels, tokens):
+        return value.transpose(1, 2).reshape(shape)
+    return None
 
 
 @contextmanager

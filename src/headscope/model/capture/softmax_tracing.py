@@ -21,8 +21,8 @@ from headscope.model.capture.records import CapturedAttention, Watcher
 
 Tensor = torch.Tensor
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
-OutputsAndMaps = tuple[Tensor, Tensor]
-"""outputs (batch, query, head, width) and maps (batch, head, query, key)"""
+OutputsAndMaps = tuple[Tensor, Tensor, Tensor | None]
+"""outputs (batch, query, head, width), maps (batch, head, query, key), and values if the maps were computed here"""
 
 
 @contextmanager
@@ -99,7 +99,8 @@ class _SoftmaxTracer:
         captured = self._trace_call(name, args, options, result)
         if captured is not None:
             self.map_forms.clear()
-            self.watcher.on_capture(CapturedAttention(self._find_owner(), *captured, "products"))
+            outputs, maps, value = captured
+            self.watcher.on_capture(CapturedAttention(self._find_owner(), outputs, maps, "products", value))
 
     def _trace_call(
         self, name: str, args: tuple[Any, ...], options: dict[str, Any], result: Tensor
@@ -111,17 +112,23 @@ class _SoftmaxTracer:
             return None
         if name == "scaled_dot_product_attention":
             self.softmax_modules = list(self.active)
-            return result.transpose(1, 2), _compute_map(*args, **options)
+            return (
+                result.transpose(1, 2),
+                _compute_map(*args, **options),
+                args[2] if len(args) > 2 else options["value"],
+            )
         if name == "einsum":
             operands = args[1] if isinstance(args[1], (list, tuple)) else args[1:]
             return self._match_einsum(args[0].replace(" ", ""), operands, result)
         if not args or not self._is_map(args[0]):
             return None
         if name in PRODUCTS:
+            if args[0].shape[:-2].numel() % self.watcher.batch:
+                return None
             maps = args[0].reshape(self.watcher.batch, -1, *args[0].shape[-2:])
             # (…, query, width), batch and heads in front in whatever form
             outputs = result.reshape(self.watcher.batch, -1, *result.shape[-2:])
-            return outputs.transpose(1, 2), maps
+            return outputs.transpose(1, 2), maps, None
         if result.numel() == args[0].numel() and result.is_floating_point():
             self.map_forms.append(result)
         return None
@@ -136,7 +143,8 @@ class _SoftmaxTracer:
         if key in output or not {batch, head, query} < set(output) or len(output) != 4:
             return None
         (width,) = set(output) - {batch, head, query}
-        return result.permute([output.index(letter) for letter in (batch, query, head, width)]), operands[position]
+        outputs = result.permute([output.index(letter) for letter in (batch, query, head, width)])
+        return outputs, operands[position], None
 
     def _find_owner(self) -> torch.nn.Module:
         """Return the innermost module around both softmax and product: either may be in a small module of its own."""
