@@ -2,8 +2,8 @@
 
 A head type requires an effect that is both large and certain. Large: the odds of a rate are at least a fixed multiple
 of the odds expected by chance (for mean distances, the mean itself is compared). Certain: the rate exceeds chance by
-more than `Z` jackknife standard errors of that difference, over at least `MIN_BLOCKS` blocks of texts. The *strength*
-of an effect is log(odds ratio) / log(required odds ratio), so 1 is just enough for every type.
+more than `Z` jackknife standard errors of that difference. The *strength* of an effect is
+log(odds ratio) / log(required odds ratio), so 1 is just enough for every type. Without enough texts no head has a type.
 docs/head-types.md says where the thresholds come from.
 """
 
@@ -19,15 +19,16 @@ import pandas as pd
 import xarray as xr
 
 from headscope.array_types import Bools, Floats
+from headscope.corpus.windows import BLOCKS
 from headscope.studies import signal_to_noise
+from headscope.studies.jackknife import MIN_BLOCKS
 from headscope.studies.labels import divide_sums
 from headscope.studies.result import Study
+from headscope.studies.sample_size import MIN_TEXTS, TOO_FEW_TEXTS, describe_errors, describe_missing_texts
 from headscope.studies.wording import adapt_wording
 
 Z = 5
 """Required standard errors above chance. By Student's t over 20 blocks, one rate in 25,000 reaches this by chance."""
-MIN_BLOCKS = 10
-"""Least number of blocks with texts; with fewer, the jackknife error itself is too uncertain for `Z`."""
 NEIGHBORS = 2
 """Largest distance, in tokens, of two tokens that count as neighbours."""
 EXTREME = 0.001
@@ -164,8 +165,13 @@ UNDECIDED = HeadType(
     "None of its preferences is both large and certain enough for a name, and yet its rates are not all near chance.",
     "None of the others.",
 )
-HEAD_TYPES = (*(preference.head_type for preference in PREFERENCES), DIFFUSE, SILENT, UNDECIDED)
-"""Every head has exactly one of these; the last one is the remainder."""
+UNKNOWN = HeadType(
+    TOO_FEW_TEXTS,
+    "The study has too few texts to say of any head what it is.",
+    f"Fewer than {MIN_TEXTS} texts, or fewer than {MIN_BLOCKS} of {BLOCKS} blocks of documents that hold texts.",
+)
+HEAD_TYPES = (*(preference.head_type for preference in PREFERENCES), DIFFUSE, SILENT, UNDECIDED, UNKNOWN)
+"""Every head has exactly one of these. All heads of a study are of the last one, or none."""
 NAMES = tuple(head_type.name for head_type in HEAD_TYPES)
 
 
@@ -182,11 +188,12 @@ def head_types(study: Study) -> pd.DataFrame:
         p: p.compute_strength(table[p.rate].to_numpy(), table[f"{p.rate}_chance"].to_numpy()) for p in PREFERENCES
     }
     large = {p: p.is_large(table, strengths[p]) for p in PREFERENCES}
-    choices = []
+    choices, reason = [], describe_missing_texts(study).partition(": ")[2]
     for k, (_, head) in enumerate(table.iterrows()):
         measurable = [p for p in PREFERENCES if not math.isnan(strengths[p][k])]
         effects = [_Effect(p, float(strengths[p][k]), bool(large[p][k]), bool(certain[p.rate][k])) for p in measurable]
-        choices.append(_choose_head_type(head, sorted(effects, key=lambda effect: -effect.strength)))
+        effects.sort(key=lambda effect: -effect.strength)
+        choices.append(_make_choice(UNKNOWN.name, reason) if reason else _choose_head_type(head, effects))
     for position, column in enumerate(("head_type", "also", "description", "strength"), start=3):
         table.insert(position, column, [head[column] for head in choices])
     table["description"] = [adapt_wording(study, words) for words in table["description"]]
@@ -250,9 +257,8 @@ def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
         return np.stack([rates, rates - chances])
 
     (rates, excess), (errors, excess_errors) = study.jackknife(compute_rates_and_excess)
-    enough = np.count_nonzero(study.data["texts_blocks"]) >= MIN_BLOCKS
     with np.errstate(invalid="ignore"):
-        is_above_chance = (excess > Z * excess_errors) & enough
+        is_above_chance = excess > Z * excess_errors
     pairs, chances = study.data["pairs"].values, _stack_chances(study)
     numbers: dict[str, Any] = {
         "layer": np.repeat(study.layers, len(study.heads)),
@@ -268,6 +274,8 @@ def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
         numbers[f"{name}_chance"] = chances[k].ravel()
     if signal_to_noise.has_signal_to_noise(study.data):
         numbers["signal_to_noise"] = study.signal_to_noise().values.ravel()
+    if note := describe_errors(study):
+        numbers["error_note"] = note
     return pd.DataFrame(numbers), {name: is_above_chance[k].ravel() for k, name in enumerate(RATES)}
 
 

@@ -19,6 +19,7 @@ from headscope.errors import StudyError
 from headscope.netcdf_validation import get_scalar_attribute
 from headscope.settings import list_of_kind
 from headscope.studies import signal_to_noise
+from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.labels import compute_derived, divide_sums, format_shape, has_images
 from headscope.studies.rates import RATES, sum_distances
 from headscope.studies.validation import check_study
@@ -115,9 +116,15 @@ class Study:
         return xr.full_like(chance, np.nan) if rate.of_words and self.has_images else chance
 
     def standard_error(self, name: str) -> xr.DataArray:
-        """Return the jackknife standard errors of a rate, over the blocks of texts: (layer, head)."""
+        """Return the jackknife standard errors of a rate, over the blocks of documents: (layer, head).
+
+        The attribute `note` says why there are none, or that they are too small.
+        """
+        from headscope.studies.sample_size import describe_errors
+
         _, error = self.jackknife(lambda study: study.rate(name).values)
-        return self.rate(name).copy(data=error)
+        note = describe_errors(self)
+        return self.rate(name).copy(data=error).assign_attrs({"note": note} if note else {})
 
     def signal_to_noise(self, name: str = signal_to_noise.DEFAULT) -> xr.DataArray:
         """Return the signal-to-noise ratio of every head in decibels: (layer, head).
@@ -129,14 +136,13 @@ class Study:
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
         """Return a number or array computed from the sums, and its delete-one-block standard error.
 
-        The error is NaN if fewer than two blocks contain texts.
+        The error is NaN if fewer than 10 blocks contain texts: there are too few documents then.
         """
         value = np.asarray(statistic(self), dtype=np.float64)
-        if len(self._leave_one_out_studies) < 2:
+        if np.count_nonzero(self.data["texts_blocks"].values) < MIN_BLOCKS:
             return value, np.full_like(value, np.nan)
-        values = np.stack([np.asarray(statistic(study), dtype=np.float64) for study in self._leave_one_out_studies])
-        spread = ((values - values.mean(axis=0)) ** 2).sum(axis=0)
-        return value, np.sqrt(spread * (len(values) - 1) / len(values))
+        values = [np.asarray(statistic(study), dtype=np.float64) for study in self._leave_one_out_studies]
+        return value, compute_jackknife_error(np.stack(values))
 
     @cached_property
     def _leave_one_out_studies(self) -> list[Study]:
@@ -159,7 +165,12 @@ class Study:
         return studies
 
     def table(self) -> pd.DataFrame:
-        """Return one row per head: its rates, their standard errors, its number of pairs and its signal-to-noise."""
+        """Return one row per head: its rates, their standard errors, its number of pairs and its signal-to-noise.
+
+        A column `error_note` says why there are no errors, or that they are too small; otherwise it is absent.
+        """
+        from headscope.studies.sample_size import describe_errors
+
         rows: dict[str, Any] = {
             "head": [f"L{layer}H{head}" for layer in self.layers for head in self.heads],
             "layer": np.repeat(self.layers, len(self.heads)),
@@ -173,7 +184,8 @@ class Study:
             ratios, errors = self.jackknife(lambda study: study.signal_to_noise().values)
             if np.isfinite(ratios).any():  # images, and studies without a sample, have none
                 rows["signal_to_noise"], rows["signal_to_noise_error"] = ratios.ravel(), errors.ravel()
-        return pd.DataFrame(rows)
+        note = describe_errors(self)
+        return pd.DataFrame(rows).assign(**({"error_note": note} if note else {}))
 
     def findings(self) -> Findings:
         """Return the paper's twelve claims, each with a number, its standard error and a verdict.

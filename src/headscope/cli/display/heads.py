@@ -11,6 +11,7 @@ from rich.text import Text
 from headscope.cli.display.console import to_printable
 from headscope.studies.head_types import PREFERENCES
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_errors
 
 RATES = {
     "repeat_rate": ("equal\ntokens", 100),
@@ -31,7 +32,8 @@ def show_heads(study: Study, heads: pd.DataFrame, counts: pd.Series) -> None:
     manifest = study.manifest
     table = Table(
         title=Text(to_printable(f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} texts, {study.size}")),
-        caption="Rates in percent; bold: the rate that the type is based on. All numbers: --csv, --json",
+        caption="Rates in percent; bold: the rate that the type is based on. All numbers: --csv, --json"
+        + f"\n{describe_errors(study)}".rstrip(),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
