@@ -67,7 +67,7 @@ def compute_differences(baseline: RateSums, other: RateSums, *, paired: bool) ->
     baseline_rates, other_rates = baseline.compute_rates(), other.compute_rates()
     error = _compute_error(baseline, other, paired=paired)
     difference = other_rates - baseline_rates
-    degrees_of_freedom = _compute_degrees_of_freedom(baseline, other, paired=paired)
+    degrees_of_freedom = compute_degrees_of_freedom(baseline, other, paired=paired)
     has_enough_blocks = _count_common_blocks(baseline, other, paired=paired) >= MIN_BLOCKS
     t = np.full(difference.shape, np.nan)
     is_known = np.isfinite(difference) & np.isfinite(error) & has_enough_blocks
@@ -98,7 +98,7 @@ def _count_common_blocks(baseline: RateSums, other: RateSums, *, paired: bool) -
     return np.asarray(np.minimum(in_baseline.sum(axis=0), in_other.sum(axis=0)), dtype=np.float64)
 
 
-def _compute_degrees_of_freedom(baseline: RateSums, other: RateSums, *, paired: bool) -> Floats:
+def compute_degrees_of_freedom(baseline: RateSums, other: RateSums, *, paired: bool) -> Floats:
     """Return the degrees of freedom: the number of blocks less one, where blocks of unequal size count as fewer (Kish).
 
     Few texts fall unevenly on the blocks. The error then depends mostly on the large ones, and is less certain than
