@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from headscope.corpus.windows import SentenceMode, WindowMode, WindowSpec
+from headscope.corpus.windows import BlockMode, SentenceMode, WindowMode, WindowSpec
 from headscope.errors import StudyError
 from headscope.similarity import TAU, THETA
 
@@ -22,6 +22,7 @@ MAX_LENGTH_WITH_MAPS = 256
 MAX_LENGTH = 2**20
 MAX_BATCH_SIZE = 2**20
 AUTO = "auto"
+CHOICES = {"windows": get_args(WindowMode), "sentences": get_args(SentenceMode), "blocks": get_args(BlockMode)}
 KERNELS = {
     "triton": "on NVIDIA GPUs",
     "numba": "on CPUs",
@@ -38,6 +39,8 @@ class Settings:
     windows: WindowMode = "first"
     sentences: SentenceMode = "tokens"
     min_tokens: int = 2
+    blocks: BlockMode = "documents"
+    """what standard errors are computed over; blocks of windows give errors that are too small"""
     theta: float = THETA
     tau: float = TAU
     sample: float | None = None
@@ -52,7 +55,7 @@ class Settings:
             raise StudyError(f"length is {self.length}: a window needs at least 3 tokens")
         if self.length > MAX_LENGTH:
             raise StudyError(f"length is {self.length}: a window has at most {MAX_LENGTH:,} tokens")
-        for name, choices in (("windows", get_args(WindowMode)), ("sentences", get_args(SentenceMode))):
+        for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise StudyError(f"{name} is {getattr(self, name)!r}: choose one of {', '.join(choices)}")
         for name in ("theta", "tau"):
@@ -82,7 +85,14 @@ class Settings:
 
     @property
     def cut(self) -> WindowSpec:
-        return WindowSpec(self.length, self.windows, self.sentences, self.min_tokens, skip_broken=self.skip_broken)
+        return WindowSpec(
+            self.length,
+            self.windows,
+            self.sentences,
+            self.min_tokens,
+            skip_broken=self.skip_broken,
+            blocks=self.blocks,
+        )
 
     @property
     def keeps_maps(self) -> bool:
@@ -157,6 +167,7 @@ MANIFEST = (
     ManifestEntry("length", "Tokens in a window", "number", must_match=(*COUNTED, "compare")),
     ManifestEntry("min_tokens", "Shortest text, tokens", "number", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("sentences", "How sentences are found", must_match=(*COUNTED, "compare")),
+    ManifestEntry("blocks", "What blocks are of", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("theta", "Threshold θ of a high pair", "number", must_match=(*COUNTED, "compare")),
     ManifestEntry("tau", "Threshold τ of a line", "number", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("sample", "Fraction of texts in the sample", "number", must_match=COUNTED),

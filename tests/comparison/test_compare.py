@@ -166,7 +166,8 @@ def test_options_that_make_no_sense(base_study: Study, options: dict[str, Any], 
     [
         ({"corpus": 1}, "Different texts .*same name, other content.*cannot be paired"),
         ({"complete": 0, "stopped_by": "the disk is full"}, "model-1 is incomplete.*80 texts.*the disk is full"),
-        ({"texts": 20, "corpus_hash": f"{0:032x}"}, "Very different numbers of texts \\(model-0 80, model-1 20\\)"),
+        ({"texts": 240, "corpus_hash": f"{0:032x}"}, "Very different numbers of texts \\(model-0 80, model-1 240\\)"),
+        ({"texts": 49, "corpus_hash": f"{0:032x}"}, "model-1: too few texts: 49, and 50 are needed.*not tested"),
         ({"dtype": "bfloat16"}, "Different dtypes: float32 \\(model-0\\), bfloat16 \\(model-1\\)"),
         ({"headscope": "9.9"}, "different versions of headscope: 0 \\(model-0\\), 9.9 \\(model-1\\)"),
         ({"format": 2}, "different formats: 1 \\(model-0\\), 2 \\(model-1\\)"),
@@ -187,9 +188,31 @@ def test_nothing_to_warn_of(base_study: Study) -> None:
 
 def test_one_text_has_no_error(base_study: Study) -> None:
     comparison = headscope.compare([base_study, make_model_study(1, texts=1, corpus=3)])
-    assert any("none of its numbers has a standard error" in warning for warning in comparison.warnings)
+    assert any("model-1: no standard errors, for want of documents" in warning for warning in comparison.warnings)
     assert comparison.differences()["p"].isna().all()
     assert not comparison.differences()["significant"].any()
+
+
+@pytest.mark.parametrize(("texts", "blocks"), [(49, 20), (80, 9)])
+def test_heads_are_not_tested_with_too_few_texts(texts: int, blocks: int) -> None:
+    before = make_model_study(0, texts, blocks=blocks)
+    comparison = headscope.compare([before, change_head(before, 1, 2)], ["before", "after"])
+    assert comparison.differences()["p"].isna().all()
+    assert not comparison.differences()["significant"].any()
+    assert (comparison.differences("repeat_rate")["difference"] != 0).sum() == 1
+    assert comparison.pairs[0].how.startswith("not tested, too few texts: ")
+    assert set(comparison.changes["after"]) == {"too few texts"}
+    assert "Not tested, too few texts: " in comparison.to_html()
+
+
+def test_blocks_of_windows_are_warned_of(base_study: Study) -> None:
+    of_windows = make_model_study(1, blocks_of="windows")
+    both = headscope.compare([base_study, of_windows]).warnings
+    assert [warning for warning in both if "model-1: all standard errors are too small" in warning]
+    assert [warning for warning in both if "documents (model-0), windows (model-1)" in warning]
+    same = headscope.compare([make_model_study(0, blocks_of="windows"), of_windows])
+    assert ["all standard errors are too small" in warning for warning in same.warnings] == [True, True]
+    assert same.warnings[0] in same.to_html()
 
 
 @pytest.mark.parametrize(
@@ -440,7 +463,7 @@ def test_json_holds_every_table(comparison: headscope.Comparison) -> None:
     text = as_json(comparison)
     content = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert [study["name"] for study in content["studies"]] == comparison.names
-    assert content["pairs"] == [{"baseline": "before", "model": "after", "paired": True, "blocks": 20}]
+    assert content["pairs"] == [{"baseline": "before", "model": "after", "paired": True, "blocks": 20, "missing": ""}]
     for name, table in {
         "findings": comparison.findings,
         "summary": comparison.summary,

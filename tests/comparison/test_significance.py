@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.comparison.differences import (
-    FEWEST_BLOCKS,
     compute_differences,
     has_same_texts,
     tabulate_correlations,
     tabulate_differences,
 )
-from headscope.comparison.measures import MEASURES, NEAR, jackknife_error, leave_out_blocks
+from headscope.comparison.measures import MEASURES, NEAR
 from headscope.comparison.significance import compute_incomplete_beta, compute_p_value, correct_holm
+from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from tests.helpers.comparison_studies import change_head, draw_counts, make_model_study, make_sums
 
 # -- Student's t ------------------------------------------------------------------------------------------------------
@@ -102,52 +102,53 @@ def test_holm_in_general(values: list[float]) -> None:
 
 
 def test_a_paired_difference_worked_by_hand() -> None:
-    baseline = make_sums([[1], [2], [3], [2], [2]], [[10]] * 5)
-    other = make_sums([[3], [4], [5], [4], [5]], [[10]] * 5)
-    # Totals 10/50 and 21/50. Without a block: 9, 8, 7, 8, 8 and 18, 17, 16, 17, 16, of 40; differences 9, 9, 9, 9, 8.
+    baseline = make_sums([[1], [2], [3], [2], [2]] * 2, [[10]] * 10)
+    other = make_sums([[3], [4], [5], [4], [5]] * 2, [[10]] * 10)
+    # Totals 20/100 and 42/100. Without a block: 19, 18, 17, 18, 18 and 39, 38, 37, 38, 37, twice, of 90; differences
+    # 20, 20, 20, 20, 19.
     tested = compute_differences(baseline, other, paired=True)
-    jackknifed = np.array([9, 9, 9, 9, 8]) / 40
-    error = math.sqrt(4 / 5 * ((jackknifed - jackknifed.mean()) ** 2).sum())
+    jackknifed = np.array([20, 20, 20, 20, 19] * 2) / 90
+    error = math.sqrt(9 / 10 * ((jackknifed - jackknifed.mean()) ** 2).sum())
     assert tested.difference[0, 0] == pytest.approx(0.22)
-    assert tested.error[0, 0] == pytest.approx(error) == pytest.approx(0.02)
-    assert tested.t[0, 0] == pytest.approx(11)
-    assert tested.p[0, 0] == pytest.approx(compute_p_value(11, 4)) == tested.p_corrected[0, 0]
+    assert tested.error[0, 0] == pytest.approx(error) == pytest.approx(math.sqrt(9 / 10 * 1.6) / 90)
+    assert tested.t[0, 0] == pytest.approx(0.22 / error)
+    assert tested.p[0, 0] == pytest.approx(compute_p_value(0.22 / error, 9)) == tested.p_corrected[0, 0]
     unpaired = compute_differences(baseline, other, paired=False)
     errors = [
-        math.sqrt(4 / 5 * ((np.array(k) / 40 - np.mean(k) / 40) ** 2).sum())
-        for k in ([9, 8, 7, 8, 8], [18, 17, 16, 17, 16])
+        math.sqrt(9 / 10 * 2 * ((np.array(k) / 90 - np.mean(k) / 90) ** 2).sum())
+        for k in ([19, 18, 17, 18, 18], [39, 38, 37, 38, 37])
     ]
     assert unpaired.error[0, 0] == pytest.approx(math.hypot(*errors))
     assert unpaired.error[0, 0] > 2 * tested.error[0, 0]
 
 
 def test_unequal_blocks_leave_fewer_degrees_of_freedom() -> None:
-    equal = make_sums([[1]] * 6, [[10]] * 6), make_sums([[2], [3], [2], [3], [2], [3]], [[10]] * 6)
-    weights = [40, 4, 4, 4, 4, 4]  # (Σ w)² / Σ w² = 3600 / 1680
+    equal = make_sums([[1]] * 10, [[10]] * 10), make_sums([[2], [3]] * 5, [[10]] * 10)
+    weights = [40, *[4] * 9]  # (Σ w)² / Σ w² = 5776 / 1744
     unequal = (
-        make_sums([[4], [0], [1], [0], [1], [0]], [[weight] for weight in weights]),
-        make_sums([[9], [1]] * 3, [[weight] for weight in weights]),
+        make_sums([[4], [0], *[[1], [0]] * 4], [[weight] for weight in weights]),
+        make_sums([[9], [1]] * 5, [[weight] for weight in weights]),
     )
-    for (baseline, other), blocks in ((equal, 6), (unequal, 3600 / 1680)):
+    for (baseline, other), blocks in ((equal, 10), (unequal, 5776 / 1744)):
         tested = compute_differences(baseline, other, paired=True)
         assert tested.p[0, 0] == pytest.approx(compute_p_value(float(tested.t[0, 0]), blocks - 1))
 
 
 def test_what_cannot_be_tested_is_not() -> None:
-    nothing = [[0]] * 6
-    tested = compute_differences(make_sums(nothing, nothing), make_sums([[1]] * 6, [[4]] * 6), paired=True)
+    nothing = [[0]] * 10
+    tested = compute_differences(make_sums(nothing, nothing), make_sums([[1]] * 10, [[4]] * 10), paired=True)
     assert np.isnan([tested.difference, tested.error, tested.t, tested.p, tested.p_corrected]).all()
-    few = FEWEST_BLOCKS - 1
+    few = MIN_BLOCKS - 1
     tested = compute_differences(make_sums([[0]] * few, [[4]] * few), make_sums([[4]] * few, [[4]] * few), paired=True)
     assert tested.difference[0, 0] == 1
     assert np.isnan(tested.p[0, 0])
     # without any spread: the same is no difference, another is beyond doubt
-    same, all_equal = make_sums([[1]] * 6, [[4]] * 6), make_sums([[4]] * 6, [[4]] * 6)
+    same, all_equal = make_sums([[1]] * 10, [[4]] * 10), make_sums([[4]] * 10, [[4]] * 10)
     assert compute_differences(same, same, paired=True).p[0, 0] == 1
     tested = compute_differences(same, all_equal, paired=True)
     assert (tested.t[0, 0], tested.p[0, 0]) == (math.inf, 0)
     # what the order of a sum can make is none
-    rounding = make_sums(np.full((6, 1), 1 + 1e-14), [[4]] * 6)
+    rounding = make_sums(np.full((10, 1), 1 + 1e-14), [[4]] * 10)
     assert compute_differences(same, rounding, paired=True).p[0, 0] == 1
 
 
@@ -156,7 +157,7 @@ def test_rates_errors_and_chance_are_those_of_the_study(name: str) -> None:
     study = make_model_study(texts=50)
     sums = MEASURES[name].compute_sums(study)
     np.testing.assert_allclose(sums.compute_rates(), study.rate(name))
-    np.testing.assert_allclose(jackknife_error(sums.jackknife_rates()), study.standard_error(name), atol=1e-12)
+    np.testing.assert_allclose(compute_jackknife_error(sums.jackknife_rates()), study.standard_error(name), atol=1e-12)
     np.testing.assert_allclose(
         np.broadcast_to(sums.compute_chance(), (3, 4)), np.broadcast_to(study.chance(name), (3, 4))
     )
@@ -181,11 +182,6 @@ def test_attention_within_one_token(causal: int) -> None:
 
 def test_nobody_is_near_in_cross_attention() -> None:
     assert np.isnan(MEASURES[NEAR].compute_sums(make_model_study(texts=10, stack="cross")).compute_rates()).all()
-
-
-def test_leaving_out_blocks() -> None:
-    np.testing.assert_array_equal(leave_out_blocks(np.array([[1.0, 2], [3, 4], [5, 6]])), [[8, 10], [6, 8], [4, 6]])
-    assert np.isnan(jackknife_error(np.zeros((1, 2)))).all()
 
 
 # -- studies ----------------------------------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from itertools import pairwise
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import syntok.tokenizer
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -389,6 +390,38 @@ def test_the_digest_depends_on_the_ids_alone(tokens: ModelTokens):
     assert first.sentence.tolist() != second.sentence.tolist()
     assert first.digest == second.digest
     assert first.digest != cut("Two ravens met. They left", tokens)[0].digest
+
+
+def test_the_block_of_a_document_written_out(tokens: ModelTokens):
+    # printf 'Two ravens met. They left.' | b2sum -l 64 prints 3ef6111d8f7d6629, read from its last byte to its first
+    document = Document("Two ravens met. They left.", "a")
+    assert document.digest == 0x29667D8F1D11F63E
+    window = cut(document.text, tokens)[0]
+    assert window.block == 0x29667D8F1D11F63E % 20 == 10
+    by_window = cut(document.text, tokens, blocks="windows")[0]
+    assert by_window.block == window.digest % 20 == by_window.digest % 20 != window.block
+
+
+@given(
+    texts=st.lists(st.text("the cat. ", max_size=120).map(lambda text: text * 3), min_size=1, max_size=8, unique=True),
+    length=st.sampled_from([8, 16]),
+    mode=st.sampled_from(["first", "all"]),
+    sentence_mode=st.sampled_from(["tokens", "text"]),
+    order=st.randoms(use_true_random=False),
+)
+@settings(deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_block_of_a_window_depends_on_the_document_only(
+    tokens: ModelTokens, texts: list[str], length: int, mode: Any, sentence_mode: Any, order: Random
+):
+    spec = WindowSpec(length=length, windows=mode, sentences=sentence_mode, min_tokens=1)
+    documents = [Document(text, f"text {k}") for k, text in enumerate(texts)]
+    order.shuffle(documents)
+    for document, windows in zip(documents, spec.each(documents, tokens), strict=True):
+        u = hashlib.blake2b(document.text.encode(), digest_size=8).digest()
+        blocks = {window.block for window in windows if isinstance(window, Window)}
+        assert blocks <= {int.from_bytes(u, "little") % BLOCKS}
+        alone = spec(document, tokens)
+        assert isinstance(alone, str) or {window.block for window in alone} == blocks
 
 
 def test_the_largest_digest_is_in_the_whole_sample():

@@ -26,6 +26,7 @@ def make_model_study(
     length: int = 16,
     corpus: int = 0,
     blocks: int = 20,
+    blocks_of: str = "documents",
     **changes: Any,
 ) -> Study:
     """Return a study of a model without any preference.
@@ -35,7 +36,8 @@ def make_model_study(
     Args:
         number: Decides what the heads of the model write.
         corpus: Decides the texts.
-        blocks: Only texts of the first so many blocks are used: with fewer blocks, a jackknife is faster.
+        blocks: Only texts of the first so many blocks are used.
+        blocks_of: The attribute `blocks` of the study.
         changes: Attributes of the study.
     """
     random = np.random.default_rng(corpus)
@@ -49,7 +51,12 @@ def make_model_study(
     maps = [make_masked_maps(random, windows, heads, longest) for _ in range(layers)]
     counting = TallySettings(Shape(layers, heads, length, False), 0.3, 0.3, 1.0)
     sums_of_texts = tally("torch", counting, windows, outputs, maps)
-    attributes = {"model": f"models/model-{number}", "weight_hash": f"{number:064x}", "corpus_hash": f"{corpus:032x}"}
+    attributes = {
+        "blocks": blocks_of,
+        "model": f"models/model-{number}",
+        "weight_hash": f"{number:064x}",
+        "corpus_hash": f"{corpus:032x}",
+    }
     return study_of(sums_of_texts, **attributes | changes)
 
 

@@ -63,6 +63,7 @@ def manifest(shape: Shape, **changes: Any) -> dict[str, Any]:
         "length": shape.length,
         "windows": "first",
         "sentences": "tokens",
+        "blocks": "documents",
         "min_tokens": 2,
         "theta": 0.3,
         "tau": 0.3,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,12 @@ class TestWindow:
         for crosses in (False, True):
             read = text.shift_right(7, crosses=crosses)
             assert (read.digest, read.block, read.is_sampled(0.3)) == (text.digest, text.block, text.is_sampled(0.3))
+
+    def test_every_stack_keeps_the_block_of_the_document(self) -> None:
+        text = replace(window(), document=47)
+        assert text.block == 7 != window().block
+        for crosses in (False, True):
+            assert text.shift_right(7, crosses=crosses).block == 7
 
     def test_in_cross_attention_the_receivers_are_the_encoders_tokens(self) -> None:
         text = window()

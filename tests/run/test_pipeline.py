@@ -60,7 +60,7 @@ def small() -> Model:
 
 def list_fields(window: Window) -> tuple[Any, ...]:
     arrays = (window.ids, window.special, window.sentence, window.end, window.comma)
-    return (*(array.tolist() for array in arrays), *(array.dtype for array in arrays), window.digest)
+    return (*(array.tolist() for array in arrays), *(array.dtype for array in arrays), window.digest, window.block)
 
 
 def list_threads() -> list[threading.Thread]:

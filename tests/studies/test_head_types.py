@@ -18,8 +18,10 @@ import headscope
 from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.studies.head_table import sort_heads
-from headscope.studies.head_types import HEAD_TYPES, MIN_BLOCKS, NAMES, PREFERENCES, Z, count_heads
+from headscope.studies.head_types import HEAD_TYPES, NAMES, PREFERENCES, Z, count_heads
+from headscope.studies.jackknife import MIN_BLOCKS
 from headscope.studies.result import Study
+from headscope.studies.sample_size import MIN_TEXTS
 from headscope.studies.study import study as run
 from tests.helpers.planted import ALL, EQUAL, NEAR, SAME, SHUFFLED, TEXTS, VARIED, Planted, get_share_at_odds, planted
 from tests.helpers.synthetic import make_random_study
@@ -51,6 +53,7 @@ def classify_heads(*heads: Planted, **changes: Any) -> list[str]:
 def test_names_and_their_order() -> None:
     assert NAMES == (
         "repeat-token", "local", "within-sentence", "one-token", "long-range", "diffuse", "silent", "undecided",
+        "too few texts",
     )  # fmt: skip
     for head_type in HEAD_TYPES:
         assert head_type.description.endswith(".")
@@ -59,9 +62,9 @@ def test_names_and_their_order() -> None:
 
 def test_each_head_type_is_hit(varied: Study) -> None:
     table = varied.heads()
-    assert table["head_type"].tolist() == list(NAMES)
-    assert count_heads(table).tolist() == [1] * len(NAMES)
-    assert table["also"].tolist() == [()] * len(NAMES)
+    assert table["head_type"].tolist() == [*NAMES[:-1]]
+    assert count_heads(table).tolist() == [1] * len(NAMES[:-1]) + [0]
+    assert table["also"].tolist() == [()] * len(NAMES[:-1])
     assert table["description"].tolist() == [
         "repeat-token: 30 % of its pairs join equal tokens (chance 1.0 %)",
         "local: 50 % of its pairs are at most 2 tokens apart (chance 3.9 %), on average 12 (chance 34)",
@@ -154,13 +157,27 @@ def test_an_effect_is_certain_enough_or_not() -> None:
 
 def test_it_takes_enough_blocks() -> None:
     assert classify_head(Planted(equal=0.2), blocks=MIN_BLOCKS)["head_type"] == "repeat-token"
-    assert classify_head(Planted(equal=0.2), blocks=MIN_BLOCKS - 1)["head_type"] == "undecided"
+    head = classify_head(Planted(equal=0.2), blocks=MIN_BLOCKS - 1)
+    assert head["head_type"] == "too few texts"
+    assert head["description"] == "too few texts: they fill 9 of 20 blocks, and 10 are needed"
 
 
-def test_one_block_has_no_errors_and_no_preferences() -> None:
+def test_it_takes_enough_texts() -> None:
+    enough, few = (make_random_study(3, texts=count) for count in (50, 49))
+    assert "too few texts" not in set(enough.heads()["head_type"])
+    assert set(few.heads()["head_type"]) == {"too few texts"}
+    assert set(few.heads()["description"]) == {"too few texts: 49, and 50 are needed"}
+    images = Study(few.data.assign_attrs(modality="image"))
+    assert set(images.heads()["description"]) == {"too few images: 49, and 50 are needed"}
+
+
+def test_one_block_has_no_errors_and_no_types() -> None:
     table = planted(*VARIED, blocks=1).heads()
-    assert table["head_type"].tolist() == [*["undecided"] * 5, "diffuse", "silent", "undecided"]
+    assert table["head_type"].tolist() == ["too few texts"] * 8
     assert table["repeat_rate_error"].isna().all()
+    assert set(table["error_note"]) == {
+        "No standard errors, for want of documents: the texts fill 1 of 20 blocks of documents, and 10 are needed."
+    }
     assert table["also"].tolist() == [()] * 8
 
 
@@ -289,7 +306,7 @@ def test_chance_that_leaves_no_room_never_decides() -> None:
 
 def test_no_texts_at_all() -> None:
     table = planted([Planted(pairs=0)], blocks=0).heads()
-    assert table["head_type"].tolist() == ["silent"]
+    assert table["head_type"].tolist() == ["too few texts"]
     assert table["pairs_per_text"].isna().all()
 
 
@@ -313,7 +330,7 @@ def test_layers_keep_their_numbers(varied: Study) -> None:
     table = Study(varied.data.assign_coords(layer=[3, 7])).heads()
     assert table["head"].tolist() == [f"L{layer}H{head}" for layer in (3, 7) for head in range(4)]
     assert table["layer"].tolist() == [3] * 4 + [7] * 4
-    assert table["head_type"].tolist() == list(NAMES)
+    assert table["head_type"].tolist() == [*NAMES[:-1]]
 
 
 def test_causal_models_are_judged_alike(varied: Study) -> None:
@@ -382,6 +399,7 @@ def test_the_docs_say_the_same() -> None:
     for head_type in HEAD_TYPES:
         assert f"| `{head_type.name}` | {head_type.description} | {head_type.criterion} |" in text
     assert f"more than {Z} standard errors" in text
+    assert f"at least {MIN_TEXTS} texts" in text
     assert f"at least {MIN_BLOCKS} blocks" in text
 
 
@@ -393,7 +411,7 @@ def test_order_by_a_column() -> None:
     assert sort_heads(table, None) is table
     assert sort_heads(table, "repeat_rate")["repeat_rate"].dropna().is_monotonic_decreasing
     assert sort_heads(table, "repeat_rate")["head_type"].tolist()[-1] == "silent"
-    assert sort_heads(table, "head_type")["head_type"].tolist() == list(NAMES)
+    assert sort_heads(table, "head_type")["head_type"].tolist() == [*NAMES[:-1]]
     assert sort_heads(sort_heads(table, "pairs"), "layer")["layer"].tolist() == [0] * 4 + [1] * 4
     for unknown in ("nothing", "also", "description"):
         with pytest.raises(StudyError, match=f"unknown column '{unknown}'; there are: head, layer, head_number"):

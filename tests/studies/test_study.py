@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import random
 from collections.abc import Iterable
 from dataclasses import fields
@@ -12,15 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.text import Text
 
 import headscope
 from headscope.corpus.bundled import load_openings
 from headscope.corpus.chunks import ChunkSize
+from headscope.figures import draw
 from headscope.model.model import Model
 from headscope.run import local_engine, plan
 from headscope.settings import Settings
+from headscope.studies.findings import as_json, as_markdown
 from headscope.studies.rates import RATES
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_errors
 from headscope.tally.quantities import BY_NAME
 from tests.helpers.study_equality import assert_same_sums
 from tests.helpers.synthetic import make_random_study
@@ -65,7 +70,8 @@ def test_the_settings_are_keyword_arguments():
 
 def test_every_setting_is_used(minilm: Model):
     changed: dict[str, Any] = {
-        "length": 16, "windows": "all", "sentences": "text", "min_tokens": 3, "theta": 0.4, "tau": 0.2, "sample": 0.5,
+        "length": 16, "windows": "all", "sentences": "text", "blocks": "windows", "min_tokens": 3, "theta": 0.4,
+        "tau": 0.2, "sample": 0.5,
         "maps": False, "skip_broken": True,
     }  # fmt: skip
     assert changed.keys() == {setting.name for setting in fields(Settings)}
@@ -221,18 +227,18 @@ def test_selects_layers_and_heads(study: Study):
 
 
 def test_jackknife_by_hand():
-    # Three blocks with equal/pairs of 1/2, 2/2 and 0/4; left out in turn: 2/6, 1/6, 3/4. Their mean is 5/12, squared
-    # deviations (−1/12)² + (−3/12)² + (4/12)² = 26/144; times 2/3: 52/432.
+    # Ten blocks: nine with equal/pairs of 1/2, one with 6/4. Left out in turn: 14/20 nine times, 9/18. Their mean is
+    # 6.8/10, squared deviations 9 · 0.02² + 0.18² = 0.036; times 9/10: 0.0324.
     data = make_random_study(0, layers=1, heads=1).data.copy(deep=True)
     for name in ("texts", "pairs", "equal"):
         data[f"{name}_blocks"][:] = 0
-    data["texts_blocks"][:3] = 1
-    data["pairs_blocks"].values[:3, 0, 0] = [2, 2, 4]
-    data["equal_blocks"].values[:3, 0, 0] = [1, 2, 0]
+    data["texts_blocks"][:10] = 1
+    data["pairs_blocks"].values[:10, 0, 0] = [2] * 9 + [4]
+    data["equal_blocks"].values[:10, 0, 0] = [1] * 9 + [6]
     for name in ("texts", "pairs", "equal"):
         data[name] = data[f"{name}_blocks"].sum("block")
     study = Study(data)
-    np.testing.assert_allclose(study.standard_error("repeat_rate").values, [[(52 / 432) ** 0.5]])
+    np.testing.assert_allclose(study.standard_error("repeat_rate").values, [[0.18]])
 
 
 def test_one_text_has_no_standard_error(minilm: Model, texts: list[str]):
@@ -249,12 +255,85 @@ def test_standard_errors_shrink_with_more_texts():
     )
 
 
-def test_a_table_has_one_row_a_head(study: Study):
+def test_a_table_has_one_row_a_head():
+    study = make_random_study(0, texts=60)
     table = study.heads()
-    assert len(table) == 72
-    row = table[table["head"] == "L3H7"].iloc[0]
-    assert row["repeat_rate"] == float(study.rate("repeat_rate")[3, 7])
-    assert row["repeat_rate_error"] == float(study.standard_error("repeat_rate")[3, 7])
+    assert len(table) == 12
+    row = table[table["head"] == "L3H2"].iloc[0]
+    assert row["repeat_rate"] == float(study.rate("repeat_rate")[3, 2])
+    assert row["repeat_rate_error"] == float(study.standard_error("repeat_rate")[3, 2])
+    assert "error_note" not in table
+
+
+# Blocks
+
+
+def count_by_block(texts: Iterable[str]) -> list[int]:
+    """Return the number of these texts in each block, by the definition."""
+    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.bincount([int.from_bytes(digest, "little") % 20 for digest in digests], minlength=20).tolist()
+
+
+@pytest.mark.parametrize("engine_options", [{"batch_size": 3}, {"batch_size": 50, "kernel": "torch"}])
+def test_windows_are_in_the_block_of_their_document(
+    minilm: Model, small_sections: None, engine_options: dict[str, Any]
+):
+    documents = [document.text for document, _ in zip(load_openings(), range(7), strict=False)]
+    every = headscope.study(minilm, documents, windows="all", length=32, **engine_options)
+    assert every.texts > 3 * len(documents)
+    counts = {text: headscope.study(minilm, [text], windows="all", length=32).texts for text in documents}
+    assert every.data["texts_blocks"].values.tolist() == count_by_block(
+        text for text, count in counts.items() for _ in range(count)
+    )
+    first = headscope.study(minilm, documents, length=32, **engine_options)
+    assert first.data["texts_blocks"].values.tolist() == count_by_block(documents)
+
+
+def test_blocks_of_windows_change_the_blocks_and_nothing_else(minilm: Model):
+    documents = [document.text for document, _ in zip(load_openings(), range(4), strict=False)]
+    by_document, by_window = (
+        headscope.study(minilm, documents, windows="all", length=24, blocks=blocks)
+        for blocks in ("documents", "windows")
+    )
+    blocked = [name for name in by_document.data if str(name).endswith("_blocks")]
+    for name, values in by_document.data.drop_vars(blocked).data_vars.items():
+        np.testing.assert_allclose(values, by_window.data[name], rtol=1e-12, err_msg=str(name))
+    assert np.count_nonzero(by_document.data["texts_blocks"]) <= 4
+    assert np.count_nonzero(by_window.data["texts_blocks"]) > 10
+    assert (by_document.manifest["blocks"], by_window.manifest["blocks"]) == ("documents", "windows")
+
+
+def test_errors_are_said_to_be_missing_or_too_small(minilm: Model):
+    document = " ".join(document.text for document, _ in zip(load_openings(), range(12), strict=False))
+    one = headscope.study(minilm, [document], windows="all", length=24)
+    missing = (
+        "No standard errors, for want of documents: the texts fill 1 of 20 blocks of documents, and 10 are needed."
+    )
+    assert np.isnan(one.standard_error("repeat_rate")).all()
+    by_window = headscope.study(minilm, [document], windows="all", length=24, blocks="windows")
+    assert not np.isnan(by_window.standard_error("mean_distance")).all()
+    for study, note in ((one, missing), (by_window, describe_errors(by_window))):
+        assert study.standard_error("repeat_rate").attrs == {"note": note}
+        assert set(study.heads()["error_note"]) == {note}
+        assert set(study.heads()["error_note"]) == {note}
+        findings = study.findings()
+        assert note in as_markdown(study, findings)
+        assert json.loads(as_json(study, findings))["errors"] == note
+        assert note in study._repr_html_()
+    assert describe_errors(by_window).startswith("All standard errors are too small: blocks are of windows")
+    figures = {study: draw(study, "7", layers=[5]) for study in (one, by_window)}
+    texts = {study: [text.get_text() for text in figure.findobj(Text)] for study, figure in figures.items()}
+    assert not any("±" in text for text in texts[one])
+    assert any("± >" in text for text in texts[by_window])
+
+
+def test_studies_of_older_versions_had_blocks_of_windows():
+    data = make_random_study(0, texts=60).data
+    older = data.drop_attrs()
+    older.attrs = {name: value for name, value in data.attrs.items() if name != "blocks"}
+    assert describe_errors(Study(older)) == ""  # of the first window of each document
+    older.attrs["windows"] = "all"
+    assert describe_errors(Study(older)).startswith("All standard errors are too small")
 
 
 def test_all_windows_and_sentences_of_the_text(minilm: Model):

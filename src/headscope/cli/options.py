@@ -41,6 +41,14 @@ Windows = Annotated[
     Literal["first", "all"],
     typer.Option("--windows", help="first: the first window of each document; all: every window."),
 ]
+Blocks = Annotated[
+    Literal["documents", "windows"],
+    typer.Option(
+        "--blocks",
+        help="What standard errors are computed over: documents, or windows, for a single long document (errors are "
+        "then too small).",
+    ),
+]
 ModelName = Annotated[str, typer.Option("--model", help="Hub name, folder, or `minilm`, the default model.")]
 Stack = Annotated[
     Literal["encoder", "decoder", "cross"] | None,

@@ -31,6 +31,7 @@ def run_study(
     length: options.Length = 128,
     windows: options.Windows = "first",
     sentences: options.Sentences = "tokens",
+    blocks: options.Blocks = "documents",
     min_tokens: Annotated[int, typer.Option(help="Skip documents with fewer tokens, not counting special ones.")] = 2,
     theta: options.Theta = 0.3,
     tau: options.Tau = 0.3,
@@ -129,8 +130,9 @@ def run_study(
 
     # Wrong options are reported at once: importing torch and loading a model takes seconds.
     setting_values: dict[str, Any] = {
-        "length": length, "windows": windows, "sentences": sentences, "min_tokens": min_tokens,
-        "theta": theta, "tau": tau, "sample": sample, "maps": maps, "skip_broken": skip_broken,
+        "length": length, "windows": windows, "sentences": sentences, "blocks": blocks,
+        "min_tokens": min_tokens, "theta": theta, "tau": tau, "sample": sample, "maps": maps,
+        "skip_broken": skip_broken,
     }  # fmt: skip
     settings = Settings(**setting_values)
     check_run_options(batch_size, kernel, checkpoint_interval)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from headscope.comparison.differences import has_same_texts
-from headscope.comparison.measures import CROSS, get_filled_blocks
+from headscope.comparison.measures import CROSS
 from headscope.errors import StudyError
 from headscope.settings import MANIFEST
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_errors, describe_missing_texts
 
 FEW_TEXTS = 3
 """Ratio of the largest to the smallest number of texts from which a warning is given."""
@@ -124,20 +125,27 @@ def _make_attribute_warning(attribute: str, label: str, consequence: str) -> Cal
     return find_difference
 
 
-def _warn_few_blocks(studies: NamedStudies) -> list[str]:
-    few = [name for name, study in studies if len(get_filled_blocks(study)) < 2]
-    if not few:
-        return []
-    return [f"{_join_names(few)}: the texts fill fewer than two blocks, so none of its numbers has a standard error."]
+def _warn_few_texts(studies: NamedStudies) -> list[str]:
+    remarks = [(name, describe_missing_texts(study)) for name, study in studies]
+    return [f"{name}: {missing}. Its heads have no type and are not tested." for name, missing in remarks if missing]
+
+
+def _warn_errors(studies: NamedStudies) -> list[str]:
+    remarks = [(name, describe_errors(study)) for name, study in studies]
+    return [f"{name}: {remark[0].lower()}{remark[1:]}" for name, remark in remarks if remark]
 
 
 _WARNINGS: tuple[Callable[[NamedStudies], list[str]], ...] = (
     _warn_corpora,
     _warn_incomplete,
     _warn_text_counts,
-    _warn_few_blocks,
+    _warn_few_texts,
+    _warn_errors,
     _make_attribute_warning(
         "min_tokens", "Different shortest texts (min_tokens)", "The studies skipped different documents."
+    ),
+    _make_attribute_warning(
+        "blocks", "Blocks of different units (blocks)", "Errors over blocks of windows are too small."
     ),
     _make_attribute_warning("dtype", "Different dtypes", "Pairs near the threshold may change with them."),
     _make_attribute_warning(

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from headscope.array_types import Floats
-from headscope.comparison.measures import MEASURES, OVER_DEPTH, Measure, jackknife_error
+from headscope.comparison.measures import MEASURES, OVER_DEPTH, Measure
+from headscope.studies.jackknife import compute_jackknife_error
 from headscope.studies.result import Study
 
 COLUMNS = (
@@ -54,10 +55,10 @@ def _tabulate_study(name: str, study: Study, measure: Measure) -> pd.DataFrame:
             "depth": compute_relative_depth(study),
             "heads": np.isfinite(rates).sum(axis=-1),
             "value": average_heads(rates),
-            "error": jackknife_error(average_heads(jackknifed)),
+            "error": compute_jackknife_error(average_heads(jackknifed)),
             "chance": average_heads(np.broadcast_to(chance, rates.shape)),
             "against_chance": average_heads(relative),
-            "against_chance_error": jackknife_error(average_heads(relative_jackknifed)),
+            "against_chance_error": compute_jackknife_error(average_heads(relative_jackknifed)),
         }
     )
 

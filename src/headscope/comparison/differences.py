@@ -1,26 +1,26 @@
 """Differences between two studies of the same shape, head by head, with standard errors and p-values.
 
-Where model and settings cut the texts into the same tokens, each text is in the same block in both studies. Then the
-difference itself is jackknifed block by block (paired): what a text does to both models cancels. Otherwise the errors
-of both studies are taken as independent and added in quadrature.
+Where model and settings cut the same documents into the same tokens, these are in the same block in both studies. Then
+the difference itself is jackknifed block by block (paired): what a text does to both models cancels. Otherwise the
+errors of both studies are taken as independent and added in quadrature.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from headscope.array_types import Floats
-from headscope.comparison.measures import MEASURES, Measure, RateSums, divide, get_filled_blocks, jackknife_error
+from headscope.comparison.measures import MEASURES, Measure, RateSums, divide
 from headscope.comparison.significance import compute_p_value, correct_holm
 from headscope.studies.claim_statistics import correlate
+from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.labels import HEAD_COLUMNS, make_head_columns
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_missing_texts, get_filled_blocks
 
-FEWEST_BLOCKS = 5
-"""Blocks in which both models' heads have something counted, below which a head is not tested."""
 ROUNDING = 1e-9
 """Largest difference that the order of floating-point sums can make."""
 COLUMNS = (
@@ -47,8 +47,8 @@ class HeadDifferences:
 def has_same_texts(first: Study, second: Study) -> bool:
     """Return whether both studies hold the same texts in the same blocks, cut into the same tokens.
 
-    The block of a text depends on its token ids alone. Ids are not stored, but block by block their number, sentences
-    and repetitions are: where all of them agree, so do the texts.
+    Token ids are not stored, but block by block their number, sentences and repetitions are: where all of them agree,
+    so do the texts.
     """
     if first.data.attrs["corpus_hash"] != second.data.attrs["corpus_hash"]:
         return False
@@ -68,8 +68,8 @@ def compute_differences(baseline: RateSums, other: RateSums, *, paired: bool) ->
     baseline_rates, other_rates = baseline.compute_rates(), other.compute_rates()
     error = _compute_error(baseline, other, paired=paired)
     difference = other_rates - baseline_rates
-    degrees_of_freedom = _compute_degrees_of_freedom(baseline, other, paired=paired)
-    has_enough_blocks = _count_common_blocks(baseline, other, paired=paired) >= FEWEST_BLOCKS
+    degrees_of_freedom = compute_degrees_of_freedom(baseline, other, paired=paired)
+    has_enough_blocks = _count_common_blocks(baseline, other, paired=paired) >= MIN_BLOCKS
     t = np.full(difference.shape, np.nan)
     is_known = np.isfinite(difference) & np.isfinite(error) & has_enough_blocks
     t[is_known & (np.abs(difference) <= ROUNDING)] = 0.0
@@ -83,8 +83,8 @@ def compute_differences(baseline: RateSums, other: RateSums, *, paired: bool) ->
 
 def _compute_error(baseline: RateSums, other: RateSums, *, paired: bool) -> Floats:
     if paired:
-        return jackknife_error(other.jackknife_rates() - baseline.jackknife_rates())
-    errors = (jackknife_error(sums.jackknife_rates()) for sums in (baseline, other))
+        return compute_jackknife_error(other.jackknife_rates() - baseline.jackknife_rates())
+    errors = (compute_jackknife_error(sums.jackknife_rates()) for sums in (baseline, other))
     return np.hypot(*errors)
 
 
@@ -99,7 +99,7 @@ def _count_common_blocks(baseline: RateSums, other: RateSums, *, paired: bool) -
     return np.asarray(np.minimum(in_baseline.sum(axis=0), in_other.sum(axis=0)), dtype=np.float64)
 
 
-def _compute_degrees_of_freedom(baseline: RateSums, other: RateSums, *, paired: bool) -> Floats:
+def compute_degrees_of_freedom(baseline: RateSums, other: RateSums, *, paired: bool) -> Floats:
     """Return the degrees of freedom: the number of blocks less one, where blocks of unequal size count as fewer (Kish).
 
     Few texts fall unevenly on the blocks. The error then depends mostly on the large ones, and is less certain than
@@ -116,8 +116,14 @@ def _compute_degrees_of_freedom(baseline: RateSums, other: RateSums, *, paired: 
 def tabulate_differences(
     baseline: Study, other: Study, measure: Measure, *, paired: bool, alpha: float
 ) -> pd.DataFrame:
-    """Return a table of differences with one row per head."""
+    """Return a table of differences with one row per head.
+
+    Differences between studies with too few texts for a verdict are not tested: t and p are NaN.
+    """
     tested = compute_differences(measure.compute_sums(baseline), measure.compute_sums(other), paired=paired)
+    if any(describe_missing_texts(study) for study in (baseline, other)):
+        nothing = np.full(tested.t.shape, np.nan)
+        tested = replace(tested, t=nothing, p=nothing, p_corrected=nothing)
     rows = {
         **make_head_columns(baseline.layers, baseline.head_numbers),
         "rate": measure.name,

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headscope.array_types import Floats, Ints
+from headscope.array_types import Floats
+from headscope.studies.jackknife import leave_out_blocks
 from headscope.studies.rates import RATES, Rate, RateWords, sum_distances
 from headscope.studies.result import Study
+from headscope.studies.sample_size import get_filled_blocks
 
 NEAR = "near_attention"
 CROSS = "cross"
@@ -70,39 +72,11 @@ class Measure(RateWords):
         return divide(rates, np.broadcast_to(chance, rates.shape)) if self.over else rates - chance
 
 
-def get_filled_blocks(study: Study) -> Ints:
-    """Return the numbers of the blocks that hold texts."""
-    return np.flatnonzero(study.data["texts_blocks"].values).astype(np.int64)
-
-
 def divide(numerators: Floats, denominators: Floats) -> Floats:
     """Return a ratio; NaN where the denominator is 0."""
     blank = np.full(np.shape(numerators), np.nan)
     ratio: Floats = np.divide(numerators, denominators, out=blank, where=np.asarray(denominators) != 0)
     return ratio
-
-
-def leave_out_blocks(blocks: Floats) -> Floats:
-    """Return the sum over all blocks but one, for each block.
-
-    Args:
-        blocks: Of shape (blocks, …).
-    """
-    remaining: Floats = blocks.sum(axis=0) - blocks
-    return remaining
-
-
-def jackknife_error(values: Floats) -> Floats:
-    """Return the delete-one-block standard error; NaN for fewer than two blocks.
-
-    Args:
-        values: The values without each block, of shape (blocks, …).
-    """
-    if len(values) < 2:
-        return np.full(values.shape[1:], np.nan)
-    spread = ((values - values.mean(axis=0)) ** 2).sum(axis=0)
-    error: Floats = np.sqrt(spread * (len(values) - 1) / len(values))
-    return error
 
 
 def _get_blocks(study: Study, name: str) -> Floats:

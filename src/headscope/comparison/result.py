@@ -20,6 +20,7 @@ from headscope.studies.findings import Finding, findings
 from headscope.studies.head_types import HEAD_TYPES, count_heads
 from headscope.studies.labels import HEAD_COLUMNS
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_missing_texts
 
 ALPHA = 0.05
 """Accepted probability of any false alarm among all heads of a rate."""
@@ -34,11 +35,15 @@ class Pair:
     paired: bool
     """whether the same texts are in the same blocks, so that the difference itself was jackknifed"""
     blocks: int
-    """number of blocks of texts that the errors depend on"""
+    """number of blocks of documents that the errors depend on"""
+    missing: str = ""
+    """why no head is tested: too few texts; empty if heads are tested"""
 
     @property
     def how(self) -> str:
         """Describe how the errors were computed."""
+        if self.missing:
+            return f"not tested, {self.missing}"
         if self.paired:
             return f"paired: the same texts in the same {self.blocks} blocks, errors of the differences themselves"
         return f"not paired: errors of both added in quadrature, {self.blocks} blocks"
@@ -141,7 +146,8 @@ class Comparison:
     def _make_pair(self, baseline: str, other: str) -> Pair:
         studies = self.study(baseline), self.study(other)
         paired = head_differences.has_same_texts(*studies)
-        return Pair(baseline, other, paired=paired, blocks=head_differences.count_blocks(*studies))
+        missing = next(filter(None, map(describe_missing_texts, studies)), "")
+        return Pair(baseline, other, paired=paired, blocks=head_differences.count_blocks(*studies), missing=missing)
 
     @cached_property
     def _all_differences(self) -> pd.DataFrame:

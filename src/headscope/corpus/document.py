@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.corpus import images
+from headscope.corpus.images import compute_digest
 from headscope.errors import CorpusError
 
 LARGEST = images.LARGEST
@@ -70,6 +71,11 @@ class Document:
     def content(self) -> bytes:
         """The bytes from which the content hash is computed."""
         return self.text.encode("utf-8", "surrogatepass") if self.image is None else self.image.content
+
+    @property
+    def digest(self) -> int:
+        """The 64-bit BLAKE2b digest of the content, which decides the block of all windows of the document."""
+        return compute_digest(self.content)
 
     @property
     def excerpt(self) -> str:

@@ -55,7 +55,12 @@ class Picture:
     @property
     def digest(self) -> int:
         """`u` of METHOD §3: the 64-bit BLAKE2b digest of the content."""
-        return int.from_bytes(hashlib.blake2b(self.content, digest_size=8).digest(), "little")
+        return compute_digest(self.content)
+
+
+def compute_digest(content: bytes | memoryview) -> int:
+    """Return the 64-bit BLAKE2b digest, read as a little-endian number."""
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 def decode_image(raw: bytes) -> Picture | str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy as np
 from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus import sentences
 from headscope.corpus.document import Document, make_modality_error
+from headscope.corpus.images import compute_digest
 from headscope.errors import CorpusError
 
 
@@ -90,7 +90,7 @@ class Encodings:
 
 
 BLOCKS = 20
-"""Number of blocks into which texts are split for jackknife standard errors."""
+"""Number of blocks into which documents are split for jackknife standard errors."""
 
 LOOK_AHEAD, LOOK_AHEAD_MOST = 16, 4096
 """Largest number of batches, and of items, within which items are grouped by length."""
@@ -102,6 +102,7 @@ TOO_SHORT = "too short"
 """reason why a document with fewer than `min_tokens` tokens has no windows"""
 WindowMode = Literal["first", "all"]
 SentenceMode = Literal["tokens", "text"]
+BlockMode = Literal["documents", "windows"]
 Item = TypeVar("Item", bound=Sized)
 
 
@@ -133,6 +134,8 @@ class Window:
     """for an image, the input of the model: (channel, height, width); token ids are then positions"""
     u: int | None = None
     """the digest, if it is known already"""
+    document: int | None = None
+    """digest of the document that the window is from, which decides its block; None: its own digest does"""
 
     @classmethod
     def plain(cls, ids: Ints) -> Window:
@@ -150,10 +153,10 @@ class Window:
 
     @cached_property
     def digest(self) -> int:
-        """`u` of METHOD §3, which alone decides the block of a window and whether it is in the sample.
+        """`u` of METHOD §3, which alone decides whether a window is in the sample.
 
-        It depends on the text only, so that all stacks of a model put a text into the same block. For an image it is
-        the digest of its pixels.
+        It depends on the text only, so that all stacks of a model have the same texts in the sample. For an image it
+        is the digest of its pixels.
         """
         if self.u is not None:
             return self.u
@@ -161,7 +164,8 @@ class Window:
 
     @property
     def block(self) -> int:
-        return self.digest % BLOCKS
+        """Number of the block: that of the document, because windows of one document are alike."""
+        return (self.digest if self.document is None else self.document) % BLOCKS
 
     def is_sampled(self, fraction: float) -> bool:
         """Return whether the window is in a sample of this fraction of the texts."""
@@ -181,6 +185,7 @@ class Window:
             comma=np.concatenate([[False], self.comma[:-1]]),
             source=self,
             crosses=crosses,
+            document=self.document,
         )
 
 
@@ -195,6 +200,8 @@ class WindowSpec:
     """documents with fewer tokens, without special ones, have no pairs of words and are skipped"""
     skip_broken: bool = False
     """skip documents that the tokenizer cannot process; otherwise they are errors"""
+    blocks: BlockMode = "documents"
+    """what is assigned to blocks as a whole; blocks of windows are for a single long document"""
 
     def __call__(self, document: Document, tokens: Tokens) -> list[Window] | str:
         """Return the windows of a document, or the reason why it has none."""
@@ -247,22 +254,23 @@ class WindowSpec:
             selected = [k for k in range(first, after_last) if plain_counts[k] >= self.min_tokens]
             if not selected:
                 yield TOO_SHORT
-            elif self.sentences == "tokens":
-                yield [builder.build(k) for k in selected]
             else:
-                yield self._split_sentences(document, builder, selected)
+                sentence_starts = None
+                if self.sentences == "text":
+                    sentence_starts = self._find_sentence_starts(document, builder, selected[-1])
+                digest = document.digest if self.blocks == "documents" else None
+                yield [builder.build(k, sentence_starts, digest) for k in selected]
 
     @staticmethod
-    def _split_sentences(document: Document, builder: _WindowBuilder, selected: list[int]) -> list[Window]:
-        """Return the selected windows with the sentences of a sentence splitter."""
+    def _find_sentence_starts(document: Document, builder: _WindowBuilder, last: int) -> Ints:
+        """Return where sentences start in the text, up to the end of its last selected window."""
         token_starts = builder.encodings.starts
         if token_starts is None:
             raise CorpusError(
                 "this model's tokenizer does not say where its tokens start in the text, which --sentences text "
                 "needs: use --sentences tokens"
             )
-        sentence_starts = sentences.find_sentence_starts(document.text, int(token_starts[selected[-1]].max()))
-        return [builder.build(k, sentence_starts) for k in selected]
+        return sentences.find_sentence_starts(document.text, int(token_starts[last].max()))
 
 
 class _WindowBuilder:
@@ -272,8 +280,9 @@ class _WindowBuilder:
         self.encodings, self.edges = encodings, encodings.edges.tolist()
         self.raw = memoryview(encodings.ids.astype("<i4").tobytes())
 
-    def build(self, k: int, sentence_starts: Ints | None = None) -> Window:
-        """Return window k, with sentences by tokens, or with those that start at the given positions of the text."""
+    def build(self, k: int, sentence_starts: Ints | None, document: int | None) -> Window:
+        """Return window k of a document with this digest, with sentences by tokens, or with those that start at the
+        given positions of the text."""
         encodings, start, stop = self.encodings, self.edges[k], self.edges[k + 1]
         special = encodings.special[start:stop]
         if sentence_starts is None or encodings.starts is None:
@@ -282,13 +291,19 @@ class _WindowBuilder:
             sentence = sentences.number_by_text(sentence_starts, encodings.starts[k], special)
         u = hash_token_ids(self.raw[4 * start : 4 * stop])
         return Window(
-            encodings.ids[start:stop], special, sentence, encodings.end[start:stop], encodings.comma[start:stop], u=u
+            encodings.ids[start:stop],
+            special,
+            sentence,
+            encodings.end[start:stop],
+            encodings.comma[start:stop],
+            u=u,
+            document=document,
         )
 
 
 def hash_token_ids(ids: bytes | memoryview) -> int:
     """Return `u` of METHOD §3, from token ids as little-endian int32."""
-    return int.from_bytes(hashlib.blake2b(ids, digest_size=8).digest(), "little")
+    return compute_digest(ids)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from headscope.figures.style import Figure
 from headscope.readings.reading import Reading
 from headscope.studies.labels import has_images
 from headscope.studies.result import Study
+from headscope.studies.sample_size import has_window_blocks
 from headscope.studies.wording import adapt_wording
 
 
@@ -262,7 +263,7 @@ def draw(source: Study | Reading, number: str, layers: Selection = None, heads: 
         raise _make_unknown_figure_error(source, number)
     if available[number].needs_words and has_images(source.data.attrs):
         raise StudyError(f"figure {number} shows what only words and sentences have, and this study is of images")
-    return _replace_words(source, available[number].draw(source, layers, heads))
+    return _adapt_texts(source, available[number].draw(source, layers, heads))
 
 
 def draw_all(source: Study | Reading, layers: Selection = None, heads: Selection = None) -> dict[str, Figure]:
@@ -270,18 +271,20 @@ def draw_all(source: Study | Reading, layers: Selection = None, heads: Selection
     shown_layers = None if layers is None else select_layers(source, layers, [])
     shown_heads = None if heads is None else select_heads(source, heads, [])
     return {
-        number: _replace_words(source, drawing.draw(source, shown_layers, shown_heads))
+        number: _adapt_texts(source, drawing.draw(source, shown_layers, shown_heads))
         for number, drawing in list_drawings(source).items()
         if drawing.can_draw(source)
     }
 
 
-def _replace_words(source: Study | Reading, figure: Figure) -> Figure:
-    """Replace words such as text and token by image and patch in figures of a study of images."""
-    if isinstance(source, Study) and source.has_images:
+def _adapt_texts(source: Study | Reading, figure: Figure) -> Figure:
+    """Replace words such as text and token by image and patch in figures of a study of images, and mark errors that
+    are too small with `>`."""
+    if isinstance(source, Study) and (source.has_images or has_window_blocks(source)):
         for text in figure.findobj(Text):
             if isinstance(text, Text):
-                text.set_text(adapt_wording(source, text.get_text()))
+                words = text.get_text().replace("± ", "± >") if has_window_blocks(source) else text.get_text()
+                text.set_text(adapt_wording(source, words))
     return figure
 
 

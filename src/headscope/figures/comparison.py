@@ -44,7 +44,7 @@ from headscope.studies.head_types import HEAD_TYPES
 COLORS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """of models: Okabe and Ito's, with grey instead of yellow, which is too pale for a line"""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-HATCHES = ("", "////", "", "....", r"\\\\", "", "", "xxxx")
+HATCHES = ("", "////", "", "....", r"\\\\", "", "", "xxxx", "")
 DIVERGING_COLORMAP = "RdBu_r"
 MAX_NAME_WIDTH = 110.0
 """points: the largest width of a model's name"""

@@ -242,7 +242,8 @@ class Model:
             self.adapt_window(Window.plain(part)) for part in (ids[: tokens * 3 // 5], ids, ids[-(tokens * 3 // 5) :])
         )
         alone = self._observe_last([text])
-        for batching, companion in (("mixed lengths", longer), ("equal lengths", other)):
+        attempts: tuple[tuple[Batching, Window], ...] = (("mixed lengths", longer), ("equal lengths", other))
+        for batching, companion in attempts:
             if self._is_rounding(alone, self._observe_last([companion, text])):
                 return batching
         return "single texts"

@@ -14,6 +14,7 @@ from headscope.page.formatting import NOTHING
 from headscope.page.head_type_map import build_head_type_map
 from headscope.page.heat_maps import Cell, HeatMap, build_heat_maps
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_errors
 from headscope.studies.wording import adapt_wording
 
 MAX_ROOMY_HEADS = 16
@@ -55,12 +56,14 @@ def _render_fact(label: str, value: str) -> Markup:
 
 def _render_notice(study: Study) -> Markup:
     manifest = study.manifest
-    if manifest.get("complete", 1):
-        return Markup("")
-    return Markup(
-        '<div style="border-left:4px solid #c2562d;padding:.1em .7em;margin:0 0 .6em"><strong>Incomplete</strong>: '
-        "it ended before its corpus did. <bdi>{}</bdi></div>"
-    ).format(manifest.get("stopped_by", ""))
+    notice = Markup('<div style="border-left:4px solid #c2562d;padding:.1em .7em;margin:0 0 .6em">{}</div>')
+    notices = []
+    if not manifest.get("complete", 1):
+        stopped_by = Markup("<bdi>{}</bdi>").format(manifest.get("stopped_by", ""))
+        notices.append(Markup("<strong>Incomplete</strong>: it ended before its corpus did. {}").format(stopped_by))
+    if errors := describe_errors(study):
+        notices.append(Markup("{}").format(errors))
+    return Markup("").join(map(notice.format, notices))
 
 
 def _render_heat_map(heat_map: HeatMap) -> Markup:

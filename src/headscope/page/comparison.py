@@ -28,7 +28,7 @@ from headscope.page.templates import (
     replace_surrogates,
 )
 from headscope.studies.findings import Verdict
-from headscope.studies.head_types import HEAD_TYPES
+from headscope.studies.head_types import HEAD_TYPES, UNKNOWN, HeadType
 
 VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
 """each verdict and its class in the style sheet"""
@@ -83,7 +83,7 @@ def render_comparison_page(comparison: Comparison) -> str:
         panels=panels,
         numbers=_tabulate_depths(comparison),
         bars=_build_bars(comparison),
-        head_types=HEAD_TYPES,
+        head_types=[kind for kind in HEAD_TYPES if kind is not UNKNOWN or _has_heads_of_type(comparison, UNKNOWN)],
         maps=build_difference_maps(comparison),
         changes=_count_changes(comparison),
         facts=_collect_facts(comparison),
@@ -160,6 +160,11 @@ def _tabulate_depths(comparison: Comparison) -> list[dict[str, Any]]:
         depth = format_fixed(float(part["depth"].iloc[0]), 2)
         rows.append({"model": name, "layer": int(layer), "depth": depth, "cells": cells})  # type: ignore[call-overload]
     return rows
+
+
+def _has_heads_of_type(comparison: Comparison, head_type: HeadType) -> bool:
+    counts = comparison.head_types
+    return bool(counts.loc[counts["head_type"] == head_type.name, "heads"].any())
 
 
 def _build_bars(comparison: Comparison) -> list[dict[str, Any]]:

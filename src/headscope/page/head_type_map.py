@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.page.colors import pick_text_color
-from headscope.studies.head_types import HEAD_TYPES, LETTERS, NAMES, PREFERENCES, HeadType, count_heads
+from headscope.studies.head_types import HEAD_TYPES, LETTERS, NAMES, PREFERENCES, UNKNOWN, HeadType, count_heads
 from headscope.studies.labels import format_head
 from headscope.studies.rates import OF_WORDS
 from headscope.studies.result import Study
@@ -20,6 +20,7 @@ LOOKS = {
     "diffuse": ("#e2e3e7", "#31353d"),
     "silent": ("#4b505a", "#c8ccd3"),
     "undecided": ("#b3b8c0", "#5c626d"),
+    "too few texts": ("#ffffff", "#16181d"),
 }
 """colour on a light and a dark page: preferences in hues of the Okabe–Ito palette, which people with any
 colour vision can tell apart; the others in greys, of which the most common is nearest to the background"""
@@ -71,6 +72,8 @@ def build_head_type_map(study: Study) -> HeadTypeMap:
     table = study.heads()
     head_counts = count_heads(table)
     inapplicable = {preference.name for preference in PREFERENCES if preference.rate in OF_WORDS and study.has_images}
+    if not head_counts[UNKNOWN.name]:
+        inapplicable.add(UNKNOWN.name)
     legend = {
         head_type.name: LegendEntry(head_type, *_get_look(head_type.name), int(head_counts[head_type.name]))
         for head_type in HEAD_TYPES

@@ -33,6 +33,7 @@ from headscope.page.templates import (
 )
 from headscope.studies.findings import Finding, Verdict
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_errors
 from headscope.studies.wording import RASTER_NOTE, adapt_wording
 
 VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
@@ -85,6 +86,7 @@ def render_report(study: Study, findings: Sequence[Finding], figures: Sequence[R
     page = _load_template(study).render(
         study=study,
         about=study.manifest,
+        errors=describe_errors(study),
         findings=findings,
         counts=[(verdict, verdict_counts[verdict]) for verdict in VERDICT_STYLES if verdict_counts[verdict]],
         maps=maps,

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from headscope.errors import StudyError
 from headscope.studies.claims import CLAIMS, CannotMeasure, Claim
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_errors
 from headscope.studies.wording import RASTER_NOTE, adapt_wording
 
 Verdict = Literal["holds", "does not hold", "cannot be measured"]
@@ -170,7 +171,11 @@ def measure_claim(claim: Claim, study: Study) -> Finding:
 
 def as_json(study: Study, results: Sequence[Finding]) -> str:
     """Return findings as JSON, with the manifest of their study."""
-    content = {"manifest": _replace_nan(study.manifest), "findings": [finding.as_dict() for finding in results]}
+    content = {
+        "manifest": _replace_nan(study.manifest),
+        "errors": describe_errors(study),
+        "findings": [finding.as_dict() for finding in results],
+    }
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
@@ -184,6 +189,7 @@ def as_markdown(study: Study, results: Sequence[Finding]) -> str:
         f"{manifest['length']} "
         f"{adapt_wording(study, 'tokens')}, {study.size}, θ = {manifest['theta']}. ± is one standard error."
         f"{' ' + RASTER_NOTE if study.has_images else ''}",
+        *filter(None, [describe_errors(study)]),
         "",
     ]
     if not manifest["complete"]:

@@ -15,10 +15,11 @@ import xarray as xr
 
 from headscope.array_types import Bools, Floats
 from headscope.errors import StudyError
-from headscope.studies.head_types import HEAD_TYPES, MIN_BLOCKS, NAMES, TYPE_COLUMNS, Z, classify_heads
+from headscope.studies.head_types import HEAD_TYPES, NAMES, TYPE_COLUMNS, Z, classify_heads
 from headscope.studies.labels import HEAD_COLUMNS, divide_sums, make_head_columns
 from headscope.studies.rates import HEAD_RATES, NEAR_SHARE, NEIGHBORS
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_errors, describe_missing_texts
 from headscope.studies.signal_to_noise import has_signal_to_noise
 from headscope.studies.wording import adapt_wording
 
@@ -29,10 +30,12 @@ ASCENDING_COLUMNS = ("head", "layer", "head_number", "head_type")
 def tabulate_heads(study: Study) -> pd.DataFrame:
     """Return the table of heads of a study; `Study.heads` describes its columns."""
     table, is_certain = _measure_heads(study)
-    table = classify_heads(table, is_certain)
+    table = classify_heads(table, is_certain, describe_missing_texts(study).partition(": ")[2])
     table["description"] = [adapt_wording(study, words) for words in table["description"]]
     ratios, errors = _measure_signal_to_noise(study)
     table = table.assign(signal_to_noise=ratios, signal_to_noise_error=errors)
+    if note := describe_errors(study):
+        table["error_note"] = note
     first_columns = [*HEAD_COLUMNS, *TYPE_COLUMNS]
     return table[[*first_columns, *table.columns.drop(first_columns)]]
 
@@ -45,9 +48,8 @@ def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
         return np.stack([rates, rates - chances])
 
     (rates, excess), (errors, excess_errors) = study.jackknife(compute_rates_and_excess)
-    enough = np.count_nonzero(study.data["texts_blocks"]) >= MIN_BLOCKS
     with np.errstate(invalid="ignore"):
-        is_above_chance = (excess > Z * excess_errors) & enough
+        is_above_chance = excess > Z * excess_errors
     pairs, chances = study.data["pairs"].values, _stack_chances(study)
     numbers: dict[str, Any] = {
         **make_head_columns(study.layers, study.head_numbers),

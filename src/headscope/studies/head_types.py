@@ -2,8 +2,8 @@
 
 A head type requires an effect that is both large and certain. Large: the odds of a rate are at least a fixed multiple
 of the odds expected by chance (for mean distances, the mean itself is compared). Certain: the rate exceeds chance by
-more than `Z` jackknife standard errors of that difference, over at least `MIN_BLOCKS` blocks of texts. The *strength*
-of an effect is log(odds ratio) / log(required odds ratio), so 1 is just enough for every type.
+more than `Z` jackknife standard errors of that difference. The *strength* of an effect is
+log(odds ratio) / log(required odds ratio), so 1 is just enough for every type. Without enough texts no head has a type.
 docs/head-types.md says where the thresholds come from.
 """
 
@@ -18,12 +18,13 @@ import numpy as np
 import pandas as pd
 
 from headscope.array_types import Bools, Floats
+from headscope.corpus.windows import BLOCKS
+from headscope.studies.jackknife import MIN_BLOCKS
 from headscope.studies.rates import NEAR_SHARE, NEIGHBORS
+from headscope.studies.sample_size import MIN_TEXTS, TOO_FEW_TEXTS
 
 Z = 5
 """Required standard errors above chance. By Student's t over 20 blocks, one rate in 25,000 reaches this by chance."""
-MIN_BLOCKS = 10
-"""Least number of blocks with texts; with fewer, the jackknife error itself is too uncertain for `Z`."""
 EXTREME = 0.001
 """Shares are clipped to [EXTREME, 1 - EXTREME], so that odds stay finite."""
 FEW_PAIRS = 2
@@ -163,20 +164,26 @@ UNDECIDED = HeadType(
     "None of its preferences is both large and certain enough for a name, and yet its rates are not all near chance.",
     "None of the others.",
 )
-HEAD_TYPES = (*(preference.head_type for preference in PREFERENCES), DIFFUSE, SILENT, UNDECIDED)
-"""Every head has exactly one of these; the last one is the remainder."""
+UNKNOWN = HeadType(
+    TOO_FEW_TEXTS,
+    "The study has too few texts to say of any head what it is.",
+    f"Fewer than {MIN_TEXTS} texts, or fewer than {MIN_BLOCKS} of {BLOCKS} blocks of documents that hold texts.",
+)
+HEAD_TYPES = (*(preference.head_type for preference in PREFERENCES), DIFFUSE, SILENT, UNDECIDED, UNKNOWN)
+"""Every head has exactly one of these. All heads of a study are of the last one, or none."""
 NAMES = tuple(head_type.name for head_type in HEAD_TYPES)
-LETTERS = ("R", "L", "S", "1", "F", "d", "–", "?")
+LETTERS = ("R", "L", "S", "1", "F", "d", "–", "?", "·")
 """a letter for each of `NAMES`, in the cells of maps"""
 TYPE_COLUMNS = ("head_type", "also", "description", "strength")
 
 
-def classify_heads(table: pd.DataFrame, is_certain: Mapping[str, Bools]) -> pd.DataFrame:
+def classify_heads(table: pd.DataFrame, is_certain: Mapping[str, Bools], missing: str = "") -> pd.DataFrame:
     """Return a table of heads with their types in the columns head_type, also, description and strength.
 
     Args:
         table: One row per head, with the rates of `PREFERENCES` and what chance gives (`<rate>_chance`).
         is_certain: For each rate, whether it is above chance with certainty (head,).
+        missing: How many texts there are and how many are needed, if there are too few for any type.
     """
     strengths = {
         p: p.compute_strength(table[p.rate].to_numpy(), table[f"{p.rate}_chance"].to_numpy()) for p in PREFERENCES
@@ -188,7 +195,8 @@ def classify_heads(table: pd.DataFrame, is_certain: Mapping[str, Bools]) -> pd.D
         effects = [
             _Effect(p, float(strengths[p][k]), bool(large[p][k]), bool(is_certain[p.rate][k])) for p in measurable
         ]
-        choices.append(_choose_head_type(head, sorted(effects, key=lambda effect: -effect.strength)))
+        effects.sort(key=lambda effect: -effect.strength)
+        choices.append(_make_choice(UNKNOWN.name, missing) if missing else _choose_head_type(head, effects))
     return table.assign(**{column: [head[column] for head in choices] for column in TYPE_COLUMNS})
 
 

@@ -19,6 +19,7 @@ from headscope.errors import StudyError
 from headscope.netcdf_validation import get_scalar_attribute
 from headscope.settings import list_of_kind
 from headscope.studies import signal_to_noise
+from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.labels import compute_derived, divide_sums, format_shape, has_images
 from headscope.studies.rates import RATES, sum_distances
 from headscope.studies.validation import check_study
@@ -194,7 +195,9 @@ class Study:
         return xr.full_like(chance, np.nan) if rate.of_words and self.has_images else chance
 
     def standard_error(self, name: str) -> xr.DataArray:
-        """Return the jackknife standard errors of a rate, over the blocks of texts.
+        """Return the jackknife standard errors of a rate, over the blocks of documents.
+
+        The attribute `note` says why there are none, or that they are too small.
 
         Parameters
         ----------
@@ -218,8 +221,11 @@ class Study:
         >>> round(float(study.standard_error("repeat_rate").sel(layer=1, head=6)), 2)
         0.04
         """
+        from headscope.studies.sample_size import describe_errors
+
         _, error = self.jackknife(lambda study: study.rate(name).values)
-        return self.rate(name).copy(data=error)
+        note = describe_errors(self)
+        return self.rate(name).copy(data=error).assign_attrs({"note": note} if note else {})
 
     def signal_to_noise(self, name: str = signal_to_noise.DEFAULT) -> xr.DataArray:
         """Return the signal-to-noise ratio of every head in decibels.
@@ -262,7 +268,8 @@ class Study:
         value : array
             The statistic of this study.
         error : array
-            Its standard error, of the same shape; NaN if fewer than two blocks contain texts.
+            Its standard error, of the same shape; NaN if fewer than 10 blocks contain texts: there are
+            too few documents then.
 
         Examples
         --------
@@ -273,11 +280,10 @@ class Study:
         0.2
         """
         value = np.asarray(statistic(self), dtype=np.float64)
-        if len(self._leave_one_out_studies) < 2:
+        if np.count_nonzero(self.data["texts_blocks"].values) < MIN_BLOCKS:
             return value, np.full_like(value, np.nan)
-        values = np.stack([np.asarray(statistic(study), dtype=np.float64) for study in self._leave_one_out_studies])
-        spread = ((values - values.mean(axis=0)) ** 2).sum(axis=0)
-        return value, np.sqrt(spread * (len(values) - 1) / len(values))
+        values = [np.asarray(statistic(study), dtype=np.float64) for study in self._leave_one_out_studies]
+        return value, compute_jackknife_error(np.stack(values))
 
     @cached_property
     def _leave_one_out_studies(self) -> list[Study]:
@@ -317,7 +323,8 @@ class Study:
             - for each of the rates `repeat_rate`, `repeat_rate_in_sentence`, `same_sentence_rate`, `mean_distance`,
               `dominant_share` and `near_share` its value, its standard error (`<rate>_error`) and what chance gives
               (`<rate>_chance`);
-            - `signal_to_noise` in decibels and `signal_to_noise_error`.
+            - `signal_to_noise` in decibels and `signal_to_noise_error`;
+            - `error_note`, if the standard errors are missing or too small: why.
 
             What was not measured is NaN.
 

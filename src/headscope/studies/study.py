@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headscope import provenance, registry
 from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
 from headscope.corpus.documents import Corpus, as_corpus
-from headscope.corpus.windows import TOO_SHORT, SentenceMode, WindowMode
+from headscope.corpus.windows import TOO_SHORT, BlockMode, SentenceMode, WindowMode
 from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
 from headscope.model.image_patches import Patches
 from headscope.model.loading import ModelSource, resolve_model
@@ -49,6 +49,7 @@ def study(
     length: int = Settings.length,
     windows: WindowMode = Settings.windows,
     sentences: SentenceMode = Settings.sentences,
+    blocks: BlockMode = Settings.blocks,
     min_tokens: int = Settings.min_tokens,
     theta: float = Settings.theta,
     tau: float = Settings.tau,
@@ -89,6 +90,9 @@ def study(
         one window after another, without a last one that is less than half full.
     sentences
         How sentences are found: from the `tokens` or from the `text`.
+    blocks
+        What standard errors are computed over: `documents`, in 20 blocks, of which at least 10 must be filled; or
+        `windows`, for a single long document, whose errors are then too small and marked as such.
     min_tokens
         Documents with fewer tokens, not counting special ones, are skipped and counted.
     theta, tau
@@ -139,8 +143,8 @@ def study(
     <Study of minilm: 6 layers × 12 heads, 2 texts of texts given in Python>
     """
     clock, requested = StageClock(), Settings(
-        length=length, windows=windows, sentences=sentences, min_tokens=min_tokens, theta=theta, tau=tau, sample=sample,
-        maps=maps, skip_broken=skip_broken,
+        length=length, windows=windows, sentences=sentences, blocks=blocks, min_tokens=min_tokens, theta=theta,
+        tau=tau, sample=sample, maps=maps, skip_broken=skip_broken,
     )  # fmt: skip
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
@@ -260,8 +264,11 @@ def fit_settings(model: Model, settings: Settings) -> Settings:
                 f"length is {settings.length}, but an image has {length} tokens in {model.name}, no more and no fewer: "
                 "leave --length out"
             )
-        if (settings.windows, settings.sentences) != (default.windows, default.sentences):
-            raise StudyError("an image is one window and has no sentences: leave --windows and --sentences out")
+        options = ("windows", "sentences", "blocks")
+        if any(getattr(settings, name) != getattr(default, name) for name in options):
+            raise StudyError(
+                "an image is one window and has no sentences: leave --windows, --sentences and --blocks out"
+            )
         return replace(settings, length=length)
     limit = model.max_length
     if limit is not None and settings.length > limit:

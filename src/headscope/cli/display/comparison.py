@@ -16,6 +16,7 @@ from headscope.cli.display.console import VERDICT_STYLE, to_printable
 from headscope.comparison.claims import SHORT_CLAIMS, VERDICT_SIGNS
 from headscope.comparison.measures import MEASURES, OVER_DEPTH, Measure
 from headscope.comparison.result import Comparison, Pair
+from headscope.studies.sample_size import TOO_FEW_TEXTS
 
 CLAIM = 28
 """Width of the column of short claims."""
@@ -263,7 +264,7 @@ def _make_differences_table(comparison: Comparison, pair: Pair) -> Table:
     for name, measure in MEASURES.items():
         rows = comparison.differences(name, pair.model)
         tests, significant = int(rows["p"].notna().sum()), rows[rows["significant"].astype(bool)]
-        count = f"{len(significant)} of {tests}" if tests else NOT_MEASURABLE
+        count = f"{len(significant)} of {tests}" if tests else TOO_FEW_TEXTS if pair.missing else NOT_MEASURABLE
         correlation = float(correlations[name])
         formatted = "–" if math.isnan(correlation) else _replace_hyphen(f"{correlation:.3f}")
         table.add_row(measure.label, count, _format_largest(measure, significant), formatted)

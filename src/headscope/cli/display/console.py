@@ -17,6 +17,7 @@ from headscope.model.model_list import INSTALL_HINTS, AvailableModel
 from headscope.readings.reading import SUM, Head, Reading
 from headscope.studies.findings import Finding
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_errors
 from headscope.studies.wording import RASTER_NOTE, adapt_wording
 
 if TYPE_CHECKING:  # importing it imports torch, which takes seconds
@@ -58,7 +59,8 @@ def show_findings(study: Study, findings: Sequence[Finding]) -> None:
             )
         ),
         caption="± is one standard error. How each number was measured: findings.md, report.html"
-        + f"\n{RASTER_NOTE}" * study.has_images,
+        + f"\n{RASTER_NOTE}" * study.has_images
+        + f"\n{describe_errors(study)}".rstrip(),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,

@@ -12,6 +12,7 @@ from headscope.cli.display.console import to_printable
 from headscope.studies.head_types import PREFERENCES
 from headscope.studies.rates import HEAD_RATES
 from headscope.studies.result import Study
+from headscope.studies.sample_size import describe_errors
 
 NARROW = 90
 """Terminal width below which the distance is left out: few heads are characterized by it."""
@@ -24,7 +25,8 @@ def show_heads(study: Study, heads: pd.DataFrame, counts: pd.Series) -> None:
     manifest = study.manifest
     table = Table(
         title=Text(to_printable(f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} texts, {study.size}")),
-        caption="Rates in percent; bold: the rate that the type is based on. All numbers: --csv, --json",
+        caption="Rates in percent; bold: the rate that the type is based on. All numbers: --csv, --json"
+        + f"\n{describe_errors(study)}".rstrip(),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
