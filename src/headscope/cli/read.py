@@ -89,7 +89,6 @@ def read_text(
 
     # Mistakes are reported at once: importing torch and loading a model takes seconds.
     start = None if head is None else arguments.parse_head(head)
-    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     if pairs is not None:
         check_table(pairs)
     check_page(out)
@@ -126,7 +125,9 @@ def read_text(
         reading_options: dict[str, Any] = {"sentences": sentences}
         reading = run(loaded, document, length=length, command=command, **reading_options)
     reading = reading.with_thresholds(theta=theta, tau=tau)
-    selected = reading.select(**selection)
+    selected = reading.select(
+        layers=options.parse_numbers(layers, "layers"), heads=options.parse_numbers(heads, "heads")
+    )
     if save is not None:
         reading.save(save)
     if pairs is not None:

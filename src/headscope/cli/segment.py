@@ -147,10 +147,18 @@ def _make_several_error(name: str) -> Exception:
 def _show(segmentation: Segmentation, name: str, several: bool, separator: str, *, as_json: bool) -> None:
     import json
 
+    from headscope.cli.display import console
+
     if as_json:
         result = {"document": name, **segmentation.as_dict()}
         options.show(json.dumps(result, indent=None if several else 2, allow_nan=False))
-        return
-    if several:
-        options.show(f"{separator} {name} {separator}")
-    options.show(segmentation.to_text(separator), end="")
+    else:
+        if several:
+            options.show(f"{separator} {name} {separator}")
+        options.show(segmentation.to_text(separator), end="")
+    if segmentation.leaves_out:
+        count = segmentation.manifest["sentences_read_in_part"]
+        console.print_note(
+            f"{name}: of {count} sentence{'s' * (count != 1)}, longer than this model reads at once, only the beginning "
+            "was read; --level fine reads all of it"
+        )
