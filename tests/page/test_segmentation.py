@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from headscope import atomic_io
 from headscope.page import notebook_frame
 from headscope.page.colors import compute_contrast
 from headscope.page.segmentation import HEIGHT, MAX_BARS, WIDTH, _build_chart, _list_bars, get_first_words

@@ -34,14 +34,18 @@ LiteralText = Annotated[bool, typer.Option("--text", help="TEXT is the text itse
 Field = Annotated[str, typer.Option("--field", help="Field or column that holds the text (JSONL, CSV, Parquet, hf:).")]
 Format = Annotated[
     Literal["auto", "text", "lines", "jsonl", "csv", "parquet", "image"],
-    typer.Option("--format", metavar="FORMAT", help="auto (by file ending), text, lines, jsonl, csv, parquet, image."),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Format of the texts: auto (by file ending), text, lines, jsonl, csv, parquet, image.",
+    ),
 ]
 Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of text files and stdin.")]
 Windows = Annotated[
     Literal["first", "all"],
     typer.Option("--windows", help="first: the first window of each document; all: every window."),
 ]
-ModelName = Annotated[str, typer.Option("--model", help="Hub name, folder, or `minilm`, the default model.")]
+ModelName = Annotated[str, typer.Option("--model", help="Model: a hub name, a folder, or `minilm`.")]
 Stack = Annotated[
     Literal["encoder", "decoder", "cross"] | None,
     typer.Option(
@@ -64,7 +68,7 @@ Theta = Annotated[float, typer.Option("--theta", help="θ: a similarity is high 
 Tau = Annotated[
     float, typer.Option("--tau", help="τ: a line draws more than τ times the attention of the strongest column.")
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps, …")]
+Device = Annotated[str, typer.Option("--device", help="Device to compute on: auto, cpu, cuda, cuda:1, mps, …")]
 Dtype = Annotated[
     Literal["float32", "bfloat16", "float16"],
     typer.Option("--dtype", metavar="DTYPE", help="Numbers to compute with: float32, bfloat16, float16."),

@@ -37,13 +37,11 @@ def segment_text(
     ] = 1.0,
     out: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write a page to this file: map, strengths, the text in colours."),
+        typer.Option("--output", "-o", help="Write a page to this file: map, strengths, the text in colors."),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser (segments.html).")] = False,
     separator: Annotated[str, typer.Option(help="Line between segments.")] = "=" * 10,
-    field: Annotated[
-        str, typer.Option(help="Field or column that holds the text, in files of many documents.")
-    ] = "text",
+    field: options.Field = "text",
     encoding: options.Encoding = "utf-8",
     length: Annotated[int, typer.Option("--length", help="Tokens per window, at the fine level.")] = 128,
     tau: options.Tau = 0.3,
@@ -159,6 +157,6 @@ def _show(segmentation: Segmentation, name: str, several: bool, separator: str, 
     if segmentation.leaves_out:
         count = segmentation.manifest["sentences_read_in_part"]
         console.print_note(
-            f"{name}: of {count} sentence{'s' * (count != 1)}, longer than this model reads at once, only the beginning "
-            "was read; --level fine reads all of it"
+            f"{name}: of {count} sentence{'s' * (count != 1)}, longer than this model reads at once, only the "
+            "beginning was read; --level fine reads all of it"
         )
