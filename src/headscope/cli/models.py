@@ -49,12 +49,10 @@ def inspect_model(
 
         headscope inspect --model ./my-model --json | jq '.stacks[].heads'
     """
-    from headscope.model.weight_files import check_name
-
     if name is not None and model is not None:
         raise typer.BadParameter("--model names a model, and so does MODEL: name one of them")
     model = model or name or "minilm"
-    check_name(model, allow_pickle=allow_pickle)
+    options.check_inputs(model, None, length=None, allow_pickle=allow_pickle)
 
     from headscope.cli.display.architecture import show_architecture, to_plain_values
     from headscope.model.loading import load
@@ -90,10 +88,8 @@ def check_paper(
 
         headscope paper --json | jq '.heads[] | {head, counts}'
     """
-    from headscope.model.weight_files import check_name
-
     try:
-        check_name(model, allow_pickle=allow_pickle)
+        options.check_inputs(model, None, length=None, allow_pickle=allow_pickle)
 
         from headscope.cli.display.paper_check import show_check
         from headscope.model.loading import load

@@ -7,11 +7,14 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from headscope.errors import StudyError
+
+if TYPE_CHECKING:
+    from headscope.corpus.document import Document
 
 FIGURE_FORMATS = ("png", "svg", "pdf")
 STUDY_FIGURES = ("2", "3", "6a", "6b", "7", "8", "10", "11a", "11b", "13", "values", "noise")
@@ -104,6 +107,21 @@ Layers = Annotated[
 ]
 Heads = Annotated[str | None, typer.Option("--heads", help="Heads, such as 2,8 or 0-3.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
+
+
+def check_inputs(model: str, document: Document | None, *, length: int | None, allow_pickle: bool) -> None:
+    """Report that a model is missing, or that a document or window is not for it, before anything slow is imported.
+
+    Args:
+        document: The first document, if it is known.
+        length: Tokens per window; None if windows adapt to the model.
+    """
+    from headscope.model.weight_files import check_length, check_modality, check_name
+
+    check_name(model, allow_pickle=allow_pickle)
+    if length is not None:
+        check_length(model, length)
+    check_modality(model, document)
 
 
 def get_command_line() -> str:

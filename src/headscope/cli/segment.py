@@ -67,14 +67,13 @@ def segment_text(
         headscope segment example:airport-policing --level fine
     """
     from headscope.atomic_io import check_page
-    from headscope.model.weight_files import check_modality, check_name
     from headscope.segmentation.validation import validate_options
     from headscope.settings import Settings
 
     # Mistakes are reported at once: importing torch and loading a model takes seconds.
     validate_options(count, granularity)
     Settings(length=length, tau=tau)
-    check_name(model, allow_pickle=allow_pickle)
+    options.check_inputs(model, None, length=None, allow_pickle=allow_pickle)
     page = Path("segments.html") if open_page and out is None else out
     if page is not None:
         check_page(page)
@@ -83,7 +82,7 @@ def segment_text(
     following = next(documents, None)
     if following is not None and page is not None:
         raise _make_several_error(document.name)
-    check_modality(model, document)
+    options.check_inputs(model, document, length=length if level == "fine" else None, allow_pickle=allow_pickle)
 
     from headscope.cli.display import console
     from headscope.model.loading import load
