@@ -36,7 +36,7 @@ def studied(name: str, models: Path, texts: Path, out: Path) -> headscope.Study:
 
 
 def models_table(made: Comparison) -> str:
-    lines = ["| model | layers × heads | kind | seen through | windows | first token |", "|---|---|---|---|---|---|"]
+    lines = ["| model | layers × heads | kind | captured by | windows | first token |", "|---|---|---|---|---|---|"]
     for name, study in zip(made.names, made.studies, strict=True):
         about = study.manifest
         kind = "decoder" if about["causal"] else "encoder"

@@ -54,6 +54,19 @@ def test_json_has_offsets(headscope_command, tmp_path: Path):
     assert result.err == ""
 
 
+def test_a_sentence_that_is_read_in_part_is_named(headscope_command, tmp_path: Path):
+    (tmp_path / "long.txt").write_text(TEXT + "The rain fell " + "and fell " * 130 + "on the hills. ")
+    for options in ([], ["--json"]):
+        result = headscope_command("segment", "long.txt", *options)
+        assert result.code == 0
+        assert result.err == (
+            "long.txt: of 1 sentence, longer than this model reads at once, only the beginning was read; "
+            "--level fine reads all of it\n"
+        )
+    assert json.loads(result.out)["manifest"]["sentences_read_in_part"] == 1
+    assert headscope_command("segment", "long.txt", "--level", "fine").err == ""
+
+
 def test_options_are_passed_on(headscope_command, minilm: Model, article: str):
     output = json.loads(headscope_command("segment", article, "--json", "--count", "5").out)
     assert len(output["segments"]) == 5

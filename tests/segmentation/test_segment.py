@@ -169,6 +169,20 @@ def test_a_text_longer_than_a_sentence_may_be(minilm: Model):
 # Output formats
 
 
+def test_sentences_that_are_read_in_part_are_counted(minilm: Model, example: Segmentation):
+    long = "The rain fell " + "and fell " * 130 + "on the hills. "
+    assert 256 < minilm.tokens.count(long) < 300
+    segmentation = segment(minilm, TEXT + long + TEXT)
+    assert segmentation.leaves_out
+    assert segmentation.manifest["sentences_read_in_part"] == 1
+    assert repr(segmentation).endswith("sentences, 1 of them read in part>")
+    assert not example.leaves_out
+    assert example.manifest["sentences_read_in_part"] == 0
+    just = "The rain fell " + "and fell " * 122 + "on hills. "
+    assert minilm.tokens.count(just) == 256 - 4
+    assert not segment(minilm, TEXT + just).leaves_out
+
+
 def test_plain_text_json_and_names(minilm: Model, example: Segmentation):
     assert example.to_text() == f"{RAIN.strip()}\n==========\n{BANK.strip()}\n==========\n{COOK}\n"
     assert example.to_text("--").count("\n--\n") == 2

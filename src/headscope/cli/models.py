@@ -34,27 +34,25 @@ def inspect_model(
     name: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="The model, unless --model names it. Default: minilm.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Hub name, folder, or `minilm`, the default model.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model: a hub name, a folder, or `minilm`.")] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what can be observed of a model: stacks, layers, heads, and whether that is verified to be what it computes.
+    """Show which stacks, layers and heads of a model can be observed, and whether that was verified.
 
     Examples:
 
-        headscope inspect google-t5/t5-small
+        headscope inspect --model google-t5/t5-small
 
-        headscope inspect ./my-model --json | jq '.stacks[].heads'
+        headscope inspect --model ./my-model --json | jq '.stacks[].heads'
     """
-    from headscope.model.weight_files import check_name
-
     if name is not None and model is not None:
         raise typer.BadParameter("--model names a model, and so does MODEL: name one of them")
     model = model or name or "minilm"
-    check_name(model, allow_pickle=allow_pickle)
+    options.check_inputs(model, None, length=None, allow_pickle=allow_pickle)
 
     from headscope.cli.display.architecture import show_architecture, to_plain_values
     from headscope.model.loading import load
@@ -67,7 +65,7 @@ def inspect_model(
 
 
 def check_paper(
-    model: Annotated[str, typer.Option(help="Hub name, or the folder of a model.")] = PAPER_MODEL,
+    model: Annotated[str, typer.Option(help="Model: a hub name or a folder.")] = PAPER_MODEL,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     trust_remote_code: options.TrustRemoteCode = False,
@@ -90,10 +88,8 @@ def check_paper(
 
         headscope paper --json | jq '.heads[] | {head, counts}'
     """
-    from headscope.model.weight_files import check_name
-
     try:
-        check_name(model, allow_pickle=allow_pickle)
+        options.check_inputs(model, None, length=None, allow_pickle=allow_pickle)
 
         from headscope.cli.display.paper_check import show_check
         from headscope.model.loading import load

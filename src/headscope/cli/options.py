@@ -7,11 +7,14 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from headscope.errors import StudyError
+
+if TYPE_CHECKING:
+    from headscope.corpus.document import Document
 
 FIGURE_FORMATS = ("png", "svg", "pdf")
 STUDY_FIGURES = ("2", "3", "6a", "6b", "7", "8", "10", "11a", "11b", "13", "values", "noise")
@@ -34,7 +37,11 @@ LiteralText = Annotated[bool, typer.Option("--text", help="TEXT is the text itse
 Field = Annotated[str, typer.Option("--field", help="Field or column that holds the text (JSONL, CSV, Parquet, hf:).")]
 Format = Annotated[
     Literal["auto", "text", "lines", "jsonl", "csv", "parquet", "image"],
-    typer.Option("--format", metavar="FORMAT", help="auto (by file ending), text, lines, jsonl, csv, parquet, image."),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Format of the texts: auto (by file ending), text, lines, jsonl, csv, parquet, image.",
+    ),
 ]
 Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of text files and stdin.")]
 Windows = Annotated[
@@ -49,7 +56,7 @@ Blocks = Annotated[
         "then too small).",
     ),
 ]
-ModelName = Annotated[str, typer.Option("--model", help="Hub name, folder, or `minilm`, the default model.")]
+ModelName = Annotated[str, typer.Option("--model", help="Model: a hub name, a folder, or `minilm`.")]
 Stack = Annotated[
     Literal["encoder", "decoder", "cross"] | None,
     typer.Option(
@@ -72,7 +79,7 @@ Theta = Annotated[float, typer.Option("--theta", help="θ: a similarity is high 
 Tau = Annotated[
     float, typer.Option("--tau", help="τ: a line draws more than τ times the attention of the strongest column.")
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps, …")]
+Device = Annotated[str, typer.Option("--device", help="Device to compute on: auto, cpu, cuda, cuda:1, mps, …")]
 Dtype = Annotated[
     Literal["float32", "bfloat16", "float16"],
     typer.Option("--dtype", metavar="DTYPE", help="Numbers to compute with: float32, bfloat16, float16."),
@@ -115,6 +122,21 @@ Layers = Annotated[
 ]
 Heads = Annotated[str | None, typer.Option("--heads", help="Heads, such as 2,8 or 0-3.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
+
+
+def check_inputs(model: str, document: Document | None, *, length: int | None, allow_pickle: bool) -> None:
+    """Report that a model is missing, or that a document or window is not for it, before anything slow is imported.
+
+    Args:
+        document: The first document, if it is known.
+        length: Tokens per window; None if windows adapt to the model.
+    """
+    from headscope.model.weight_files import check_length, check_modality, check_name
+
+    check_name(model, allow_pickle=allow_pickle)
+    if length is not None:
+        check_length(model, length)
+    check_modality(model, document)
 
 
 def get_command_line() -> str:

@@ -83,14 +83,12 @@ def read_text(
     """
     from headscope.atomic_io import check_output_file, check_page, check_writable
     from headscope.errors import ReadingError, StudyError
-    from headscope.model.weight_files import check_length, check_modality, check_name
     from headscope.readings import arguments
     from headscope.readings.files import check_table, open_reading, write_table
     from headscope.settings import Settings
 
     # Mistakes are reported at once: importing torch and loading a model takes seconds.
     start = None if head is None else arguments.parse_head(head)
-    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     if pairs is not None:
         check_table(pairs)
     check_page(out)
@@ -103,10 +101,8 @@ def read_text(
     arguments.check_thresholds(theta=theta, tau=tau)
     is_saved = text is not None and not literal and text.endswith(arguments.READING_SUFFIX) and arguments.is_file(text)
     if not is_saved:
-        check_name(model, allow_pickle=allow_pickle)
         document = arguments.read_text_argument(text, field=field, encoding=encoding, literal=literal)
-        check_modality(model, document)
-        check_length(model, length)
+        options.check_inputs(model, document, length=length, allow_pickle=allow_pickle)
 
     from headscope import output_folder
     from headscope.cli.display import console
@@ -129,7 +125,9 @@ def read_text(
             loaded, document, length=length, command=command, allow_unverified=allow_unverified, **reading_options
         )
     reading = reading.with_thresholds(theta=theta, tau=tau)
-    selected = reading.select(**selection)
+    selected = reading.select(
+        layers=options.parse_numbers(layers, "layers"), heads=options.parse_numbers(heads, "heads")
+    )
     if save is not None:
         reading.save(save)
     if pairs is not None:

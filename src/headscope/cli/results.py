@@ -45,7 +45,9 @@ def print_findings(
 
 
 def draw_figures(
-    source: options.StudyPath,
+    source: Annotated[
+        Path, typer.Argument(metavar="STUDY", help="A study's folder, its study.nc, or a saved reading (.nc).")
+    ],
     out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path("figures"),
     only: options.Figures = None,
     layers: options.Layers = None,
@@ -87,7 +89,8 @@ def draw_figures(
 def write_report(
     source: options.StudyPath,
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File of the page. Default: report.html beside the study.")
+        Path | None,
+        typer.Option("--output", "-o", help="File of the page. Default: report.html in the study's folder."),
     ] = None,
 ) -> None:
     """Write one self-contained page of a study: findings, heads, figures, manifest.

@@ -37,13 +37,11 @@ def segment_text(
     ] = 1.0,
     out: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write a page to this file: map, strengths, the text in colours."),
+        typer.Option("--output", "-o", help="Write a page to this file: map, strengths, the text in colors."),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser (segments.html).")] = False,
     separator: Annotated[str, typer.Option(help="Line between segments.")] = "=" * 10,
-    field: Annotated[
-        str, typer.Option(help="Field or column that holds the text, in files of many documents.")
-    ] = "text",
+    field: options.Field = "text",
     encoding: options.Encoding = "utf-8",
     length: Annotated[int, typer.Option("--length", help="Tokens per window, at the fine level.")] = 128,
     tau: options.Tau = 0.3,
@@ -70,14 +68,13 @@ def segment_text(
         headscope segment example:airport-policing --level fine
     """
     from headscope.atomic_io import check_page
-    from headscope.model.weight_files import check_modality, check_name
     from headscope.segmentation.validation import validate_options
     from headscope.settings import Settings
 
     # Mistakes are reported at once: importing torch and loading a model takes seconds.
     validate_options(count, granularity)
     Settings(length=length, tau=tau)
-    check_name(model, allow_pickle=allow_pickle)
+    options.check_inputs(model, None, length=None, allow_pickle=allow_pickle)
     page = Path("segments.html") if open_page and out is None else out
     if page is not None:
         check_page(page)
@@ -86,7 +83,7 @@ def segment_text(
     following = next(documents, None)
     if following is not None and page is not None:
         raise _make_several_error(document.name)
-    check_modality(model, document)
+    options.check_inputs(model, document, length=length if level == "fine" else None, allow_pickle=allow_pickle)
 
     from headscope.cli.display import console
     from headscope.model.loading import load
@@ -148,10 +145,18 @@ def _make_several_error(name: str) -> Exception:
 def _show(segmentation: Segmentation, name: str, several: bool, separator: str, *, as_json: bool) -> None:
     import json
 
+    from headscope.cli.display import console
+
     if as_json:
         result = {"document": name, **segmentation.as_dict()}
         options.show(json.dumps(result, indent=None if several else 2, allow_nan=False))
-        return
-    if several:
-        options.show(f"{separator} {name} {separator}")
-    options.show(segmentation.to_text(separator), end="")
+    else:
+        if several:
+            options.show(f"{separator} {name} {separator}")
+        options.show(segmentation.to_text(separator), end="")
+    if segmentation.leaves_out:
+        count = segmentation.manifest["sentences_read_in_part"]
+        console.print_note(
+            f"{name}: of {count} sentence{'s' * (count != 1)}, longer than this model reads at once, only the "
+            "beginning was read; --level fine reads all of it"
+        )

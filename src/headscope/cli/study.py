@@ -123,7 +123,6 @@ def run_study(
     from headscope.corpus.documents import documents
     from headscope.corpus.storage import is_url
     from headscope.corpus.windows import TOO_SHORT
-    from headscope.model.weight_files import check_length, check_modality, check_name
     from headscope.run.engines import check_engine
     from headscope.run.share import check_limit, format_share, parse_share
     from headscope.settings import Settings, check_run_options
@@ -137,8 +136,7 @@ def run_study(
     settings = Settings(**setting_values)
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
-    check_name(model, allow_pickle=allow_pickle)
-    check_length(model, length)
+    options.check_inputs(model, None, length=length, allow_pickle=allow_pickle)
     parsed_share = None if share is None else parse_share(share)
     check_limit(parsed_share, limit)
     corpus = documents(
@@ -148,7 +146,7 @@ def run_study(
     checkpoint_folder = out if checkpoint_dir is None or is_url(checkpoint_dir) else Path(checkpoint_dir)
     check_writable(checkpoint_folder, StudyError, "--checkpoint-dir")
     if share is None:  # the files of other shares may be broken
-        check_modality(model, corpus.check_opening())
+        options.check_inputs(model, corpus.check_opening(), length=length, allow_pickle=allow_pickle)
 
     from headscope import output_folder
     from headscope.cli.display import console

@@ -20,6 +20,7 @@ from headscope.model.image_patches import Patches
 from headscope.model.model import Model
 from headscope.model.tokenizer import ModelTokens
 from headscope.run.batch_size import choose_batch_size
+from headscope.segmentation.windows import count_tokens
 
 LONGEST = 256
 """tokens of a piece that are read; sentences are shorter, and the beginning of a longer piece shows its subject"""
@@ -37,7 +38,7 @@ def compute_head_means(model: Model, texts: Sequence[str], done: ReadCallback | 
     """
     if isinstance(model.tokens, Patches):
         raise ModelError(f"{model.name} reads images: choose a model of texts")
-    length = min(LONGEST, model.max_length or LONGEST)
+    length = limit_length(model)
     batch_size = choose_batch_size(model, min(length, 128))
     windows = [_NumberedWindow(k, window) for k, window in enumerate(_encode(model, model.tokens, texts, length))]
     means = np.zeros((len(texts), 0, 0), dtype=np.float32)
@@ -53,6 +54,18 @@ def compute_head_means(model: Model, texts: Sequence[str], done: ReadCallback | 
     if not np.isfinite(means).all():
         raise ModelError(f"{model.name}: its head outputs are not finite: try --dtype float32")
     return means
+
+
+def limit_length(model: Model) -> int:
+    """Return how many tokens of a piece are read, special ones included."""
+    return min(LONGEST, model.max_length or LONGEST)
+
+
+def count_read_in_part(model: Model, texts: Sequence[str]) -> int:
+    """Return how many texts are longer than what is read of each."""
+    limit = limit_length(model)
+    # A token has at least one byte, and a tokenizer adds few: most texts need no counting.
+    return sum(len(text.encode()) > limit // 2 and count_tokens(model, text) > limit for text in texts)
 
 
 class _NumberedWindow:

@@ -122,6 +122,11 @@ class Segmentation:
         """What a piece is: a sentence or a block."""
         return "sentence" if self.level == "topic" else "block"
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether there are sentences of which only the beginning was read, because they are too long for the model."""
+        return bool(self.manifest.get("sentences_read_in_part"))
+
     def to_text(self, separator: str = SEPARATOR) -> str:
         """Return the text with a line between segments, for people to read; `segments` has the exact texts."""
         return f"\n{separator}\n".join(segment.text.strip() for segment in self.segments) + "\n"
@@ -177,9 +182,10 @@ class Segmentation:
 
     def __repr__(self) -> str:
         segments, pieces = len(self), len(self.edges) - 1
+        rest = f", {self.manifest['sentences_read_in_part']} of them read in part" if self.leaves_out else ""
         return (
             f"<Segmentation, {self.level}: {segments} segment{'s' * (segments != 1)} "
-            f"of {pieces} {self.piece_name}{'s' * (pieces != 1)}>"
+            f"of {pieces} {self.piece_name}{'s' * (pieces != 1)}{rest}>"
         )
 
 

@@ -22,7 +22,7 @@ from headscope.readings.read import read
 from headscope.segmentation import pieces, topic
 from headscope.segmentation.background import load_background
 from headscope.segmentation.fine import FineCut, cut_reading
-from headscope.segmentation.head_vectors import ReadCallback, compute_head_means
+from headscope.segmentation.head_vectors import ReadCallback, compute_head_means, count_read_in_part
 from headscope.segmentation.result import HeadWeight, Level, Segmentation, list_votes
 from headscope.segmentation.validation import validate_options
 from headscope.segmentation.windows import count_tokens, split_windows
@@ -179,6 +179,7 @@ def _segment_topics(
             **attributes,
             "sentences_cut": len(sentences),
             "sentences_joined": len(sentences) - len(starts),
+            "sentences_read_in_part": count_read_in_part(model, units),
             **_describe_run(),
         },
     )

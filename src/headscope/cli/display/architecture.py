@@ -32,7 +32,7 @@ def to_plain_values(model: Model) -> dict[str, Any]:
 def show_architecture(model: Model) -> None:
     """Print the stacks of a model as a table."""
     table = Table(title=Text(to_printable(f"{model.name} ({model.type})")), title_justify="left", box=box.SIMPLE_HEAD)
-    for column in ("stack", "layers", "heads", "looks", "seen through", "verified"):
+    for column in ("stack", "layers", "heads", "attention", "captured by", "verified"):
         table.add_column(column, overflow="fold")
     for stack in model.stacks:
         table.add_row(*_format_row(model.on(stack).architecture))
@@ -57,7 +57,9 @@ def _format_row(architecture: StackArchitecture) -> tuple[str, ...]:
     layers = str(architecture.layers)
     if architecture.layers < architecture.depth:
         layers += f" of {architecture.depth}: {', '.join(map(str, architecture.numbers))}"
-    direction = "at the encoder" if architecture.stack == "cross" else "back" if architecture.causal else "both ways"
+    direction = (
+        "to the encoder" if architecture.stack == "cross" else "causal" if architecture.causal else "bidirectional"
+    )
     verified = "yes" if architecture.verified else f"no: {architecture.problem}"
     return architecture.stack, layers, str(architecture.heads), direction, " + ".join(architecture.routes), verified
 
