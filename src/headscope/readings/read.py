@@ -53,6 +53,17 @@ def read(
     command
         The command line, for the manifest.
 
+    Returns
+    -------
+    Reading
+
+    Raises
+    ------
+    ReadingError
+        There is nothing to relate in the text, or a threshold is no share.
+    ModelError
+        The model cannot be loaded or watched.
+
     Examples
     --------
     >>> import headscope

@@ -124,6 +124,10 @@ def study(
     share
         Count only a share of the corpus, for instance "3/16"; `Study.merge` joins the shares.
 
+    Returns
+    -------
+    Study
+
     Raises
     ------
     Stopped
@@ -173,9 +177,7 @@ def study(
             if isinstance(checkpoint.files, LocalFolder):
                 resources.callback(checkpoint.files.remove_if_empty)
                 resources.enter_context(Lock(checkpoint.files.folder))
-        on_progress = progress if callable(progress) else None
-        if progress is True:
-            on_progress = resources.enter_context(registry.call("show_study_progress", quiet=False))
+        on_progress = resources.enter_context(registry.open_progress(progress, "show_study_progress"))
         state, plan = _run(loaded, corpus, plan, start_engine, clock, checkpoint, on_message, on_progress, command)
         if checkpoint is not None and not state.texts:  # there is nothing to resume
             checkpoint.files.clear()
