@@ -1,8 +1,34 @@
 """headscope: statistics of what every attention head of a transformer writes, over whole corpora.
 
+Models and texts
+    load(name)                  a model: a name of the hub, a folder, or a transformers model and its tokenizer
+    documents(sources)          a corpus: files, folders, URLs, datasets, or the bundled texts
+    examples()                  the texts that the paper prints
+
+A corpus
+    study(model, documents)     `Study`: rates, chance, standard errors; .heads(), .findings(), .plot(), .report(), .save()
+    compare(studies)            `Comparison`: several studies side by side
+    findings(study)             the claims of the paper, measured
+
+One text
+    read(model, text)           `Reading`: every similarity and attention map; .pairs(), .plot(), .to_html()
+    segment(model, text)        `Segmentation`: where the text changes its subject; `Splitter` does it for LangChain
+
+What heads are worth
+    silenced(model, heads)      a context in which heads write nothing
+    ablate(model, documents)    `Ablation`: what the model loses without each head
+    prune(model, heads)         `Pruned`: a smaller model without some heads
+
+Saved results
+    open_study(path), open_reading(path), open_ablation(path)
+
+Every function takes a loaded model, or a name, a folder, or a pair (transformers model, tokenizer). What is wrong with
+an argument, a file or a model is said by a `HeadscopeError`.
+
+Examples
+--------
 >>> import headscope
->>> model = headscope.load()                                    # the default model; or a hub name, or a folder
->>> study = headscope.study(model, headscope.documents(limit=4))  # the bundled texts; or your own
+>>> study = headscope.study("minilm", headscope.documents(limit=4))  # the bundled texts; or your own
 >>> study.rate("repeat_rate").dims
 ('layer', 'head')
 """

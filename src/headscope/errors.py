@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class HeadscopeError(Exception):
-    """Base of every error headscope raises on purpose."""
+    """Base of every error headscope raises on purpose; the message says what is wrong, where, and what to do."""
 
 
 class CorpusError(HeadscopeError):
@@ -40,7 +40,15 @@ class ReadingError(HeadscopeError):
 
 
 class Stopped(HeadscopeError):
-    """A study stopped before the end of its corpus; `study` contains the texts counted so far, None without any."""
+    """A study, or an ablation, stopped before the end of its corpus.
+
+    Attributes
+    ----------
+    study : Study or None
+        The texts counted so far; None without any.
+    interrupted : bool
+        Whether it was interrupted (Ctrl-C), not stopped by an error.
+    """
 
     def __init__(self, reason: str, study: Study | None, *, interrupted: bool) -> None:
         super().__init__(reason)

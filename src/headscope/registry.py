@@ -6,6 +6,8 @@ import each other, a result calls the function by its name here, and it is impor
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -31,3 +33,20 @@ MODULES = {
 def call(name: str, *arguments: Any, **options: Any) -> Any:
     """Import a function by its name in `MODULES` and call it."""
     return getattr(import_module(MODULES[name]), name)(*arguments, **options)
+
+
+@contextmanager
+def open_progress(
+    progress: bool | Callable[..., None] | None, display: str = "show_progress"
+) -> Iterator[Callable[..., None] | None]:
+    """Open what an argument `progress` asks for: with True a display on stderr, else the function given, or None.
+
+    Args:
+        progress: The argument.
+        display: Name of the function in `MODULES` that shows progress.
+    """
+    if progress is True:
+        with call(display, quiet=False) as on_progress:
+            yield on_progress
+    else:
+        yield progress or None

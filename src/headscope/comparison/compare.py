@@ -26,22 +26,35 @@ def compare(
 ) -> Comparison:
     """Compare models: the paper's claims, rates over depth, head types, and single heads if shapes are equal.
 
-    Args:
-        studies: Studies, or their folders or files.
-        names: What to call them. Default: the names of their models.
-        baseline: Name of the study that studies of the same shape are compared with. Default: the first of that shape.
-        alpha: Accepted probability of any false alarm among all heads of a rate.
-        force: Compare studies although their settings make their numbers incomparable.
+    Parameters
+    ----------
+    studies
+        Studies, or their folders or files.
+    names
+        What to call them; by default the names of their models.
+    baseline
+        Name of the study that studies of the same shape are compared with; by default the first of that shape.
+    alpha
+        Accepted probability of any false alarm among all heads of a rate.
+    force
+        Compare studies although their settings make their numbers incomparable.
 
-    Raises:
-        StudyError: The studies cannot be compared, or an option makes no sense.
+    Returns
+    -------
+    Comparison
 
+    Raises
+    ------
+    StudyError
+        The studies cannot be compared, or an option makes no sense.
+
+    Examples
+    --------
     >>> import headscope
-    >>> model = headscope.load()
-    >>> texts = list(headscope.documents(limit=6))
-    >>> both = [headscope.study(model, texts[:3]), headscope.study(model, texts[3:])]
-    >>> headscope.compare(both, ["front", "back"])
-    <Comparison of front, back: 2 studies, 1 warning>
+    >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+    >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+    >>> headscope.compare([ravens, bread], ["ravens", "bread"])
+    <Comparison of ravens, bread: 2 studies, 1 warning>
     """
     if isinstance(studies, (Study, Reading, str, Path)):
         raise StudyError(f"{TOO_FEW}, and one was given: give a list of them")

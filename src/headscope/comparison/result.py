@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -21,6 +21,9 @@ from headscope.studies.head_types import HEAD_TYPES, count_heads
 from headscope.studies.labels import HEAD_COLUMNS
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_missing_texts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ALPHA = 0.05
 """Accepted probability of any false alarm among all heads of a rate."""
@@ -51,7 +54,19 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Several studies side by side; each table is computed when it is first used."""
+    """Several studies side by side; each table is computed when it is first used.
+
+    `headscope.compare` makes one. docs/comparison.md says how to read it.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+    >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+    >>> comparison = headscope.compare([ravens, bread], ["ravens", "bread"])
+    >>> comparison.names, len(comparison.differences("repeat_rate"))
+    (['ravens', 'bread'], 72)
+    """
 
     names: list[str]
     studies: list[Study]
@@ -65,7 +80,31 @@ class Comparison:
     """what a reader should know of these models"""
 
     def study(self, name: str) -> Study:
-        """Return the study of this name."""
+        """Return the study of a name.
+
+        Parameters
+        ----------
+        name
+            One of `names`.
+
+        Returns
+        -------
+        Study
+
+        Raises
+        ------
+        StudyError
+            No study has this name.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+        >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+        >>> headscope.compare([ravens, bread], ["ravens", "bread"]).study("bread").texts
+        1
+        """
+        self._select_models(name)
         return self.studies[self.names.index(name)]
 
     # -- side by side -------------------------------------------------------------------------------------------------
@@ -95,7 +134,32 @@ class Comparison:
         return {name: study.heads() for name, study in zip(self.names, self.studies, strict=True)}
 
     def heads(self, model: str | None = None) -> pd.DataFrame:
-        """Return the table of heads of all studies, or of one, with the study's name in the column `model`."""
+        """Return the table of heads of all studies, or of one.
+
+        Parameters
+        ----------
+        model
+            The name of a study; by default all.
+
+        Returns
+        -------
+        DataFrame
+            The columns of `Study.heads`, after the study's name in the column `model`.
+
+        Raises
+        ------
+        StudyError
+            No study has this name.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+        >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+        >>> table = headscope.compare([ravens, bread], ["ravens", "bread"]).heads("bread")
+        >>> table.columns[:4].tolist(), len(table)
+        (['model', 'head', 'layer', 'head_number'], 72)
+        """
         tables = [
             table.assign(model=name)[["model", *table]]
             for name, table in self._heads_by_model.items()
@@ -165,13 +229,33 @@ class Comparison:
     def differences(self, rate: str | None = None, model: str | None = None) -> pd.DataFrame:
         """Return differences head by head, for studies of the same shape.
 
-        Returns:
-            Table of head, layer, head_number, rate, one, other, difference, error, t, p, p_corrected, significant.
-            `one` is the baseline's value; `significant` is after Holm's correction over the heads of a rate. Empty if
-            no two studies have the same shape.
+        Parameters
+        ----------
+        rate
+            A rate, such as `repeat_rate`, or `near_attention`; by default all.
+        model
+            The name of the study that is compared with its baseline; by default all.
 
-        Raises:
-            StudyError: There is no such rate or model.
+        Returns
+        -------
+        DataFrame
+            With the columns baseline, model, head, layer, head_number, rate, one (the baseline's value), other,
+            difference, error, t, p, p_corrected (Holm's, over the heads of a rate), significant and paired. It is empty
+            if no two studies have the same shape.
+
+        Raises
+        ------
+        StudyError
+            There is no such rate or study.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+        >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+        >>> comparison = headscope.compare([ravens, bread], ["ravens", "bread"])
+        >>> comparison.differences("mean_distance")["head"].tolist()[:2]
+        ['L0H0', 'L0H1']
         """
         table = self._all_differences
         if rate is not None:
@@ -211,21 +295,117 @@ class Comparison:
 
     # -- files and representations ------------------------------------------------------------------------------------
 
+    def plot(self, name: str) -> Figure:
+        """Draw one figure of the comparison.
+
+        Parameters
+        ----------
+        name
+            `rates-over-depth`, `head-types`, or `differences`, with a number behind it where there are several pairs of
+            studies: `differences-1`, …
+
+        Returns
+        -------
+        Figure
+            A figure of matplotlib, which shows itself in a notebook; `savefig` writes it.
+
+        Raises
+        ------
+        StudyError
+            There is no such figure.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+        >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+        >>> headscope.compare([ravens, bread], ["ravens", "bread"]).plot("differences-2")
+        Traceback (most recent call last):
+        headscope.errors.StudyError: no figure 'differences-2'; there are: rates-over-depth, head-types, differences
+        """
+        figure: Figure = registry.call("draw_comparison_figure", self, name)
+        return figure
+
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return everything as plain values: the content of `comparison.json`.
+
+        Returns
+        -------
+        dict
+            The tables by name, each as a list of rows; NaN is None.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+        >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+        >>> headscope.compare([ravens, bread], ["ravens", "bread"]).as_dict()["differences"][0]["head"]
+        'L0H0'
+        """
         from headscope.comparison.serialization import to_plain_values
 
         return to_plain_values(self)
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """Return one self-contained HTML page; also write it to `path`, if given."""
+        """Return one self-contained HTML page, and write it to `path` if given.
+
+        Parameters
+        ----------
+        path
+            A file to write. A page of headscope is replaced.
+
+        Returns
+        -------
+        str
+            The page.
+
+        Raises
+        ------
+        StudyError
+            The file cannot be written, or is there already and is no page of headscope.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+        >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+        >>> headscope.compare([ravens, bread], ["ravens", "bread"]).to_html().startswith("<!doctype html>")
+        True
+        """
         html: str = registry.call("render_comparison_page", self)
         if path is not None:
             registry.call("write_page", Path(path), html)
         return html
 
     def save(self, folder: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")) -> list[Path]:
-        """Write comparison.json, comparison.html, figures/ and, if shapes are equal, differences.csv to a folder."""
+        """Write comparison.json, comparison.html, figures/ and, if shapes are equal, differences.csv to a folder.
+
+        Parameters
+        ----------
+        folder
+            The folder; it is created if there is none.
+        formats
+            Formats of the figures; empty for none.
+
+        Returns
+        -------
+        list of Path
+            The files.
+
+        Raises
+        ------
+        StudyError
+            The files cannot be written, or would replace others.
+
+        Examples
+        --------
+        >>> import headscope, tempfile
+        >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
+        >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
+        >>> comparison = headscope.compare([ravens, bread], ["ravens", "bread"])
+        >>> [file.name for file in comparison.save(tempfile.mkdtemp(), formats=())]
+        ['comparison.json', 'differences.csv', 'comparison.html']
+        """
         files: list[Path] = registry.call("write_comparison", self, Path(folder), formats)
         return files
 

@@ -20,8 +20,15 @@ def load_openings() -> Iterator[Document]:
 
 
 def examples() -> dict[str, str]:
-    """Return the inputs printed in the paper, by name.
+    """Return the inputs printed in the paper.
 
+    Returns
+    -------
+    dict of str to str
+        The texts, by name.
+
+    Examples
+    --------
     >>> sorted(examples())
     ['airport-policing', 'gerstenslager']
     """

@@ -38,7 +38,14 @@ class BrokenDocumentError(CorpusError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text, or one image with an empty text. `name` is its origin: `file`, or `file:line`."""
+    """One text, or one image with an empty text. `name` is its origin: `file`, or `file:line`.
+
+    Examples
+    --------
+    >>> document = Document("Two ravens met.", "tales.txt:3")
+    >>> document.text, document.is_image
+    ('Two ravens met.', False)
+    """
 
     text: str
     name: str
@@ -55,11 +62,31 @@ class Document:
 
     @classmethod
     def from_image(cls, image: images.Picture | str, name: str) -> Document:
-        """Return the document of an image, or of the reason why the image cannot be read."""
+        """Return the document of an image, or of the reason why the image cannot be read.
+
+        Parameters
+        ----------
+        image
+            The image, or the reason.
+        name
+            Its origin.
+
+        Returns
+        -------
+        Document
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from headscope.corpus.images import as_picture
+        >>> Document.from_image(as_picture(np.zeros((4, 6, 3), dtype=np.uint8)), "black.png").is_image
+        True
+        """
         return cls("", name, broken=image) if isinstance(image, str) else cls("", name, image=image)
 
     @property
     def is_image(self) -> bool:
+        """Whether it is an image, or a file of one that cannot be read."""
         return self.image is not None or self.broken in images.REASONS
 
     @property

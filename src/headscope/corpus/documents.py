@@ -50,8 +50,16 @@ MAX_OPENED, MAX_OPENED_BYTES, MAX_BLANK = 32, 2**24, 1000
 class Corpus:
     """Documents in a fixed order, read as a stream; repeatedly, except from standard input and pipes.
 
-    `size` is the number of documents if it is known without reading them; `limit` is the largest number to read.
-    `options` defines how texts are extracted from files.
+    `headscope.documents` makes one. Iterating over it yields each `Document`. `size` is the number of documents if it
+    is known without reading them; `limit` is the largest number to read. `options` defines how texts are extracted from
+    files.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> corpus = headscope.documents(limit=2)
+    >>> corpus.name, [document.name for document in corpus]
+    ('bundled openings', ['openings:1', 'openings:2'])
     """
 
     name: str
@@ -79,7 +87,18 @@ class Corpus:
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Return the entries of a manifest that depend on what is read, and how."""
+        """Return the entries of a manifest that depend on what is read, and how.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> import headscope
+        >>> headscope.documents(limit=2).describe()["limit"]
+        2
+        """
         return {
             "corpus": self.name,
             "limit": self.limit or "none",
@@ -90,7 +109,28 @@ class Corpus:
 
     @classmethod
     def from_stream(cls, name: str, read: Callable[[], Iterator[Document]], **more: Any) -> Corpus:
-        """Return a corpus of one stream."""
+        """Return a corpus of one stream of documents.
+
+        Parameters
+        ----------
+        name
+            What to call it.
+        read
+            A function that begins to read: it is called for every pass over the corpus.
+        more
+            Other fields of `Corpus`, such as `rereadable=False` if there can be only one pass.
+
+        Returns
+        -------
+        Corpus
+
+        Examples
+        --------
+        >>> from headscope import Corpus, Document
+        >>> corpus = Corpus.from_stream("ravens", lambda: iter([Document("Two ravens met.", "ravens:1")]))
+        >>> [document.text for document in corpus]
+        ['Two ravens met.']
+        """
         return cls(name, [Source(name, read)], **more)
 
     def __iter__(self) -> Iterator[Document]:
@@ -105,18 +145,53 @@ class Corpus:
         """Split the corpus into chunks that can be read independently, in its order.
 
         With a `limit` it is one chunk, because the number of documents before a second chunk would be unknown.
+
+        Parameters
+        ----------
+        size
+            Number of documents and of bytes of a chunk.
+
+        Returns
+        -------
+        list of Chunk
+
+        Examples
+        --------
+        >>> import headscope
+        >>> from headscope.corpus.chunks import ChunkSize
+        >>> len(headscope.documents(limit=3).plan_chunks(ChunkSize(documents=2, bytes=1000)))
+        1
         """
         if self.limit is not None:
             return [Chunk(0, 0, len(self.sources))]
         return chunks.plan_chunks(self.sources, size)
 
     def read_chunk(self, chunk: Chunk) -> Iterator[tuple[int, Document]]:
-        """Yield the documents of a chunk, each with the number of its source.
+        """Read the documents of a chunk.
 
-        For many single-document sources, the number is that of the first.
+        Parameters
+        ----------
+        chunk
+            One of `plan_chunks`.
 
-        Raises:
-            CorpusError: A document cannot be read, or a file has changed since the corpus was listed.
+        Yields
+        ------
+        int, Document
+            The number of the source, and the document. For many single-document sources, it is that of the first.
+
+        Raises
+        ------
+        CorpusError
+            A document cannot be read, or a file has changed since the corpus was listed.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> from headscope.corpus.chunks import ChunkSize
+        >>> corpus = headscope.documents(limit=3)
+        >>> (chunk,) = corpus.plan_chunks(ChunkSize(documents=2, bytes=1000))
+        >>> [document.name for _, document in corpus.read_chunk(chunk)]
+        ['openings:1', 'openings:2', 'openings:3']
         """
         return chunks.read_chunk(self.sources, chunk, self.limit)
 
@@ -151,10 +226,26 @@ class Corpus:
         return first
 
     def measure(self, at_most: int) -> tuple[int | None, float]:
-        """Return the number of documents, and the mean size of their texts in UTF-8 bytes.
+        """Return how many documents there are, and how long their texts are.
 
-        The number is None if it is unknown or larger than `at_most`. The mean is over the documents that were read for
-        counting; it is 0 if none was, because the number is known or documents can be read only once.
+        Parameters
+        ----------
+        at_most
+            Number of documents up to which they are counted.
+
+        Returns
+        -------
+        count : int or None
+            The number of documents; None if it is unknown or larger than `at_most`.
+        mean : float
+            The mean size of the texts in UTF-8 bytes, over the documents read for counting; 0 if none was, because
+            the number is known or documents can be read only once.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> headscope.documents(limit=3).measure(at_most=100)
+        (3, 0.0)
         """
         if self.size is not None:
             size = self.size if self.limit is None else min(self.size, self.limit)
@@ -177,11 +268,36 @@ def documents(
     limit: int | None = None,
     skip_broken: bool = False,
 ) -> Corpus:
-    """Open text files, folders, globs, JSONL, CSV, Parquet (each also `.gz`), images, `-` (standard input), `hf:NAME`,
-    `example:NAME`; nothing at all is the bundled corpus.
+    """Open a corpus: files, folders, URLs and datasets, or the bundled texts.
 
-    `skip_broken`: documents that cannot be read are skipped and counted; else the first of them is an error.
+    Parameters
+    ----------
+    sources
+        One or several: text files, folders, globs, JSONL, CSV, TSV and Parquet (each also `.gz`), images, URLs, `-`
+        (standard input), `hf:NAME` (a hub dataset), `example:NAME`. None is the bundled corpus.
+    field
+        The field or column that holds the text.
+    format
+        `auto` (by file ending), `text`, `lines`, `jsonl`, `csv`, `parquet` or `image`.
+    encoding
+        Of text files and standard input.
+    limit
+        Read at most this many documents, the first ones.
+    skip_broken
+        Skip and count documents that cannot be read; otherwise the first of them is an error.
 
+    Returns
+    -------
+    Corpus
+        The documents are read when it is iterated over.
+
+    Raises
+    ------
+    CorpusError
+        A source does not exist or holds nothing, or an option makes no sense.
+
+    Examples
+    --------
     >>> corpus = documents(limit=2)
     >>> [document.name for document in corpus]
     ['openings:1', 'openings:2']

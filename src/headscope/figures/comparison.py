@@ -65,7 +65,7 @@ def draw_comparison_figure(comparison: Comparison, name: str) -> Figure:
     """Draw one figure of a comparison, by its name."""
     figures = {drawing.stem: drawing for drawing in list_comparison_figures(comparison)}
     if name not in figures:
-        raise StudyError(f"no figure {name!r} of this comparison; there are: {', '.join(figures)}")
+        raise StudyError(f"no figure {name!r}; there are: {', '.join(figures)}")
     return figures[name].draw()
 
 

@@ -73,6 +73,10 @@ def load(
     objective
         Whether to load the part that predicts words, where there is one; heads can be judged by its loss.
 
+    Returns
+    -------
+    Model
+
     Raises
     ------
     ModelError

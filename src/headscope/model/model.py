@@ -97,14 +97,17 @@ class Model:
 
     @property
     def device(self) -> torch.device:
+        """The device that holds the weights."""
         return torch.device(next(iter(self.network.parameters())).device)
 
     @property
     def dtype(self) -> str:
+        """The type of the weights, such as `float32`."""
         return str(next(iter(self.network.parameters())).dtype).removeprefix("torch.")
 
     @property
     def type(self) -> str:
+        """The model type of transformers, such as `bert`."""
         return str(getattr(self.network.config, "model_type", type(self.network).__name__))
 
     @property
@@ -146,7 +149,28 @@ class Model:
         return tuple(self._plan.stacks)
 
     def on(self, stack: str) -> Model:
-        """Return the same model, observing another of its stacks."""
+        """Return the same model, observing another of its stacks.
+
+        Parameters
+        ----------
+        stack
+            `encoder`, `decoder` or `cross`, whichever the model has.
+
+        Returns
+        -------
+        Model
+
+        Raises
+        ------
+        ModelError
+            There is no such stack.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> headscope.load("minilm").on("encoder").architecture.stack
+        'encoder'
+        """
         if stack not in self.stacks:
             raise ModelError(f"{self.name} has no stack {stack!r}; there are: {', '.join(self.stacks)}")
         return replace(self, stack=stack)
@@ -218,7 +242,23 @@ class Model:
         return examine(self.name, self.network, run, patches=length)
 
     def pick_ordinary_tokens(self, count: int) -> list[int]:
-        """Return distinct token ids, without those of special tokens, which some models treat differently."""
+        """Return distinct token ids, without those of special tokens, which some models treat differently.
+
+        Parameters
+        ----------
+        count
+            How many.
+
+        Returns
+        -------
+        list of int
+
+        Examples
+        --------
+        >>> import headscope
+        >>> len(headscope.load("minilm").pick_ordinary_tokens(3))
+        3
+        """
         special = set(self._tokenizer.all_special_ids)
         return [k for k in range(count + len(special)) if k not in special][:count]
 
@@ -273,11 +313,54 @@ class Model:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def windows(self, document: Document, cut: WindowSpec) -> list[Window] | str:
-        """Return the windows of a document as the observed stack reads them, or the reason why it has none."""
+        """Return the windows of a document as the observed stack reads them, or the reason why it has none.
+
+        Parameters
+        ----------
+        document
+            The document.
+        cut
+            How documents are cut into windows.
+
+        Returns
+        -------
+        list of Window, or str
+
+        Examples
+        --------
+        >>> import headscope
+        >>> from headscope.corpus.windows import WindowSpec
+        >>> model = headscope.load("minilm")
+        >>> document = headscope.Document("Two ravens met.", "ravens")
+        >>> [len(window) for window in model.windows(document, WindowSpec(length=128))]
+        [6]
+        """
         return next(self.cut_documents([document], cut))
 
     def cut_documents(self, documents: Sequence[Document], cut: WindowSpec) -> Iterator[list[Window] | str]:
-        """Yield the same for each of many documents, whose texts are tokenized in one call."""
+        """Yield what `windows` returns for each of many documents, whose texts are tokenized in one call.
+
+        Parameters
+        ----------
+        documents
+            The documents.
+        cut
+            How documents are cut into windows.
+
+        Yields
+        ------
+        list of Window, or str
+
+        Examples
+        --------
+        >>> import headscope
+        >>> from headscope.corpus.windows import WindowSpec
+        >>> model = headscope.load("minilm")
+        >>> documents = [headscope.Document("Two ravens met.", "ravens"), headscope.Document("", "nothing")]
+        >>> _, reason = model.cut_documents(documents, WindowSpec(length=128))
+        >>> reason
+        'empty'
+        """
         results: Iterator[list[Window] | str]
         if isinstance(self.tokens, Patches):
             results = map(self.tokens.windows, documents)
@@ -298,6 +381,23 @@ class Model:
         """Return a window as the observed stack reads it.
 
         The decoder of an encoder–decoder model starts with a token of its own.
+
+        Parameters
+        ----------
+        window
+            Tokens of a text.
+
+        Returns
+        -------
+        Window
+
+        Examples
+        --------
+        >>> import headscope, numpy as np
+        >>> from headscope.corpus.windows import Window
+        >>> window = Window.plain(np.array([101, 7592, 102]))
+        >>> len(headscope.load("minilm").adapt_window(window))  # an encoder reads it as it is
+        3
         """
         if not self.is_encoder_decoder or self.architecture.stack == "encoder":
             return window
@@ -305,6 +405,7 @@ class Model:
 
     @property
     def decoder_start_id(self) -> int:
+        """Token id with which the decoder starts to read."""
         config, tokenizer = self.network.config, self._tokenizer
         for token_id in (config.decoder_start_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id):
             if token_id is not None:
@@ -312,7 +413,19 @@ class Model:
         raise ModelError(f"{self.name}: neither its configuration nor its tokenizer says what its decoder starts with")
 
     def first_token(self) -> tuple[str, str]:
-        """Return the special token at the start of every window, and its role in words; both empty if there is none."""
+        """Return the special token at the start of every window, and its role in words.
+
+        Returns
+        -------
+        token, role : str
+            Both empty if there is none.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> headscope.load("minilm").first_token()[0]
+        '[CLS]'
+        """
         if self.is_encoder_decoder and self.architecture.stack == "decoder":
             return self.tokens.names([self.decoder_start_id])[0], "the token its decoder starts with"
         return self.tokens.find_first_special() or "", self.tokens.describe_first_special()
@@ -320,10 +433,30 @@ class Model:
     def observe(self, batch: Batch, see: OnLayer, attend: Attend | None = None) -> None:
         """Run the model over a batch and call `see` for every layer of the observed stack.
 
-        Args:
-            batch: Windows as `reads` returns them.
-            see: Called for each layer, in order.
-            attend: May compute layers with plain attention itself; `see` is not called for these.
+        Parameters
+        ----------
+        batch
+            Windows as `windows` returns them.
+        see
+            Called for each layer, in order, with its number from 0, outputs (text, position, head, width) and
+            attention maps (text, head, query, key).
+        attend
+            May compute layers with plain attention itself; `see` is not called for these.
+
+        Raises
+        ------
+        ModelError
+            The model's attention is not computed as it was when it was loaded.
+
+        Examples
+        --------
+        >>> import headscope, numpy as np
+        >>> from headscope.corpus.windows import Batch, Window
+        >>> model, shapes = headscope.load("minilm"), []
+        >>> batch = Batch.of([Window.plain(np.array([101, 7592, 102]))], model.tokens.pad_id)
+        >>> model.observe(batch, lambda layer, outputs, attention: shapes.append(tuple(outputs.shape)))
+        >>> len(shapes), shapes[0]
+        (6, (1, 3, 12, 32))
         """
         plan, stack = self._plan, self.architecture.stack
         source = batch.source
@@ -359,7 +492,18 @@ class Model:
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Let several threads `observe` within this context."""
+        """Let several threads `observe` within this context.
+
+        Yields
+        ------
+        None
+
+        Examples
+        --------
+        >>> import headscope
+        >>> with headscope.load("minilm").prepared():
+        ...     pass  # threads that call `observe`
+        """
         with prepare_network(self.network), disable_image_masking(self.network):
             yield
 
@@ -374,6 +518,26 @@ class Model:
         return {}
 
     def make_batch_inputs(self, batch: Batch) -> dict[str, Any]:
+        """Return what the network is called with for a batch.
+
+        Parameters
+        ----------
+        batch
+            Windows as `windows` returns them.
+
+        Returns
+        -------
+        dict
+            Arguments of the network's `forward`.
+
+        Examples
+        --------
+        >>> import headscope, numpy as np
+        >>> from headscope.corpus.windows import Batch, Window
+        >>> model = headscope.load("minilm")
+        >>> sorted(model.make_batch_inputs(Batch.of([Window.plain(np.array([101, 7592, 102]))], model.tokens.pad_id)))
+        ['attention_mask', 'input_ids']
+        """
         if isinstance(self.tokens, Patches):
             return self.tokens.inputs(
                 np.stack([window.pixels for window in batch.windows if window.pixels is not None])
@@ -381,6 +545,32 @@ class Model:
         return self.make_token_inputs(*((batch.ids, batch.real) if batch.source is None else batch.source))
 
     def make_token_inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
+        """Return what the network is called with for token ids.
+
+        Parameters
+        ----------
+        ids
+            Token ids (text, position).
+        real
+            Whether a position is no padding (text, position).
+
+        Returns
+        -------
+        dict
+            Arguments of the network's `forward`.
+
+        Raises
+        ------
+        ModelError
+            An id is larger than the network's vocabulary.
+
+        Examples
+        --------
+        >>> import headscope, numpy as np
+        >>> inputs = headscope.load("minilm").make_token_inputs(np.array([[101, 102]]), np.array([[True, True]]))
+        >>> inputs["input_ids"].tolist()
+        [[101, 102]]
+        """
         vocabulary_size = _get_vocabulary_size(self.network)
         if vocabulary_size is not None and ids.max() >= vocabulary_size:
             raise ModelError(
@@ -390,6 +580,27 @@ class Model:
         return dict(zip(("input_ids", "attention_mask"), send([ids, real.astype(np.int64)], self.device), strict=True))
 
     def make_decoder_inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
+        """Return what the decoder of an encoder–decoder model is called with for token ids.
+
+        Parameters
+        ----------
+        ids
+            Token ids (text, position).
+        real
+            Whether a position is no padding (text, position).
+
+        Returns
+        -------
+        dict
+            Arguments of the network's `forward`.
+
+        Examples
+        --------
+        >>> import headscope, numpy as np
+        >>> model = headscope.load("minilm")
+        >>> sorted(model.make_decoder_inputs(np.array([[101, 102]]), np.array([[True, True]])))
+        ['decoder_attention_mask', 'decoder_input_ids']
+        """
         return {f"decoder_{name}": tensor for name, tensor in self.make_token_inputs(ids, real).items()}
 
     @staticmethod

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headscope import provenance
+from headscope import provenance, registry
 from headscope.array_types import Floats
 from headscope.atomic_io import load_dataset, save_dataset
 from headscope.corpus.windows import WindowMode
@@ -51,12 +51,24 @@ SHAPES = {
 
 
 class Ablation:
-    """What silencing each head changes. `data` is an xarray Dataset:
+    """What silencing each head changes.
 
-    `change` (layer, head): mean over texts of the objective with the head silent minus the untouched model's; above 0
-    the model needs the head. `error`: its standard error over texts, each paired with itself. `change_texts` (text,
-    layer, head) and `objective_texts` (text): the same for each text. `objective`: the untouched model's mean. Heads
-    that were not silenced are NaN. The attributes are the manifest.
+    `headscope.ablate` makes one, `headscope.open_ablation` opens one. `data` is an xarray Dataset: `change` (layer,
+    head) is the mean over texts of the objective with the head silent minus the untouched model's; above 0 the model
+    needs the head. `error` is its standard error over texts, each paired with itself. `change_texts` (text, layer,
+    head) and `objective_texts` (text) are the same for each text, `objective` is the untouched model's mean. Heads that were not
+    silenced are NaN. The attributes are the manifest.
+
+    Parameters
+    ----------
+    data
+        The Dataset.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
+    <Ablation of minilm: 6 layers × 12 heads, embedding distance on 1 text of texts given in Python>
     """
 
     def __init__(self, data: xr.Dataset) -> None:
@@ -70,6 +82,7 @@ class Ablation:
 
     @property
     def texts(self) -> int:
+        """Number of texts."""
         return int(self.data.sizes["text"])
 
     @property
@@ -78,7 +91,20 @@ class Ablation:
         return bool(self.data.attrs["documents_left_out"])
 
     def table(self) -> pd.DataFrame:
-        """Return one row for each head that was silenced, layer by layer."""
+        """Return one row for each head that was silenced, layer by layer.
+
+        Returns
+        -------
+        DataFrame
+            With the columns head, layer, head_number, change and error.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> ablation = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
+        >>> ablation.table().columns.tolist()
+        ['head', 'layer', 'head_number', 'change', 'error']
+        """
         rows = pd.DataFrame(
             {
                 **make_head_columns(self.data["layer"].values.tolist(), self.data["head"].values.tolist()),
@@ -89,7 +115,33 @@ class Ablation:
         return rows[rows["change"].notna()].reset_index(drop=True)
 
     def save(self, path: str | Path) -> Path:
-        """Write one netCDF file; `ablation.nc` if the path is a folder."""
+        """Write one netCDF file. An existing file is replaced atomically.
+
+        Parameters
+        ----------
+        path
+            The file; in a folder it is named `ablation.nc`.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        StudyError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> import headscope, tempfile
+        >>> ablation = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
+        >>> folder = tempfile.mkdtemp()
+        >>> ablation.save(folder).name
+        'ablation.nc'
+        >>> len(headscope.open_ablation(folder).table())
+        2
+        """
         target = Path(path)
         target = target / FILE if target.is_dir() else target
         packed = [name for name, variable in self.data.variables.items() if variable.ndim]
@@ -129,7 +181,7 @@ def ablate(
     windows: WindowMode = "first",
     limit: int | None = DEFAULT_LIMIT,
     batch_size: int | None = None,
-    progress: ProgressCallback | None = None,
+    progress: bool | ProgressCallback | None = None,
     on_message: Callable[[str], None] = show_warning,
     command: str = "",
     allow_unverified: bool = False,
@@ -160,13 +212,18 @@ def ablate(
     batch_size
         Texts per batch. By default as many as the device has room for.
     progress
-        Called with the current step, how much of it is done, and of how much in all.
+        True shows it on stderr; a function is called with the current step, how much of it is done, and of how much
+        in all.
     on_message
         Called with messages for the user; by default they are warnings.
     command
         The command line, recorded in the manifest.
     allow_unverified
         Measure a model whose captured heads cannot be verified, which is refused otherwise, and mark all results.
+
+    Returns
+    -------
+    Ablation
 
     Raises
     ------
@@ -206,8 +263,9 @@ def ablate(
         return Ablation(_build_dataset(loaded, sums).assign_attrs({**_build_manifest(loaded, corpus), **attributes}))
 
     try:
-        for numbered, base, changes in bench.measure_changes(selected, progress=progress):
-            sums.add(numbered.places, base, changes)
+        with registry.open_progress(progress) as on_progress:
+            for numbered, base, changes in bench.measure_changes(selected, progress=on_progress):
+                sums.add(numbered.places, base, changes)
     except KeyboardInterrupt:
         raise AblationInterrupted(build_result("interrupted") if sums.places else None) from None
     return build_result()
@@ -285,7 +343,28 @@ def _build_manifest(model: Model, corpus: CorpusWindows) -> dict[str, Any]:
 
 
 def open_ablation(path: str | Path) -> Ablation:
-    """Open an ablation, given its folder or its `ablation.nc`."""
+    """Open an ablation that was saved.
+
+    Parameters
+    ----------
+    path
+        Its folder, or its file `ablation.nc`.
+
+    Returns
+    -------
+    Ablation
+
+    Raises
+    ------
+    StudyError
+        There is no ablation, or the file is damaged or something else.
+
+    Examples
+    --------
+    >>> open_ablation("nowhere")
+    Traceback (most recent call last):
+    headscope.errors.StudyError: nowhere: no ablation there
+    """
     source = Path(path)
     source = source / FILE if source.is_dir() else source
     if not source.is_file():

@@ -39,7 +39,17 @@ from headscope.studies.study import study as make_study
 
 @dataclass(frozen=True, eq=False)
 class Pruned:
-    """A model without some of its heads. `network` is the smaller one; `model`, where it came from, is unchanged."""
+    """A model without some of its heads.
+
+    `headscope.prune` makes one. `network` is the smaller one; `model`, where it came from, is unchanged.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> pruned = headscope.prune("minilm", "L0H1,L5H0-3")
+    >>> pruned.manifest["heads_removed"]
+    ['L0H1', 'L5H0', 'L5H1', 'L5H2', 'L5H3']
+    """
 
     model: Model
     removal: Removal
@@ -47,6 +57,7 @@ class Pruned:
 
     @property
     def network(self) -> Any:
+        """The smaller transformers model."""
         return self.removal.network
 
     @property
@@ -55,7 +66,31 @@ class Pruned:
         return bool(self.manifest["ranking"].get("documents_left_out"))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
-        """Write a folder that `from_pretrained` opens; return its manifest, in which `form` says how it opens."""
+        """Write a folder that `from_pretrained` opens.
+
+        Parameters
+        ----------
+        folder
+            The folder; it is created if there is none.
+        overwrite
+            Replace a model that is there.
+
+        Returns
+        -------
+        dict
+            The manifest, in which `form` says how the folder opens.
+
+        Raises
+        ------
+        StudyError
+            The folder cannot be written, or holds other files.
+
+        Examples
+        --------
+        >>> import headscope, tempfile
+        >>> headscope.prune("minilm", "L0H1,L5H0-3").save(tempfile.mkdtemp())["heads_before"]
+        72
+        """
         return write_folder(self.model, self.removal, self.manifest, Path(folder), overwrite=overwrite)
 
     def __repr__(self) -> str:
@@ -127,6 +162,17 @@ def prune(
         The command line, recorded in the manifest.
     allow_unverified
         Prune a model whose captured heads cannot be verified, which is refused otherwise, and say so in the manifest.
+
+    Returns
+    -------
+    Pruned
+
+    Raises
+    ------
+    StudyError
+        The request cannot be met, or an option makes no sense.
+    ModelError
+        The model cannot be loaded or watched.
 
     Examples
     --------

@@ -34,14 +34,34 @@ def silenced(model: Model, heads: Heads, *, by: SilencingMode = "zero", means: F
     Nothing of what they write reaches the output projection; with `by="mean"`, their mean output does, for every token.
     Contexts can be nested. What `observe` reports of a silenced head is what it would have written.
 
-    Args:
-        heads: Heads of the observed stack, such as `L0H1,L3H4-7`, or pairs (layer, head).
-        means: (layers, heads, width), as `head_means` returns them; required for `by="mean"`.
+    Parameters
+    ----------
+    model
+        From `headscope.load`.
+    heads
+        Heads of the observed stack, such as `L0H1,L3H4-7`, or pairs (layer, head).
+    by
+        What they write: `zero`, or `mean`, their mean output.
+    means
+        Mean outputs (layer, head, width), which `headscope.pruning.silencing.compute_head_means` returns; required for
+        `by="mean"`.
 
+    Yields
+    ------
+    Model
+        The same model.
+
+    Raises
+    ------
+    StudyError
+        There is no such head, or all are named.
+
+    Examples
+    --------
     >>> import headscope
     >>> model = headscope.load()
     >>> with headscope.silenced(model, "L0H1,L3H4-7"):
-    ...     study = headscope.study(model, headscope.documents(limit=2))
+    ...     study = headscope.study(model, ["Two ravens met. The ravens left."])
     """
     architecture = model.architecture
     if by not in get_args(SilencingMode):

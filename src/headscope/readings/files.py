@@ -48,8 +48,24 @@ def save_reading(reading: Reading, path: Path) -> Path:
 
 
 def open_reading(path: str | Path) -> Reading:
-    """Open a saved reading.
+    """Open a reading that was saved.
 
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Reading
+
+    Raises
+    ------
+    ReadingError
+        There is no file, or it is damaged or something else.
+
+    Examples
+    --------
     >>> open_reading("nowhere.nc")
     Traceback (most recent call last):
     headscope.errors.ReadingError: nowhere.nc: no such file

@@ -56,6 +56,17 @@ def read(
     allow_unverified
         Measure a model whose captured heads cannot be verified, which is refused otherwise, and mark all results.
 
+    Returns
+    -------
+    Reading
+
+    Raises
+    ------
+    ReadingError
+        There is nothing to relate in the text, or a threshold is no share.
+    ModelError
+        The model cannot be loaded or watched.
+
     Examples
     --------
     >>> import headscope

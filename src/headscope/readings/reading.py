@@ -27,6 +27,8 @@ from headscope.studies.labels import HEAD_COLUMNS, format_head, format_shape, ha
 from headscope.tally.relations import compute_relations, mark_explained
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from headscope.segmentation.result import Segmentation
 
 SUM: Literal["sum"] = "sum"
@@ -37,12 +39,20 @@ RELATIONS = ("equal", "sentence", "neighbours")
 
 
 class Reading:
-    """The outputs and attention maps of all heads for one text.
+    """The outputs and attention maps of all heads for one text, and what follows from them.
 
-    Created by `headscope.read`, or from arrays by `Reading.from_arrays`. `data` holds the arrays as an xarray Dataset.
+    `headscope.read` makes one of a model and a text, `Reading.from_arrays` one of arrays, and `headscope.open_reading`
+    opens one.
 
+    Parameters
+    ----------
+    data
+        The arrays, as an xarray Dataset.
+
+    Examples
+    --------
     >>> import headscope
-    >>> reading = headscope.read(headscope.load(), "Two ravens met. The ravens left.")
+    >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
     >>> reading
     <Reading of minilm: 6 layers × 12 heads, 10 tokens: Two ravens met. The ravens left.>
     >>> list(reading.pairs(layer=1, head=6).columns)
@@ -67,18 +77,22 @@ class Reading:
 
     @property
     def theta(self) -> float:
+        """Threshold θ of high pairs, as a share of the largest similarity."""
         return float(self.data.attrs["theta"])
 
     @property
     def tau(self) -> float:
+        """Threshold τ of attention lines, as a share of the strongest column."""
         return float(self.data.attrs["tau"])
 
     @property
     def layers(self) -> list[int]:
+        """Numbers of the layers, in the order of the data."""
         return [int(layer) for layer in self.data["layer"].values]
 
     @property
     def head_numbers(self) -> list[int]:
+        """Numbers of the heads of a layer, in the order of the data."""
         return [int(head) for head in self.data["head"].values]
 
     @property
@@ -115,6 +129,7 @@ class Reading:
 
     @property
     def has_attention(self) -> bool:
+        """Whether there are attention maps: readings of arrays may be of outputs alone."""
         return "attention" in self.data
 
     @property
@@ -139,7 +154,32 @@ class Reading:
         return self._add_token_labels(array, "position_i", "position_j")
 
     def matrix(self, layer: int, head: Head) -> xr.DataArray:
-        """Return the context similarity matrix of one head, or the sum over the layer's heads (`head="sum"`)."""
+        """Return the context similarity matrix of one head, or the sum over the layer's heads.
+
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+        head
+            Number of the head, or `"sum"`.
+
+        Returns
+        -------
+        DataArray
+            Of shape (position_i, position_j); the diagonal is 0.
+
+        Raises
+        ------
+        ReadingError
+            There is no such layer or head.
+
+        Examples
+        --------
+        >>> from headscope import Reading
+        >>> reading = Reading.from_arrays(["the", "cat"], [[[[1, 0]], [[1, 1]]]])
+        >>> reading.matrix(layer=0, head=0).values.tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+        """
         array = xr.DataArray(
             self._compute_similarity(layer, head),
             dims=("position_i", "position_j"),
@@ -149,7 +189,32 @@ class Reading:
         return self._add_token_labels(array, "position_i", "position_j")
 
     def attention_map(self, layer: int, head: Head) -> xr.DataArray:
-        """Return the attention map of one head, or the sum over the layer's heads (`head="sum"`)."""
+        """Return the attention map of one head, or the sum over the layer's heads.
+
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+        head
+            Number of the head, or `"sum"`.
+
+        Returns
+        -------
+        DataArray
+            Of shape (query, key).
+
+        Raises
+        ------
+        ReadingError
+            There is no such layer or head, or the reading has no attention maps.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.attention_map(layer=5, head="sum").sum("key").round(3).values.tolist()[0]  # of 12 heads
+        12.0
+        """
         array = xr.DataArray(
             self._get_map(layer, head),
             dims=("query", "key"),
@@ -170,13 +235,12 @@ class Reading:
         words: bool = False,
         explain: bool = False,
     ) -> pd.DataFrame:
-        """Return the high pairs in the paper's form, ordered by i, then j; `relative` is C_ij / max(C).
+        """Return the high pairs in the paper's form, ordered by i, then j.
 
         Parameters
         ----------
         layer, head
-            A number or several; `head="sum"` is the sum over the layer's heads. Without them: all. Unless both are
-            single, columns `layer` and `head` are added.
+            A number or several; `head="sum"` is the sum over the layer's heads. Without them: all.
         theta
             Threshold as a share of the maximum, by default that of the reading.
         special
@@ -188,6 +252,26 @@ class Reading:
             True adds a column `relation`, what in the text explains the pair: "equal" tokens, of one "sentence",
             "neighbours" (of words, any of their tokens), joined by " + " if several hold, and "" if none does: noise.
             Only known relations are tested, see `relations`.
+
+        Returns
+        -------
+        DataFrame
+            With the columns token_i, token_j, index_i, index_j, value, and `relative`, C_ij / max(C). Unless layer and
+            head are single, the columns `head` (such as L1H6, or L1sum), `layer` and `head_number` come first.
+
+        Raises
+        ------
+        ReadingError
+            There is no such layer or head, or θ is no share.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> table = reading.pairs(layer=1, head=6, special=False)
+        >>> strongest = table.loc[table["value"].idxmax()]
+        >>> strongest["token_i"], strongest["token_j"], int(strongest["index_i"]), int(strongest["index_j"])
+        ('ravens', 'ravens', 2, 6)
         """
         share = self._resolve_threshold("theta", theta)
         is_single_head = layer is not None and head is not None and _is_single(layer) and _is_single(head)
@@ -204,7 +288,34 @@ class Reading:
         return table[columns if is_single_head else [*HEAD_COLUMNS, *columns]]
 
     def explained(self, layer: int, head: Head, theta: float | None = None) -> float:
-        """Return the share of a head's high pairs that the text explains; NaN without pairs or known relations."""
+        """Return the share of a head's high pairs that the text explains.
+
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+        head
+            Number of the head, or `"sum"`.
+        theta
+            Threshold as a share of the maximum, by default that of the reading.
+
+        Returns
+        -------
+        float
+            Between 0 and 1; NaN without pairs or known relations.
+
+        Raises
+        ------
+        ReadingError
+            There is no such layer or head, or θ is no share.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> 0.7 < reading.explained(layer=1, head=6) < 0.9
+        True
+        """
         self._make_coordinates(layer, head)  # raises if several are given
         table = self.pairs(layer, head, theta)
         if not len(table) or not self.relations:
@@ -212,7 +323,34 @@ class Reading:
         return float(mark_explained(self._compute_relations())[table["index_i"], table["index_j"]].mean())
 
     def lines(self, layer: int, head: Head = SUM, tau: float | None = None) -> pd.DataFrame:
-        """Return the tokens that receive more attention than τ of the strongest; `received` is s_j of METHOD §4."""
+        """Return the tokens that receive more attention than τ of the strongest.
+
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+        head
+            Number of the head; by default the sum over the layer's heads.
+        tau
+            Threshold as a share of the strongest column, by default that of the reading.
+
+        Returns
+        -------
+        DataFrame
+            With the columns token, index, and `received`: the attention as a share of the strongest column.
+
+        Raises
+        ------
+        ReadingError
+            There is no such layer or head, τ is no share, or the reading has no attention maps.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.lines(layer=5)["token"].tolist()
+        ['[CLS]']
+        """
         attention = self._get_map(layer, head)
         sums = attention.sum(axis=0)
         index = np.flatnonzero(equations.mark_lines(attention, self._resolve_threshold("tau", tau)))
@@ -221,7 +359,34 @@ class Reading:
         )
 
     def blocks(self, layer: int, head: Head = SUM, tau: float | None = None) -> pd.DataFrame:
-        """Return the blocks between attention lines: tokens `start` up to, not including, `stop`."""
+        """Return the blocks between attention lines.
+
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+        head
+            Number of the head; by default the sum over the layer's heads.
+        tau
+            Threshold as a share of the strongest column, by default that of the reading.
+
+        Returns
+        -------
+        DataFrame
+            With the columns `start` and `stop`, the first token and the one after the last, and `tokens`.
+
+        Raises
+        ------
+        ReadingError
+            There is no such layer or head, τ is no share, or the reading has no attention maps.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.blocks(layer=5)[["start", "stop"]].values.tolist()
+        [[0, 1], [1, 10]]
+        """
         blocks = self._split_blocks(layer, head, tau)
         labels = self._get_labels()
         return pd.DataFrame(
@@ -235,9 +400,35 @@ class Reading:
     def regions(
         self, layer: int, head: Head, tau: float | None = None, *, lines_of: Head | None = None
     ) -> xr.DataArray:
-        """Return the mean similarity between blocks (block_i, block_j); NaN within a block of one token.
+        """Return the mean similarity between the blocks of a text.
 
-        The blocks are those of the same head's attention map, or of another's (`lines_of="sum"`: the layer's).
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+        head
+            Number of the head whose similarities are averaged, or `"sum"`.
+        tau
+            Threshold of the lines between blocks, by default that of the reading.
+        lines_of
+            The head whose attention lines cut the text into blocks, or `"sum"`; by default the same head.
+
+        Returns
+        -------
+        DataArray
+            Of shape (block_i, block_j); NaN within a block of one token.
+
+        Raises
+        ------
+        ReadingError
+            There is no such layer or head, τ is no share, or the reading has no attention maps.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.regions(layer=5, head=0, lines_of="sum").shape
+        (2, 2)
         """
         blocks = self._split_blocks(layer, head if lines_of is None else lines_of, tau)
         starts = [block.start for block in blocks]
@@ -255,7 +446,32 @@ class Reading:
         head: Head | Iterable[int] | None = None,
         theta: float | None = None,
     ) -> pd.DataFrame:
-        """Return for each head the token value that most high pairs include, and the share of pairs that do."""
+        """Return for each head the token value that most high pairs include, and the share of pairs that do.
+
+        Parameters
+        ----------
+        layer, head
+            A number or several; `head="sum"` is the sum over the layer's heads. Without them: all.
+        theta
+            Threshold as a share of the maximum, by default that of the reading.
+
+        Returns
+        -------
+        DataFrame
+            One row per head, with the columns head, layer, head_number, token, token_id, pairs and share.
+
+        Raises
+        ------
+        ReadingError
+            There is no such layer or head, or θ is no share.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.dominant(layer=1, head=6)[["head", "token"]].values.tolist()
+        [['L1H6', 'ravens']]
+        """
         share, ids, rows = self._resolve_threshold("theta", theta), self._get_ids(), []
         names = dict(zip(ids[::-1].tolist(), self._get_labels()[::-1].tolist(), strict=True))  # the label of the first
         for a, b in self._iterate_heads(layer, head):
@@ -268,7 +484,33 @@ class Reading:
         return pd.DataFrame(rows, columns=[*HEAD_COLUMNS, "token", "token_id", "pairs", "share"])
 
     def segments(self, count: int | None = None, granularity: float = 1.0, tau: float | None = None) -> Segmentation:
-        """Return the fine segments: blocks between attention lines of the last layers, joined by region averages."""
+        """Return the fine segments: blocks between attention lines of the last layers, joined by region averages.
+
+        Parameters
+        ----------
+        count
+            Number of segments; without it the number is found.
+        granularity
+            Above 1 gives more segments, below 1 fewer.
+        tau
+            Threshold of the lines, by default that of the reading.
+
+        Returns
+        -------
+        Segmentation
+
+        Raises
+        ------
+        ReadingError
+            τ is no share, or the reading has no attention maps.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> [segment.text for segment in reading.segments(count=1)]
+        ['Two ravens met. The ravens left.']
+        """
         tau = self._resolve_threshold("tau", tau)
         segmentation: Segmentation = registry.call(
             "segment_reading", self, count=count, granularity=granularity, tau=tau
@@ -278,7 +520,29 @@ class Reading:
     # -- parts and files ----------------------------------------------------------------------------------------------
 
     def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Reading:
-        """Return a reading of some layers and heads. Its sum over heads is then over these heads."""
+        """Return a reading of some layers and heads. Its sum over heads is then over these heads.
+
+        Parameters
+        ----------
+        layers, heads
+            Numbers to select, one or several; by default all.
+
+        Returns
+        -------
+        Reading
+
+        Raises
+        ------
+        ReadingError
+            A layer or head is not in the reading.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.select(layers=1, heads=[6, 7]).size
+        '1 layer × 2 heads, 10 tokens'
+        """
         numbers = {
             name: self._resolve_numbers(name, selection)
             for name, selection in (("layer", layers), ("head", heads))
@@ -287,7 +551,29 @@ class Reading:
         return Reading(self.data.sel(numbers))
 
     def with_thresholds(self, theta: float | None = None, tau: float | None = None) -> Reading:
-        """Return the same reading with other default thresholds."""
+        """Return the same reading with other default thresholds.
+
+        Parameters
+        ----------
+        theta, tau
+            Thresholds of high pairs and of attention lines, from 0 to below 1; None leaves one as it is.
+
+        Returns
+        -------
+        Reading
+
+        Raises
+        ------
+        ReadingError
+            A threshold is no share.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.with_thresholds(theta=0.9).pairs(layer=1, head=6)["token_j"].tolist()
+        ['.', 'ravens']
+        """
         thresholds = {
             "theta": self._resolve_threshold("theta", theta),
             "tau": self._resolve_threshold("tau", tau),
@@ -295,10 +581,69 @@ class Reading:
         return Reading(self.data.assign_attrs(thresholds))
 
     def save(self, path: str | Path) -> Path:
-        """Write the reading as one netCDF file."""
+        """Write the reading as one netCDF file. An existing file is replaced atomically.
+
+        Parameters
+        ----------
+        path
+            The file.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        ReadingError
+            The file cannot be written.
+
+        Examples
+        --------
+        >>> import headscope, pathlib, tempfile
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> file = reading.save(pathlib.Path(tempfile.mkdtemp()) / "ravens.nc")
+        >>> len(headscope.open_reading(file))
+        10
+        """
         from headscope.readings.files import save_reading
 
         return save_reading(self, Path(path))
+
+    def plot(
+        self, name: str, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None
+    ) -> Figure:
+        """Draw one of the paper's figures of a text, by its number.
+
+        Parameters
+        ----------
+        name
+            `4`, `5`, `9` or `12`.
+        layers, heads
+            What to show, one or several numbers; by default as in the paper.
+
+        Returns
+        -------
+        Figure
+            A figure of matplotlib, which shows itself in a notebook; `savefig` writes it.
+
+        Raises
+        ------
+        ReadingError
+            There is no such figure, or the reading lacks its data.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.plot("12", layers=5).get_size_inches()[0] <= 7.1  # the width of a page
+        True
+        >>> reading.plot("pairs")
+        Traceback (most recent call last):
+        headscope.errors.ReadingError: no figure 'pairs'; there are: 4, 5, 9, 12
+        """
+        figure: Figure = registry.call("draw", self, name, layers, heads)
+        return figure
 
     def to_html(
         self, path: str | Path | None = None, *, precision: str = "auto", start: tuple[int, Head] | None = None
@@ -307,10 +652,29 @@ class Reading:
 
         Parameters
         ----------
+        path
+            A file to write.
         precision
             `fine` is exact for thresholds of three decimals, `coarse` for those of two and a third the size; or `auto`.
         start
             Layer and head that the page shows first.
+
+        Returns
+        -------
+        str
+            The page.
+
+        Raises
+        ------
+        ReadingError
+            The precision or the head is unknown, or the file cannot be written.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.select(layers=1).to_html(start=(1, 6)).startswith("<!doctype html>")
+        True
         """
         html: str = registry.call("render_explorer", self, precision=precision, start=start)
         if path is not None:
@@ -392,6 +756,18 @@ class Reading:
         """Return the words of the text in order, their tokens joined; a special token is a word of its own.
 
         A word whose tokens are parts of one character is copied from the text, because such tokens are not readable.
+
+        Returns
+        -------
+        array
+            The words (word).
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.word_labels().tolist()[:4]
+        ['[CLS]', 'two', 'ravens', 'met']
         """
         words, labels, text = self._get_words(), self._get_labels().tolist(), self.text
         starts, ends = self.data["start"].values, self.data["end"].values
@@ -517,6 +893,15 @@ class Reading:
             Thresholds of the reading for high pairs and attention lines; methods can override them.
         name
             Name of the model in the manifest.
+
+        Returns
+        -------
+        Reading
+
+        Raises
+        ------
+        ReadingError
+            The arrays do not fit each other.
 
         Examples
         --------

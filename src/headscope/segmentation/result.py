@@ -23,7 +23,16 @@ SEPARATOR = "=" * 10
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment of a text. Its text is exactly `text[start:end]`; joined, the segments are the whole text."""
+    """A segment of a text. Its text is exactly `text[start:end]`; joined, the segments are the whole text.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+    >>> (segment,) = reading.segments(count=1)
+    >>> segment.start, segment.end, segment.text
+    (0, 32, 'Two ravens met. The ravens left.')
+    """
 
     number: int
     start: int
@@ -75,7 +84,17 @@ def list_votes(
 
 @dataclass(frozen=True, eq=False)
 class Segmentation:
-    """A text and its segments, created by `headscope.segment`. Iterating over it yields the segments."""
+    """A text and its segments. Iterating over it yields each `Segment`.
+
+    `headscope.segment` makes one, or `Reading.segments`.
+
+    Examples
+    --------
+    >>> import headscope
+    >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+    >>> reading.segments(count=1)
+    <Segmentation, fine: 1 segment of 2 blocks>
+    """
 
     text: str
     level: Level
@@ -102,6 +121,7 @@ class Segmentation:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
+        """The segments in their order."""
         starts = [0, *self.boundaries.tolist()]
         stops = [*self.boundaries.tolist(), len(self.edges) - 1]
         return tuple(
@@ -128,11 +148,41 @@ class Segmentation:
         return bool(self.manifest.get("sentences_read_in_part"))
 
     def to_text(self, separator: str = SEPARATOR) -> str:
-        """Return the text with a line between segments, for people to read; `segments` has the exact texts."""
+        r"""Return the text with a line between segments, for people to read; `segments` has the exact texts.
+
+        Parameters
+        ----------
+        separator
+            The line.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.segments(count=1).to_text()
+        'Two ravens met. The ravens left.\n'
+        """
         return f"\n{separator}\n".join(segment.text.strip() for segment in self.segments) + "\n"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything but the similarities as JSON values. Offsets count characters of `text`, as in Python."""
+        """Return everything but the similarities as JSON values.
+
+        Returns
+        -------
+        dict
+            Offsets count characters of `text`, as in Python; NaN is None.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.segments(count=1).as_dict()["segments"][0]["end"]
+        32
+        """
         return {
             "level": self.level,
             "characters": len(self.text),
@@ -165,12 +215,45 @@ class Segmentation:
         }
 
     def to_json(self) -> str:
+        """Return what `as_dict` returns, as JSON.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> import headscope, json
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> json.loads(reading.segments(count=1).to_json())["level"]
+        'fine'
+        """
         return json.dumps(self.as_dict(), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
     def to_html(self, path: str | Path | None = None) -> str:
         """Return a self-contained HTML page with segments, strengths, similarity map and heads.
 
-        It is written to `path` if given.
+        Parameters
+        ----------
+        path
+            A file to write.
+
+        Returns
+        -------
+        str
+            The page.
+
+        Raises
+        ------
+        StudyError
+            The file cannot be written.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.segments(count=1).to_html().startswith("<!doctype html>")
+        True
         """
         html: str = registry.call("render_segmentation_page", self)
         if path is not None:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from headscope import provenance
+from headscope import provenance, registry
 from headscope.array_types import Floats, Ints
 from headscope.corpus.dataframes import find_column
 from headscope.corpus.formats import Document, is_file_name
@@ -44,7 +44,7 @@ def segment(
     granularity: float = 1.0,
     length: int = 128,
     tau: float = TAU,
-    progress: ProgressCallback | None = None,
+    progress: bool | ProgressCallback | None = None,
     command: str = "",
     allow_unverified: bool = False,
 ) -> Segmentation:
@@ -72,11 +72,23 @@ def segment(
     length, tau
         Tokens of a window, and threshold of the attention lines, both for `fine`.
     progress
-        Called with the current activity, how much of it is done, and of how much in all (0 if unknown).
+        True shows it on stderr; a function is called with the current activity, how much of it is done, and of how
+        much in all (0 if unknown).
     command
         The command line, for the manifest.
     allow_unverified
         Measure a model whose captured heads cannot be verified, which is refused otherwise, and mark all results.
+
+    Returns
+    -------
+    Segmentation
+
+    Raises
+    ------
+    StudyError
+        An option makes no sense, or the model reads images.
+    CorpusError
+        There is no text.
 
     Examples
     --------
@@ -103,7 +115,8 @@ def segment(
     }
     if level == "fine":
         return _segment_windows(loaded, full_text, edges, count, granularity, length, tau, attributes)
-    return _segment_topics(loaded, full_text, edges, count, granularity, attributes, progress)
+    with registry.open_progress(progress) as on_progress:
+        return _segment_topics(loaded, full_text, edges, count, granularity, attributes, on_progress)
 
 
 def _split_sentences(text: str | Document | Sequence[str] | Any, field: str) -> tuple[str, Ints]:

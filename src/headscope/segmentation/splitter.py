@@ -58,11 +58,48 @@ class Splitter:
         self.max_characters = max_characters
 
     def split_text(self, text: str) -> list[str]:
-        """Return the segments of a text; joined they are the text. An empty text has none."""
+        """Return the segments of a text.
+
+        Parameters
+        ----------
+        text
+            The text.
+
+        Returns
+        -------
+        list of str
+            Joined they are the text; an empty text has none.
+
+        Examples
+        --------
+        >>> splitter = Splitter("minilm", max_characters=20)
+        >>> splitter.split_text("Two ravens met. The ravens left.")
+        ['Two ravens met. ', 'The ravens left.']
+        """
         return [text[start:end] for start, end in self._find_spans(text)]
 
     def create_documents(self, texts: Sequence[str], metadatas: Sequence[dict[str, Any]] | None = None) -> list[Any]:
-        """Return a document for each segment of each text, with its `start_index` in the text."""
+        """Return a document for each segment of each text.
+
+        Parameters
+        ----------
+        texts
+            The texts.
+        metadatas
+            Metadata for each text.
+
+        Returns
+        -------
+        list
+            Documents with `page_content`, and `metadata` with the `start_index` in the text.
+
+        Examples
+        --------
+        >>> splitter = Splitter("minilm", max_characters=20)
+        >>> documents = splitter.create_documents(["Two ravens met. The ravens left."], [{"source": "tales"}])
+        >>> documents[1].metadata
+        {'source': 'tales', 'start_index': 16}
+        """
         all_metadata = [{} for _ in texts] if metadatas is None else metadatas
         return [
             Chunk(text[start:end], {**metadata, "start_index": start})
@@ -71,13 +108,71 @@ class Splitter:
         ]
 
     def split_documents(self, documents: Iterable[Any]) -> list[Any]:
-        """Return a document for each segment, with the class and the metadata of the document it is from."""
+        """Return a document for each segment of these documents.
+
+        Parameters
+        ----------
+        documents
+            Strings, or objects with `page_content` or `text`, and `metadata`.
+
+        Returns
+        -------
+        list
+            Of the class and with the metadata of the document that each is from, with its `start_index`.
+
+        Raises
+        ------
+        CorpusError
+            A document has no text.
+
+        Examples
+        --------
+        >>> splitter = Splitter("minilm", max_characters=20)
+        >>> splitter.split_documents(["Two ravens met. The ravens left."])
+        ['Two ravens met. ', 'The ravens left.']
+        """
         return [part for document in documents for part in self._split_document(document)]
 
     def transform_documents(self, documents: Sequence[Any], **options: Any) -> list[Any]:
+        """Return what `split_documents` returns, under the name that LangChain calls.
+
+        Parameters
+        ----------
+        documents
+            As for `split_documents`.
+        options
+            Ignored.
+
+        Returns
+        -------
+        list
+
+        Examples
+        --------
+        >>> Splitter("minilm").transform_documents(["Two ravens met."])
+        ['Two ravens met.']
+        """
         return self.split_documents(documents)
 
     def __call__(self, nodes: Sequence[Any], **options: Any) -> list[Any]:
+        """Return what `split_documents` returns, under the names that LlamaIndex calls.
+
+        Parameters
+        ----------
+        nodes
+            As the documents of `split_documents`.
+        options
+            Ignored.
+
+        Returns
+        -------
+        list
+
+        Examples
+        --------
+        >>> Splitter("minilm").get_nodes_from_documents(["Two ravens met."])
+        ['Two ravens met.']
+        """
         return self.split_documents(nodes)
 
     get_nodes_from_documents = __call__

@@ -131,6 +131,10 @@ def study(
     allow_unverified
         Measure a model whose captured heads cannot be verified, which is refused otherwise, and mark all results.
 
+    Returns
+    -------
+    Study
+
     Raises
     ------
     Stopped
@@ -180,9 +184,7 @@ def study(
             if isinstance(checkpoint.files, LocalFolder):
                 resources.callback(checkpoint.files.remove_if_empty)
                 resources.enter_context(Lock(checkpoint.files.folder))
-        on_progress = progress if callable(progress) else None
-        if progress is True:
-            on_progress = resources.enter_context(registry.call("show_study_progress", quiet=False))
+        on_progress = resources.enter_context(registry.open_progress(progress, "show_study_progress"))
         state, plan = _run(loaded, corpus, plan, start_engine, clock, checkpoint, on_message, on_progress, command)
         if checkpoint is not None and not state.texts:  # there is nothing to resume
             checkpoint.files.clear()

@@ -181,18 +181,23 @@ class StudyLog:
 @contextmanager
 def show_study_progress(*, quiet: bool) -> Iterator[StudyMeter | StudyLog | None]:
     """Show a progress line on stderr while a study runs; without a terminal, print one at times."""
-    console = Console(stderr=True)
     if quiet:
         yield None
         return
-    if console.is_jupyter:  # rich would need ipywidgets: a notebook shows one line that is rewritten as a terminal does
-        console = Console(stderr=True, force_jupyter=False, force_terminal=True)
+    console = _open_console()
     if not console.is_terminal:
         yield StudyLog()
         return
     columns = TextColumn("{task.description}"), BarColumn(bar_width=24), _Speed(), TimeElapsedColumn(), _Remaining()
     with Progress(*columns, console=console, transient=True) as progress:
         yield StudyMeter(progress)
+
+
+def _open_console() -> Console:
+    console = Console(stderr=True)
+    if console.is_jupyter:  # rich would need ipywidgets: a notebook shows one line that is rewritten as a terminal does
+        return Console(stderr=True, force_jupyter=False, force_terminal=True)
+    return console
 
 
 @contextmanager
@@ -215,7 +220,7 @@ def show_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None] | 
     if quiet:
         yield None
         return
-    with Console(stderr=True).status("starting") as status:
+    with _open_console().status("starting") as status:
 
         def update(step: str, done: int, total: int) -> None:
             status.update(f"{step}: {done:,}" + (f" of {total:,}" if total else ""))
