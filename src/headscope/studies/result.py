@@ -176,7 +176,7 @@ class Study:
         return pd.DataFrame(rows)
 
     def findings(self) -> Findings:
-        """Return the paper's twelve claims, each with a number, its standard error and a verdict.
+        """Return the paper's eighteen claims, each with a number, its standard error, its null and a verdict.
 
         Returns
         -------
@@ -193,7 +193,7 @@ class Study:
         >>> import headscope
         >>> study = headscope.study("minilm", headscope.documents(limit=4))
         >>> len(study.findings())
-        12
+        18
         """
         from headscope.studies.findings import findings
 
