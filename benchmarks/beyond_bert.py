@@ -1,4 +1,4 @@
-"""The twelve findings on several real models: the studies, their comparison, and the numbers of docs/beyond-bert.md.
+"""The paper's claims on several real models: the studies, their comparison, and the numbers of docs/beyond-bert.md.
 
     python benchmarks/beyond_bert.py --models FOLDER --texts FILE --out FOLDER [--docs]
 
@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 
 import headscope
+from headscope.comparison.claims import VERDICT_SIGNS
 from headscope.comparison.result import Comparison
 from headscope.figures.comparison import draw_heads_by_type, draw_rates_over_depth
 from headscope.studies.head_types import HEAD_TYPES
@@ -20,7 +21,6 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "beyond-bert.md"
 SAMPLE = 0.2
 """of the texts, for the costly quantities"""
-MARKS = {"holds": "✓", "does not hold": "✗", "cannot be measured": "–"}
 
 
 def studied(name: str, models: Path, texts: Path, out: Path) -> headscope.Study:
@@ -51,8 +51,8 @@ def findings_table(made: Comparison) -> str:
     lines.append("|---|---|" + "---|" * len(made.names))
     for number in range(len(next(iter(made.findings_by_model.values())))):
         row = [made.findings_by_model[name][number] for name in made.names]
-        cells = [f"{MARKS[each.verdict]} {each.number_text}".removesuffix(" –") for each in row]
-        lines.append(f"| {row[0].number} | {row[0].claim} | " + " | ".join(cells) + " |")
+        cells = [f"{VERDICT_SIGNS[each.verdict]} {each.number_text}".removesuffix(" –") for each in row]
+        lines.append(f"| {row[0].number} | {row[0].title} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -62,8 +62,8 @@ def measured_list(made: Comparison) -> str:
     for number in range(len(next(iter(made.findings_by_model.values())))):
         row = {name: made.findings_by_model[name][number] for name in made.names}
         first = next(iter(row.values()))
-        parts.append(f"**{first.number}. {first.claim}** (holds if: {first.criterion})\n")
-        parts += [f"- {name}: {each.measured}" for name, each in row.items()]
+        parts.append(f"**{first.number}. {first.title}** (consistent if: {first.criterion})\n")
+        parts += [f"- {name}: {each.explanation}" for name, each in row.items()]
         parts.append("")
     return "\n".join(parts).rstrip()
 

@@ -21,13 +21,13 @@ def print_findings(
     as_json: options.AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:
-    """Show the paper's twelve claims, measured in a study.
+    """Show the paper's eighteen claims, measured in a study.
 
     Examples:
 
         headscope findings bert/
 
-        headscope findings bert/ --json | jq '.findings[] | {number, value, verdict}'
+        headscope findings bert/ --json | jq '.findings[] | {number, value, error, null, verdict}'
     """
     if markdown and as_json:
         raise typer.BadParameter("--json and --markdown: choose one of them")

@@ -9,8 +9,18 @@ import pandas as pd
 
 from headscope.studies.findings import Finding, Verdict
 
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be measured")
-VERDICT_SIGNS: dict[Verdict, str] = {"holds": "✓", "does not hold": "✗", "cannot be measured": "–"}
+VERDICT_SIGNS: dict[Verdict, str] = {
+    "consistent": "✓",
+    "not consistent": "✗",
+    "undecided": "?",
+    "too few texts": "·",
+    "not measurable": "–",
+}
+VERDICTS = tuple(VERDICT_SIGNS)
+VERDICT_LEGEND = "  ".join(f"{sign} {verdict}" for verdict, sign in VERDICT_SIGNS.items())
+
+NO_VERDICT = "no verdict"
+"""Too few texts, or not measurable, for every model."""
 
 SHORT_CLAIMS = {
     1: "attention peaks at −1, 0, +1",
@@ -25,6 +35,12 @@ SHORT_CLAIMS = {
     10: "heads choose other tokens",
     11: "far, near, then farther",
     12: "independent of the text",
+    13: "last layers: same columns",
+    14: "strongest blocks on diagonal",
+    15: "lines delineate similarity",
+    16: "lines and diagonal hold most",
+    17: "sentences matter more later",
+    18: "first distances random",
 }
 """The claims in a few words, for narrow columns."""
 
@@ -34,14 +50,15 @@ def tabulate_findings(findings_by_model: Mapping[str, Sequence[Finding]]) -> pd.
     rows = [
         {
             "number": finding.number,
-            "claim": finding.claim,
+            "claim": finding.title,
             "model": name,
             "verdict": finding.verdict,
             "value": math.nan if finding.value is None else finding.value,
             "error": math.nan if finding.error is None else finding.error,
+            "null": math.nan if finding.null is None else finding.null,
             "unit": finding.unit,
             "text": finding.number_text,
-            "measured": finding.measured,
+            "explanation": finding.explanation,
         }
         for findings in zip(*findings_by_model.values(), strict=True)
         for name, finding in zip(findings_by_model, findings, strict=True)
@@ -50,7 +67,7 @@ def tabulate_findings(findings_by_model: Mapping[str, Sequence[Finding]]) -> pd.
 
 
 def summarize_findings(findings_by_model: Mapping[str, Sequence[Finding]]) -> pd.DataFrame:
-    """Return one row per claim: the models it holds for, and a description of how far the numbers differ."""
+    """Return one row per claim: the models with each verdict, and a description of how far the numbers differ."""
     rows = []
     for findings in zip(*findings_by_model.values(), strict=True):
         by_name = dict(zip(findings_by_model, findings, strict=True))
@@ -60,27 +77,29 @@ def summarize_findings(findings_by_model: Mapping[str, Sequence[Finding]]) -> pd
         rows.append(
             {
                 "number": findings[0].number,
-                "claim": findings[0].claim,
+                "claim": findings[0].title,
                 "criterion": findings[0].criterion,
-                "holds_for": describe_agreement(*(len(group) for group in groups.values())),
-                "holds": groups["holds"],
-                "does_not_hold": groups["does not hold"],
-                "cannot_be_measured": groups["cannot be measured"],
+                "consistent_for": describe_agreement([finding.verdict for finding in by_name.values()]),
+                **{verdict.replace(" ", "_"): names for verdict, names in groups.items()},
                 "differs": describe_spread(by_name),
             }
         )
     return pd.DataFrame(rows)
 
 
-def describe_agreement(holds: int, fails: int, unknown: int) -> str:
-    """Describe for how many of the models that can be measured a claim holds.
+def describe_agreement(verdicts: Sequence[Verdict]) -> str:
+    """Describe how many of the models that have a verdict are consistent with a claim.
 
-    >>> [describe_agreement(*counts) for counts in ((3, 0, 0), (1, 1, 1), (0, 2, 0), (0, 0, 2))]
-    ['all', 'some', 'none', 'not measurable']
+    >>> describe_agreement(["consistent", "consistent"]), describe_agreement(["consistent", "not consistent"])
+    ('all', 'some')
+    >>> describe_agreement(["not consistent", "undecided"]), describe_agreement(["not measurable"])
+    ('none', 'no verdict')
     """
-    if not holds + fails:
-        return "not measurable"
-    return "all" if not fails else "some" if holds else "none"
+    decided = [verdict for verdict in verdicts if verdict not in ("too few texts", "not measurable")]
+    if not decided:
+        return NO_VERDICT
+    count = decided.count("consistent")
+    return "all" if count == len(decided) else "some" if count else "none"
 
 
 def describe_spread(findings: Mapping[str, Finding]) -> str:

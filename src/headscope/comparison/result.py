@@ -116,12 +116,13 @@ class Comparison:
 
     @cached_property
     def findings(self) -> pd.DataFrame:
-        """The paper's claims in every study: number, claim, model, verdict, value, error, unit, text, measured."""
+        """The paper's claims in every study: number, claim, model, verdict, value, error, null, unit, text,
+        explanation."""
         return tabulate_findings(self.findings_by_model)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """One row per claim: for which studies it holds, does not hold or cannot be measured; the spread of numbers."""
+        """One row per claim: which studies have which verdict, and the spread of numbers."""
         return summarize_findings(self.findings_by_model)
 
     @cached_property

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Template
 from markupsafe import Markup
 
-from headscope.comparison.claims import SHORT_CLAIMS, VERDICT_SIGNS
+from headscope.comparison.claims import NO_VERDICT, SHORT_CLAIMS, VERDICT_SIGNS
 from headscope.comparison.measures import DEPTH_PANELS
 from headscope.comparison.result import Comparison
 from headscope.page import depth_curves
@@ -30,7 +30,13 @@ from headscope.page.templates import (
 from headscope.studies.findings import Verdict
 from headscope.studies.head_types import HEAD_TYPES, UNKNOWN, HeadType
 
-VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
+VERDICT_STYLES: dict[Verdict, str] = {
+    "consistent": "yes",
+    "not consistent": "no",
+    "undecided": "open",
+    "too few texts": "open",
+    "not measurable": "open",
+}
 """each verdict and its class in the style sheet"""
 MODEL_STYLES = 8
 """models that have their own colour and mark; further models repeat them"""
@@ -124,20 +130,20 @@ def _collect_claims(comparison: Comparison) -> list[dict[str, Any]]:
     """Return for each claim its summary, its short name, and the finding of every model."""
     summary = comparison.summary.to_dict("records")
     return [
-        {"summary": row, "short": SHORT_CLAIMS.get(findings[0].number, findings[0].claim), "findings": findings}
+        {"summary": row, "short": SHORT_CLAIMS.get(findings[0].number, findings[0].title), "findings": findings}
         for row, findings in zip(summary, zip(*comparison.findings_by_model.values(), strict=True), strict=True)
     ]
 
 
 def _group_claims(comparison: Comparison) -> list[tuple[str, list[int]]]:
     labels = {
-        "all": "hold for all",
-        "some": "hold for some",
-        "none": "hold for none",
-        "not measurable": "not measurable",
+        "all": "consistent for all",
+        "some": "consistent for some",
+        "none": "consistent for none",
+        NO_VERDICT: NO_VERDICT,
     }
     claims = {
-        group: comparison.summary.loc[comparison.summary["holds_for"] == group, "number"].tolist() for group in labels
+        group: comparison.summary.loc[comparison.summary["consistent_for"] == group, "number"].tolist() for group in labels
     }
     return [(labels[group], numbers) for group, numbers in claims.items() if numbers]
 

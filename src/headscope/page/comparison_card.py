@@ -10,9 +10,11 @@ from headscope.studies.findings import Verdict
 
 MUTED_STYLE = "opacity:.7"
 VERDICT_COLORS: dict[Verdict, str] = {
-    "holds": "rgba(0,158,115,.25)",
-    "does not hold": "rgba(213,94,0,.25)",
-    "cannot be measured": "rgba(128,128,128,.15)",
+    "consistent": "rgba(0,158,115,.25)",
+    "not consistent": "rgba(0,114,178,.2)",
+    "undecided": "rgba(230,159,0,.2)",
+    "too few texts": "rgba(128,128,128,.15)",
+    "not measurable": "rgba(128,128,128,.15)",
 }
 CELL_STYLE = "padding:.15em .7em;text-align:left;border-bottom:1px solid rgba(128,128,128,.3)"
 
@@ -61,12 +63,12 @@ def _render_row(comparison: Comparison, index: int) -> Markup:
         Markup('<td style="{};white-space:nowrap;background:{}" title="{}">{} {}</td>').format(
             CELL_STYLE,
             VERDICT_COLORS[finding.verdict],
-            finding.measured,
+            finding.explanation,
             VERDICT_SIGNS[finding.verdict],
             finding.number_text if finding.value is not None else "",
         )
         for finding in findings
     )
     return Markup('<tr><th style="{};font-weight:400">{}. {}</th>{}</tr>').format(
-        CELL_STYLE, findings[0].number, findings[0].claim, cells
+        CELL_STYLE, findings[0].number, findings[0].title, cells
     )

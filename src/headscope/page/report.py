@@ -36,7 +36,13 @@ from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors
 from headscope.studies.wording import RASTER_NOTE, adapt_wording
 
-VERDICT_STYLES: dict[Verdict, str] = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
+VERDICT_STYLES: dict[Verdict, str] = {
+    "consistent": "yes",
+    "not consistent": "no",
+    "undecided": "open",
+    "too few texts": "open",
+    "not measurable": "open",
+}
 """each verdict and its class in the style sheet"""
 WIDE_FIGURE = 540
 """points; a wider figure takes the whole width of the page"""

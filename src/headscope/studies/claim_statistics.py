@@ -1,8 +1,9 @@
-"""Statistics for the findings: functions of a study, so that `Study.jackknife` can compute their errors."""
+"""Statistics for the claims: functions of a study, so that `Study.jackknife` can compute their errors."""
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,26 @@ from headscope.studies.result import Study
 HALVINGS = 100
 BETWEEN_HALVES = ("repeat_rate", "repeat_rate_in_sentence", "same_sentence_rate", "mean_distance")
 SEPARATORS = ["sentence end", "comma"]
+
+
+class CannotMeasure(Exception):
+    """A claim cannot be measured in this study; the message says why."""
+
+
+def get_values(study: Study, name: str) -> Any:
+    """Return the values of a variable of a study; raise `CannotMeasure` if it was not counted."""
+    if name not in study.data:
+        raise CannotMeasure("this study was made by an earlier version, which did not count what this needs")
+    return study.data[name].values
+
+
+def divide(numerator: Any, denominator: Any) -> Floats:
+    """Return a quotient, NaN where nothing was counted."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.asarray(denominator) != 0, np.asarray(numerator) / np.asarray(denominator), np.nan)
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
 
 
 def get_first_layers(study: Study) -> list[int]:
@@ -34,18 +55,51 @@ def get_last_layers(study: Study) -> list[int]:
     return list(range(count - max(1, count // 4), count))
 
 
-def is_strongest_local(by_offset: xr.DataArray) -> Bools:
-    """Return whether attention is strongest at offset −1, 0 or +1: (layer, head)."""
-    offsets = by_offset["offset"].values
-    strongest: Bools = np.abs(offsets[by_offset.fillna(0).argmax("offset").values]) <= 1
-    return strongest
+# -- attention ---------------------------------------------------------------------------------------------------------
 
 
-def compute_attention_per_element(study: Study) -> xr.DataArray:
-    """Return the mean attention of an element at each offset: a window of n tokens has n − |offset| such elements."""
-    data = study.data
-    elements = (data["window_tokens"] * (data["tokens"] - np.abs(data["offset"])).clip(min=0)).sum("tokens")
-    return data["attention_offset"] / elements.where(elements > 0)
+def is_strongest_local(study: Study) -> Bools:
+    """Return whether a head's mean attention per element is strongest at offset −1, 0 or +1, and there at least twice
+    that of even attention: (layer, head). Offsets with few elements, less than a quarter of the most, are left out.
+    """
+    offsets, elements = study.data["offset"].values, count_elements(study)
+    frequent = elements >= elements.max() / 4
+    mean = np.where(frequent, divide(get_values(study, "attention_offset"), elements), -1.0)
+    even = divide(sum_even_attention(study), elements)
+    strongest = mean.argmax(-1)
+    at_least_twice = np.take_along_axis(mean, strongest[..., None], -1)[..., 0] >= 2 * even[strongest]
+    return np.asarray((np.abs(offsets[strongest]) <= 1) & at_least_twice)
+
+
+def count_elements(study: Study) -> Floats:
+    """Return the number of elements of all maps at each offset: a window of n tokens has n − |offset| such elements."""
+    tokens, offsets = study.data["tokens"].values, study.data["offset"].values
+    return np.asarray(study.data["window_tokens"].values @ (tokens[:, None] - np.abs(offsets)).clip(min=0) * 1.0)
+
+
+def sum_even_attention(study: Study) -> Floats:
+    """Return what one head that spreads its attention evenly would have at each offset, over all texts: (offset,)."""
+    tokens, offsets = study.data["tokens"].values, study.data["offset"].values
+    if study.data.attrs.get("causal", 0):  # query i gives 1/(i + 1) to each of i + 1 keys
+        harmonic = np.concatenate([[0.0], np.cumsum(1 / tokens[1:])])
+        by_length = (harmonic[:, None] - harmonic[np.abs(offsets)]).clip(min=0) * (offsets <= 0)
+    else:
+        by_length = (tokens[:, None] - np.abs(offsets)).clip(min=0) / tokens.clip(min=1)[:, None]
+    return np.asarray(study.data["window_tokens"].values @ by_length)
+
+
+def compute_diagonal_share(study: Study) -> Floats:
+    """Return the share of attention within ±1 token: (layer,)."""
+    attention = study.data["attention_offset"].sum("head")
+    near = attention.sel(offset=[-1, 0, 1]).sum("offset")
+    shares: Floats = (near.variable / attention.variable.sum("offset")).values
+    return shares
+
+
+def compute_even_diagonal_share(study: Study) -> float:
+    """Return the share of even attention within ±1 token."""
+    even = sum_even_attention(study)
+    return float(even[np.abs(study.data["offset"].values) <= 1].sum() / even.sum())
 
 
 def compute_most_attended_share(study: Study, tokens: list[str]) -> Floats:
@@ -71,12 +125,7 @@ def compute_separator_share(received: xr.DataArray) -> Floats:
     return shares
 
 
-def compute_diagonal_share(study: Study) -> Floats:
-    """Return the share of attention within ±1 token: (layer,)."""
-    attention = study.data["attention_offset"].sum("head")
-    near = attention.sel(offset=[-1, 0, 1]).sum("offset")
-    shares: Floats = (near.variable / attention.variable.sum("offset")).values
-    return shares
+# -- similarities ------------------------------------------------------------------------------------------------------
 
 
 def compute_value_shares(histogram: xr.DataArray) -> list[float]:
@@ -86,6 +135,42 @@ def compute_value_shares(histogram: xr.DataArray) -> list[float]:
         return [math.nan, math.nan]
     bin_masks = (centers < 0.1, (centers > 0.1) & (centers < 0.6))
     return [float(histogram.where(mask, 0).sum()) / total for mask in bin_masks]
+
+
+def compute_scattered_share(study: Study) -> float:
+    """Return the share below 0.1 of similarities of unrelated outputs, which scatter around 0 as a normal distribution
+    whose largest of M values, one for every pair, is at its quantile 1 − 1/M."""
+    counts, tokens = study.data["window_tokens"].values, study.data["tokens"].values
+    pairs = np.maximum(tokens * (tokens - 1) // 2, 2)
+    normal = NormalDist()
+    shares = [normal.cdf(0.1 * normal.inv_cdf(1 - 1 / count)) if windows else 0.0 for count, windows in zip(pairs, counts, strict=True)]
+    return float(counts * pairs @ shares / (counts * pairs).sum())
+
+
+def average_distinct(study: Study, name: str = "distinct_dominants") -> Floats:
+    """Return the mean number of different dominant tokens of the heads of a layer: (layer,)."""
+    counts = get_values(study, name)
+    return divide(counts @ np.arange(counts.shape[-1]), counts.sum(-1))
+
+
+def compute_matched_chance(study: Study) -> Floats:
+    """Return the share of pairs within one sentence among all pairs at the distances of a head's pairs: (layer, head)."""
+    tokens, distances = study.data["tokens"].values, study.data["tokens_apart"].values
+    apart = (tokens[:, None] - distances).clip(min=0)
+    same, pairs = get_values(study, "sentence_tokens") @ apart, study.data["window_tokens"].values @ apart
+    return divide(study.data["distance"].values @ np.nan_to_num(divide(same, pairs)), study.data["pairs"].values)
+
+
+def compute_distance_deviation(study: Study) -> Floats:
+    """Return how far the distances of each layer's pairs, of all heads, are from those of all pairs: the share of pairs
+    that would have to be at another distance (the total variation distance of both distributions): (layer,)."""
+    tokens, distances = study.data["tokens"].values, study.data["tokens_apart"].values
+    pairs = study.data["window_tokens"].values @ (tokens[:, None] - distances).clip(min=0)
+    counts = study.data["distance"].values.sum(1)
+    return np.asarray(np.abs(divide(counts, counts.sum(-1, keepdims=True)) - pairs / pairs.sum()).sum(-1) / 2)
+
+
+# -- correlations over heads -------------------------------------------------------------------------------------------
 
 
 def correlate(first: xr.DataArray | Floats, second: xr.DataArray | Floats) -> float:
@@ -98,15 +183,24 @@ def correlate(first: xr.DataArray | Floats, second: xr.DataArray | Floats) -> fl
     return float(np.corrcoef(x, y)[0, 1])
 
 
-def average_distinct_dominants(study: Study) -> Floats:
-    """Return the mean number of different dominant tokens of the heads of a layer: (layer,)."""
-    counts = study.data["distinct_dominants"]
-    means: Floats = ((counts * counts["count"]).sum("count") / counts.sum("count")).values
-    return means
+def correlate_true(first: Floats, second: Floats, error_covariance: Floats) -> float:
+    """Return the correlation over heads of two rates without that of their errors (correction for attenuation).
+
+    Args:
+        first: The first rate, of each head.
+        second: The second rate.
+        error_covariance: Covariance of the errors of both, averaged over heads: (2, 2).
+    """
+    covariance = np.cov(first, second) - error_covariance
+    variances = covariance[0, 0] * covariance[1, 1]
+    if min(covariance[0, 0], covariance[1, 1]) <= 0:
+        return math.nan
+    return float(np.clip(covariance[0, 1] / math.sqrt(variances), -1, 1))
 
 
 def compute_half_correlations(study: Study) -> dict[str, list[float]]:
-    """Return for each rate its correlations over heads between random halves of the blocks of texts, one per halving.
+    """Return for each rate its correlations over heads between random halves of the blocks of texts, one per halving,
+    corrected to the whole corpus (Spearman–Brown: 2r / (1 + r)).
 
     Empty if fewer than two blocks contain texts, or if too few heads have pairs in both halves.
     """
@@ -121,11 +215,10 @@ def compute_half_correlations(study: Study) -> dict[str, list[float]]:
         shuffled = random.permutation(occupied)
         halves = shuffled[: len(shuffled) // 2], shuffled[len(shuffled) // 2 :]
         for name, values in correlations.items():
-            values.append(correlate(*(_compute_rate(sums[name], half) for half in halves)))
+            half = correlate(*(_compute_rate(sums[name], blocks) for blocks in halves))
+            values.append(2 * half / (1 + half) if half > 0 else half)
     return {} if any(np.isnan(values).any() for values in correlations.values()) else correlations
 
 
 def _compute_rate(sums: list[Any], blocks: Any) -> Floats:
-    numerator, denominator = (block_sums[blocks].sum(axis=0) for block_sums in sums)
-    rates: Floats = np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator > 0)
-    return rates
+    return divide(*(block_sums[blocks].sum(axis=0) for block_sums in sums))

@@ -13,17 +13,44 @@ from html import escape
 from typing import Any, Literal
 
 from headscope.errors import StudyError
-from headscope.studies.claims import CLAIMS, CannotMeasure, Claim
+from headscope.studies.claim_statistics import CannotMeasure
+from headscope.studies.claims import CLAIMS, Claim, Condition
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors
 from headscope.studies.wording import RASTER_NOTE, adapt_wording
 
-Verdict = Literal["holds", "does not hold", "cannot be measured"]
+Verdict = Literal["consistent", "not consistent", "undecided", "too few texts", "not measurable"]
+MIN_TEXTS, MIN_BLOCKS = 50, 10
+"""A verdict needs so many texts, in so many of the 20 blocks (METHOD §11)."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """One claim of the paper, measured.
+
+    Attributes
+    ----------
+    number
+        Number of the claim, 1 to 18.
+    title
+        The claim, in one sentence.
+    paper
+        What the paper states of BERT-12.
+    explanation
+        The result for this study, in plain sentences with its numbers.
+    verdict
+        `consistent`, `not consistent`, `undecided` (within two standard errors of the criterion), `too few texts`, or
+        `not measurable`.
+    criterion
+        What a study must show to be consistent with the claim.
+    value, error, unit
+        The number that the claim is about, its standard error and its unit; shares are between 0 and 1, with unit %.
+    details
+        Every condition of the criterion with its number, and further numbers by layer or head, as plain values.
+    null
+        What the number would be without the structure that is claimed.
+    paper_number
+        The number that the paper gives; empty if it gives none.
 
     Examples
     --------
@@ -35,22 +62,17 @@ class Finding:
     """
 
     number: int
-    claim: str
-    """the claim, in one sentence"""
+    title: str
     paper: str
-    """what the paper reports for BERT-12"""
-    measured: str
-    """the result for this study, in one sentence with its numbers"""
+    explanation: str
     verdict: Verdict
     criterion: str
-    """condition under which the claim holds"""
     value: float | None = None
-    """the number that decides the verdict"""
     error: float | None = None
-    """its standard error"""
     unit: str = ""
     details: dict[str, Any] = field(default_factory=dict)
-    """further numbers, by layer or head, as plain values"""
+    null: float | None = None
+    paper_number: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON.
@@ -72,12 +94,20 @@ class Finding:
     @property
     def number_text(self) -> str:
         """The value with its standard error and unit, for a table cell."""
-        if self.value is None or math.isnan(self.value):
+        return self._format(self.value, self.error)
+
+    @property
+    def null_text(self) -> str:
+        """The null with its unit, for a table cell."""
+        return self._format(self.null)
+
+    def _format(self, value: float | None, error: float | None = None) -> str:
+        if value is None or math.isnan(value):
             return "–"
         scale, digits = (100, 1) if self.unit == "%" else (1, 2)
-        text = f"{self.value * scale:.{digits}f}"
-        if self.error is not None and not math.isnan(self.error):
-            text += f" ± {self.error * scale:.{digits}f}"
+        text = f"{value * scale:.{digits}f}"
+        if error is not None and not math.isnan(error):
+            text += f" ± {error * scale:.{digits}f}"
         return f"{text} {self.unit}".strip()
 
 
@@ -93,15 +123,15 @@ class Findings(list[Finding]):
     """
 
     def __repr__(self) -> str:
-        rows = [("", "verdict", "number", "claim"), *((str(f.number), *_list_cells(f)) for f in self)]
-        numbers, verdicts, values, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+        rows = [("", *HEADERS), *((str(f.number), *_list_cells(f)) for f in self)]
+        numbers, verdicts, values, nulls, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
         return "\n".join(
-            f"{number:>{numbers}}  {verdict:<{verdicts}}  {value:>{values}}  {claim}"
-            for number, verdict, value, claim in rows
+            f"{number:>{numbers}}  {verdict:<{verdicts}}  {value:>{values}}  {null:>{nulls}}  {title}"
+            for number, verdict, value, null, title in rows
         )
 
     def _repr_html_(self) -> str:
-        header = "".join(f'<th style="text-align:left">{name}</th>' for name in ("", "verdict", "number", "claim"))
+        header = "".join(f'<th style="text-align:left">{name}</th>' for name in ("", *HEADERS))
         rows = "".join(
             f"<tr><td>{f.number}</td>"
             + "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in _list_cells(f))
@@ -111,12 +141,15 @@ class Findings(list[Finding]):
         return f"<table><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _list_cells(finding: Finding) -> tuple[str, str, str]:
-    return finding.verdict, finding.number_text, finding.claim
+HEADERS = ("verdict", "number", "null", "claim")
+
+
+def _list_cells(finding: Finding) -> tuple[str, str, str, str]:
+    return finding.verdict, finding.number_text, finding.null_text, finding.title
 
 
 def findings(study: Study) -> Findings:
-    """Return the claims of the paper measured on a study, as `Study.findings` does.
+    """Return the eighteen claims of the paper measured on a study, as `Study.findings` does.
 
     Parameters
     ----------
@@ -137,8 +170,9 @@ def findings(study: Study) -> Findings:
     --------
     >>> import headscope
     >>> study = headscope.study("minilm", headscope.documents(limit=4))
-    >>> headscope.findings(study)[3].number
-    4
+    >>> finding = headscope.findings(study)[3]
+    >>> finding.title, finding.verdict
+    ("The middle layers' attention is centred on the diagonal", 'too few texts')
     """
     if not study.whole:
         raise StudyError("findings are about all layers and heads: pass the whole study, not selected layers or heads")
@@ -147,26 +181,62 @@ def findings(study: Study) -> Findings:
 
 def measure_claim(claim: Claim, study: Study) -> Finding:
     """Return what a study says of one claim."""
-    claim_fields = (claim.number, claim.claim, claim.paper)
+    claim_fields = (claim.number, claim.title, claim.paper)
     try:
         if claim.of_words and study.has_images:
             raise CannotMeasure("patches are no words, and images have no sentences")
         measured = claim.measure(study)
     except CannotMeasure as reason:
+        explanation = f"Not measured: {adapt_wording(study, str(reason))}."
         return Finding(
-            *claim_fields, f"not measured: {adapt_wording(study, str(reason))}", "cannot be measured", claim.criterion
+            *claim_fields, explanation, "not measurable", claim.criterion, paper_number=claim.paper_number
         )
-    value, error = float(measured.value), float(measured.error)
+    value, error, null = (float(number) for number in (measured.value, measured.error, measured.null))
+    verdict, explanation = judge(measured.conditions), measured.explanation
+    shortage = explain_shortage(study, of_sample=claim.of_sample)
+    if shortage:
+        verdict, explanation = "too few texts", f"{shortage} {explanation}"
     return Finding(
         *claim_fields,
-        adapt_wording(study, measured.words),
-        "holds" if measured.holds else "does not hold",
+        adapt_wording(study, explanation),
+        verdict,
         claim.criterion,
         value,
         None if math.isnan(error) else error,
         adapt_wording(study, measured.unit),
-        measured.details,
+        {"conditions": [condition.as_dict() for condition in measured.conditions], **measured.details},
+        None if math.isnan(null) else null,
+        claim.paper_number,
     )
+
+
+def judge(conditions: Sequence[Condition]) -> Verdict:
+    """Return the verdict of a criterion: every condition must be met.
+
+    >>> judge([Condition("a", 0.9, 0.01, 0.5), Condition("b", 0.51, 0.01, 0.5)])
+    'undecided'
+    >>> judge([Condition("a", 0.4, 0.01, 0.5), Condition("b", 0.51, 0.01, 0.5)])
+    'not consistent'
+    """
+    outcomes = [condition.is_met for condition in conditions]
+    return "not consistent" if False in outcomes else "undecided" if None in outcomes else "consistent"
+
+
+def explain_shortage(study: Study, *, of_sample: bool = False) -> str:
+    """Return why there are too few texts for a verdict (METHOD §11); empty if there are enough.
+
+    Args:
+        study: The study.
+        of_sample: Only the texts in the sample count.
+    """
+    counts = study.data["sample_texts_blocks" if of_sample else "texts_blocks"].values
+    texts, blocks = int(counts.sum()), int((counts > 0).sum())
+    if texts >= MIN_TEXTS and blocks >= MIN_BLOCKS:
+        return ""
+    sample = " in the sample" if of_sample else ""
+    if texts < MIN_TEXTS:
+        return f"A verdict needs {MIN_TEXTS} texts{sample}; there {'is' if texts == 1 else 'are'} {texts}."
+    return f"A verdict needs texts{sample} in {MIN_BLOCKS} of the 20 blocks; they are in {blocks}."
 
 
 def as_json(study: Study, results: Sequence[Finding]) -> str:
@@ -187,23 +257,28 @@ def as_markdown(study: Study, results: Sequence[Finding]) -> str:
         "",
         f"{study.texts:,} {adapt_wording(study, 'texts')} of {'' if study.has_images else 'up to '}"
         f"{manifest['length']} "
-        f"{adapt_wording(study, 'tokens')}, {study.size}, θ = {manifest['theta']}. ± is one standard error."
+        f"{adapt_wording(study, 'tokens')}, {study.size}, θ = {manifest['theta']}. ± is one standard error; "
+        "the null is what the number would be without the structure claimed."
         f"{' ' + RASTER_NOTE if study.has_images else ''}",
         *filter(None, [describe_errors(study)]),
         "",
     ]
     if not manifest["complete"]:
         lines += [f"**This study is incomplete**: {_escape_markdown(manifest['stopped_by'])}", ""]
-    lines += ["| | claim | number | verdict |", "|---|---|---|---|"]
-    lines += [f"| {f.number} | {_escape_markdown(f.claim)} | {f.number_text} | **{f.verdict}** |" for f in results]
+    lines += ["| | claim | number | null | verdict |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {f.number} | {_escape_markdown(f.title)} | {f.number_text} | {f.null_text} | **{f.verdict}** |"
+        for f in results
+    ]
     for f in results:
         lines += [
             "",
-            f"## {f.number}. {f.claim}",
+            f"## {f.number}. {f.title}",
             "",
             f"- Paper (BERT-12): {_escape_markdown(f.paper)}",
-            f"- Measured: {_escape_markdown(f.measured)}",
-            f"- Verdict: **{f.verdict}** ({_escape_markdown(f.criterion)})",
+            f"- Measured: {_escape_markdown(f.explanation)}",
+            f"- Null, without the structure claimed: {f.null_text}",
+            f"- Verdict: **{f.verdict}** (consistent if: {_escape_markdown(f.criterion)})",
         ]
     return "\n".join(lines) + "\n"
 

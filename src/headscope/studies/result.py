@@ -341,7 +341,7 @@ class Study:
         return tabulate_heads(self)
 
     def findings(self) -> Findings:
-        """Return the claims of the paper measured on this study, each with a number, its standard error and a verdict.
+        """Return the eighteen claims of the paper measured on this study, each with its standard error, null and verdict.
 
         Returns
         -------

@@ -27,8 +27,8 @@ from headscope.tally.text_structure import draw_position_orders, rank_pairs
 NAMES = tuple(quantity.name for quantity in CLAIM_QUANTITIES)
 FLAT = 1e-4
 """Attention columns that vary by less than this share of their mean do not vary: it may be rounding."""
-MAX_ELEMENTS = 1 << 25
-"""number of similarities computed at a time"""
+MAX_ELEMENTS = {"cpu": 1 << 18, "other": 1 << 25}
+"""number of similarities computed at a time, by device: on a CPU they should stay in its cache"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,8 @@ def measure_claims(
     columns = columns.double().masked_fill(~texts.real[:, None], 0)
     received = columns.sum(1)
     lines = received > tau * received.amax(1, keepdim=True)
-    step = max(1, MAX_ELEMENTS // (vectors.shape[1] * vectors.shape[2] ** 2))
+    most = MAX_ELEMENTS["cpu" if vectors.device.type == "cpu" else "other"]
+    step = max(1, most // (vectors.shape[1] * vectors.shape[2] ** 2))
     parts = [slice(start, start + step) for start in range(0, len(vectors), step)]
     pair_sums = [_measure_pairs(texts.select(part), vectors[part], lines[part], theta) for part in parts]
     return {
@@ -168,7 +169,7 @@ def _measure_pairs(texts: ClaimTexts, vectors: Tensor, lines: Tensor, theta: flo
     """Return what similarities C decide: random dominant tokens, strongest regions, C between and across lines."""
     matrix = vectors @ vectors.transpose(2, 3)
     matrix.diagonal(dim1=2, dim2=3).zero_()
-    pairs = (matrix > theta * matrix.amax((2, 3), keepdim=True)).sum((2, 3)) // 2
+    pairs = torch.count_nonzero(matrix > theta * matrix.amax((2, 3), keepdim=True), (2, 3)) // 2
     # A line's token closes its block: the block of a position is the number of lines before it.
     block = lines.cumsum(1) - lines.long()
     power = vectors.double().square().sum((2, 3)) / texts.real.sum(1)[:, None]
@@ -185,11 +186,12 @@ def _count_random_dominants(texts: ClaimTexts, pairs: Tensor) -> Tensor:
     Heads begin at different places of the text's random order, which goes on at its beginning.
     """
     heads, tokens = pairs.shape[1], texts.real.sum(1)
-    count = (tokens * (tokens - 1) // 2).clamp(min=1)[:, None, None, None]
-    start = torch.arange(heads, device=pairs.device)[:, None, None] * count // heads
-    is_pair = texts.ranks[:, None] < count
-    drawn = ((texts.ranks[:, None] - start).remainder(count) < pairs[..., None, None]) & is_pair
-    high = drawn.float()
+    count = (tokens * (tokens - 1) // 2)[:, None]
+    start = torch.arange(heads, device=pairs.device) * count // heads
+    ranks, (first, after, wrapped) = texts.ranks[:, None], (
+        bound.int()[..., None, None] for bound in (start, torch.minimum(start + pairs, count), start + pairs - count)
+    )
+    high = (((ranks >= first) & (ranks < after)) | (ranks < wrapped)).float()
     equal = ((texts.ids[:, :, None] == texts.ids[:, None, :]) & texts.real[:, None, :]).float()
     # As in `TorchTallier._count_inclusions`: a pair of equal tokens counts once.
     scores = (high.sum(3) - (high * equal[:, None]).sum(3) / 2) @ equal
@@ -212,22 +214,25 @@ def _find_strongest_regions(texts: ClaimTexts, vectors: Tensor, block: Tensor) -
     diagonal, off = on & (elements > 0), ~on & (elements > 0)
     regions = diagonal.sum((1, 2)) + off.sum((1, 2)) // 2
     has_both = diagonal.any(2).any(1) & off.any(2).any(1) & ~texts.crosses
-    squares = vectors.square().sum(3)
-    strongest = {}
-    for name, place in (("diagonal_region_texts", None), ("shuffled_diagonal_region_texts", texts.order)):
-        index = None if place is None else place[:, None, :, None].expand_as(vectors)
-        placed = vectors if index is None else vectors.gather(2, index)
-        placed_squares = squares if place is None else squares.gather(2, place[:, None].expand_as(squares))
-        sums = members.transpose(1, 2)[:, None] @ placed  # (S, H, K, d)
-        own = (placed_squares[:, :, None] @ members[:, None])[:, :, 0]
-        means = (sums @ sums.transpose(2, 3) - torch.diag_embed(own)) / elements.clamp(min=1)[:, None]
-        highest_on, highest_off = (
-            means.masked_fill(~mask[:, None], -torch.inf).amax((2, 3)) for mask in (diagonal, off)
-        )
-        largest = means.abs().amax((2, 3))
-        strongest[name] = (highest_on - highest_off > NEAR * largest) & has_both[:, None]
+    # A token that was shuffled to another position counts to the block there.
+    shuffled = torch.zeros_like(members).scatter_(1, texts.order[..., None].expand_as(members), members)
+    placed = torch.cat([members, shuffled], 2).transpose(1, 2)  # (S, 2K, N)
+    count, heads, n, width = vectors.shape
+    sums = (placed @ vectors.transpose(1, 2).reshape(count, n, -1)).view(count, 2, blocks, heads, width).transpose(2, 3)
+    squares = (placed @ vectors.square().sum(3).transpose(1, 2)).view(count, 2, blocks, heads).transpose(2, 3)
+    means = (sums @ sums.transpose(3, 4) - torch.diag_embed(squares)) / elements.clamp(min=1)[:, None, None]
+    highest_on, highest_off = (
+        means.masked_fill(~mask[:, None, None], -torch.inf).amax((3, 4)) for mask in (diagonal, off)
+    )
+    is_on_diagonal = highest_on - highest_off > NEAR * means.abs().amax((3, 4))
+    is_on_diagonal &= has_both[:, None, None]
     chance = torch.where(has_both, diagonal.sum((1, 2)).double() / regions.clamp(min=1), 0)
-    return {"region_texts": has_both, "region_chance_sum": chance, **strongest}
+    return {
+        "region_texts": has_both,
+        "region_chance_sum": chance,
+        "diagonal_region_texts": is_on_diagonal[:, 0],
+        "shuffled_diagonal_region_texts": is_on_diagonal[:, 1],
+    }
 
 
 def _compare_across_lines(

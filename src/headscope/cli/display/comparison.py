@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.cli.display.console import VERDICT_STYLE, to_printable
-from headscope.comparison.claims import SHORT_CLAIMS, VERDICT_SIGNS
+from headscope.comparison.claims import NO_VERDICT, SHORT_CLAIMS, VERDICT_LEGEND, VERDICT_SIGNS
 from headscope.comparison.measures import MEASURES, OVER_DEPTH, Measure
 from headscope.comparison.result import Comparison, Pair
 from headscope.studies.sample_size import TOO_FEW_TEXTS
@@ -125,7 +125,7 @@ def _count_fitting_columns(cells: dict[str, list[str]], width: int) -> int:
 def _make_claims_table(
     comparison: Comparison, cells: dict[str, list[str]], names: Sequence[str], hint: str, width: int
 ) -> Table:
-    table = _make_table("The paper's claims", f"{hint}✓ holds  ✗ does not hold  – cannot be measured")
+    table = _make_table("The paper's claims", f"{hint}{VERDICT_LEGEND}")
     table.add_column("", justify="right")
     table.add_column("claim", ratio=1 if width >= WIDE else None, min_width=CLAIM)
     table.add_column("in")
@@ -135,7 +135,7 @@ def _make_claims_table(
         findings = {name: comparison.findings_by_model[name][row] for name in names}
         units = dict.fromkeys(item.unit for item in findings.values() if item.unit)
         values = [Text(cells[name][row], style=VERDICT_STYLE[findings[name].verdict]) for name in names]
-        claim = finding.claim if width >= WIDE else SHORT_CLAIMS.get(finding.number, finding.claim)
+        claim = finding.title if width >= WIDE else SHORT_CLAIMS.get(finding.number, finding.title)
         table.add_row(str(finding.number), Text(claim), _join_units(list(units)), *values)
     return table
 
@@ -149,10 +149,10 @@ def _join_units(units: Sequence[str]) -> str:
 
 def _make_summary(comparison: Comparison) -> Text:
     text = Text()
-    for holds, scope in (("all", "all"), ("some", "some"), ("none", "none"), (NOT_MEASURABLE, "")):
-        numbers = comparison.summary.loc[comparison.summary["holds_for"] == holds, "number"].tolist()
+    for models, scope in (("all", "all"), ("some", "some"), ("none", "none"), (NO_VERDICT, "")):
+        numbers = comparison.summary.loc[comparison.summary["consistent_for"] == models, "number"].tolist()
         if numbers:
-            text.append(f"{f'Hold for {scope}' if scope else 'Measurable for none'}: ", style="bold")
+            text.append(f"{f'Consistent for {scope}' if scope else 'No verdict for any'}: ", style="bold")
             text.append(", ".join(map(str, numbers)) + ". ")
     text.append("\n")
     return text

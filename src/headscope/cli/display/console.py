@@ -23,7 +23,13 @@ from headscope.studies.wording import RASTER_NOTE, adapt_wording
 if TYPE_CHECKING:  # importing it imports torch, which takes seconds
     from headscope.run.run import Progress as StudyProgress
 
-VERDICT_STYLE = {"holds": "bold green", "does not hold": "bold red", "cannot be measured": "dim"}
+VERDICT_STYLE = {
+    "consistent": "bold green",
+    "not consistent": "bold",
+    "undecided": "yellow",
+    "too few texts": "dim",
+    "not measurable": "dim",
+}
 LOG_INTERVAL = 30
 """seconds between two lines about the progress of a study, where stderr is no terminal"""
 
@@ -58,9 +64,8 @@ def show_findings(study: Study, findings: Sequence[Finding]) -> None:
                 f"{study.size}"
             )
         ),
-        caption="± is one standard error. How each number was measured: findings.md, report.html"
-        + f"\n{RASTER_NOTE}" * study.has_images
-        + f"\n{describe_errors(study)}".rstrip(),
+        caption="± is one standard error; null: without the structure claimed. How each number was measured: "
+        "findings.md, report.html" + f"\n{RASTER_NOTE}" * study.has_images + f"\n{describe_errors(study)}".rstrip(),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -68,12 +73,14 @@ def show_findings(study: Study, findings: Sequence[Finding]) -> None:
     table.add_column("", justify="right")
     table.add_column("the paper's claim", ratio=1)
     table.add_column("measured here", justify="right", no_wrap=True)
+    table.add_column("null", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for finding in findings:
         table.add_row(
             str(finding.number),
-            Text(finding.claim),
+            Text(finding.title),
             Text(finding.number_text),
+            Text(finding.null_text),
             Text(finding.verdict, style=VERDICT_STYLE[finding.verdict]),
         )
     Console().print(table)
