@@ -234,7 +234,7 @@ def measure_shared_columns(study: Study) -> Measurement:
     _require_sample(study, "column_texts")
     last = stats.get_last_layers(study)
     others = [layer for layer in range(len(study.layers)) if layer not in last]
-    if len(study.heads) < 2 or not others:
+    if len(study.head_numbers) < 2 or not others:
         raise CannotMeasure("it takes two heads in a layer, and two layers")
 
     def compute(s: Study) -> list[float]:
@@ -379,9 +379,9 @@ def measure_short_distances(study: Study) -> Measurement:
 
     values, errors = study.jackknife(compute)
     is_far, far = distances >= limit, distances >= values[1]
-    names = ", ".join(f"L{layer}H{study.heads[head]} ({distances[head]:.1f})" for head in np.flatnonzero(is_far))
+    names = ", ".join(f"L{layer}H{study.head_numbers[head]} ({distances[head]:.1f})" for head in np.flatnonzero(is_far))
     return Measurement(
-        f"Without L{layer}H{study.heads[repeat_head]}, whose repeat rate is the layer's highest (mean distance "
+        f"Without L{layer}H{study.head_numbers[repeat_head]}, whose repeat rate is the layer's highest (mean distance "
         f"{distances[repeat_head]:.1f}), the largest mean distance in layer {layer} is "
         f"{_format_number(values[0], errors[0])} tokens; all pairs have {values[1]:.1f}. At or above {limit:.0f}: "
         f"{names or 'none'}.",
@@ -392,8 +392,8 @@ def measure_short_distances(study: Study) -> Measurement:
         "tokens",
         {
             "by_head": distances.tolist(),
-            "not_shorter_than_all_pairs": [study.heads[head] for head in np.flatnonzero(far)],
-            "heads_at_or_above": [study.heads[head] for head in np.flatnonzero(is_far)],
+            "not_shorter_than_all_pairs": [study.head_numbers[head] for head in np.flatnonzero(far)],
+            "heads_at_or_above": [study.head_numbers[head] for head in np.flatnonzero(is_far)],
             "limit": limit,
         },
     )
@@ -418,8 +418,8 @@ def measure_same_sentence_rate(study: Study) -> Measurement:
     return Measurement(
         f"In layer {study.layers[-1]}, {int((rates[counted] > limit).sum())} of {counted.sum()} heads exceed "
         f"{_format_share(limit)}, and {int((rates > matched)[counted].sum())} exceed what pairs at their own distances "
-        f"give by chance. The lowest rate is {_format_percent(values[0], errors[0])} (H{study.heads[lowest]}); the "
-        f"smallest excess is {_format_percent(values[1], errors[1])} (H{study.heads[least]}). All pairs alike would give "
+        f"give by chance. The lowest rate is {_format_percent(values[0], errors[0])} (H{study.head_numbers[lowest]}); the "
+        f"smallest excess is {_format_percent(values[1], errors[1])} (H{study.head_numbers[least]}). All pairs alike would give "
         f"{_format_share(chance)}.",
         values[0],
         errors[0],
