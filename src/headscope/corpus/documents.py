@@ -146,8 +146,7 @@ class Corpus:
                 break
             size += MAX_OPENED_BYTES if is_url(source.path) else source.stamp.size if source.stamp else 0
             count = 0
-            for document in islice(source.read(), at_most):
-                count += 1
+            for count, document in enumerate(islice(source.read(), at_most), start=1):
                 if not document.is_blank:
                     first = first or document
                     break
