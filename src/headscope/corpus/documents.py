@@ -145,13 +145,10 @@ class Corpus:
             if size >= MAX_OPENED_BYTES:
                 break
             size += MAX_OPENED_BYTES if is_url(source.path) else source.stamp.size if source.stamp else 0
-            count = 0
-            for count, document in enumerate(islice(source.read(), at_most), start=1):
-                if not document.is_blank:
-                    first = first or document
-                    break
-            else:
-                blank_sources += count < at_most
+            opening = source.read()
+            document = next((document for document in islice(opening, at_most) if not document.is_blank), None)
+            first = first or document
+            blank_sources += document is None and next(opening, None) is None
         if blank_sources == len(self.sources):
             raise CorpusError(f"{self.name}: there is no text in it")
         return first
