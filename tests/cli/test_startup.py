@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from PIL import Image
 
-from headscope.cli import COMMANDS
+from headscope.cli import COMMANDS, options
 from headscope.corpus.formats import FORMATS
 from headscope.corpus.windows import SentenceMode, WindowMode
+from headscope.figures import DRAWINGS, READING_DRAWINGS
 from headscope.figures import FORMATS as FIGURE_FORMATS
 from headscope.model.architecture import STACKS
 from headscope.model.loading import DTYPES
@@ -74,6 +76,10 @@ def test_a_signal_during_an_import_ends_the_command_with_one_line(
     assert not (tmp_path / "out").exists()
 
 
+MODEL_OF: dict[str, list[str]] = {
+    "study": [], "read": [], "segment": [], "ablate": [], "prune": ["--model", "minilm", "--keep", "50%"]
+}  # fmt: skip
+"""commands that read texts, and what they need besides"""
 WRONG = {
     "theta": (["study", "--theta", "2"], "theta is 2.0"),
     "theta that is no number": (["study", "--theta", "nan"], "theta is nan"),
@@ -94,12 +100,78 @@ WRONG = {
     "negative interval": (["study", "--checkpoint-interval", "-inf"], "-inf seconds between checkpoints"),
     "model": (["study", "--model", "./absent"], "absent: no such folder"),
     "output": (["study", "--out", "mine.txt/out"], "cannot write there"),
-}
+    "checkpoints": (["study", "--checkpoint-dir", "mine.txt/x"], "cannot write there: Not a directory. Choose another "
+                    "folder with --checkpoint-dir"),
+    "longer than the model": (["study", "--length", "600"], "has positions for 512 tokens"),
+    "field of the bundled texts": (["study", "--field", "body"], "the bundled texts have no fields"),
+    **{
+        f"{mistake} of {command}": ([command, source, *model], message)
+        for command, model in MODEL_OF.items()
+        for mistake, (source, message) in {
+            "empty file": ("empty.txt", "empty.txt: there is no text in it"),
+            "blank file": ("blank.txt", "blank.txt: there is no text in it"),
+            "table without rows": ("empty.jsonl", "empty.jsonl: there is no text in it"),
+            "broken file": ("broken.jsonl", "broken.jsonl:1: not a JSON object"),
+            "image": ("image.png", "image.png: an image"),
+            "missing file": ("absent.txt", "absent.txt"),
+        }.items()
+    },
+    **{
+        f"{mistake} of {command}": ([command, source, "--field", "body", *model], message)
+        for command, model in MODEL_OF.items()
+        for mistake, (source, message) in {
+            "wrong field of JSONL": ("rows.jsonl", "rows.jsonl:1: no field 'body'; the fields there are: title, text"),
+            "wrong field of CSV": ("rows.csv", "rows.csv:1: no field 'body'; the fields there are: title, text"),
+            "field of a plain text": ("mine.txt", "mine.txt: has no fields, and field is 'body'"),
+        }.items()
+    },
+    **{
+        f"text for images of {command}": ([command, "mine.txt", *model, "--model", "vision"], "vision reads images")
+        for command, model in MODEL_OF.items()
+    },
+    **{
+        f"missing model of {command}": ([command, "--model", "./absent"], "absent: no such folder")
+        for command in ("study", "read", "segment", "inspect", "paper", "ablate", "prune")
+    },
+    "count": (["segment", "mine.txt", "--count", "0"], "count is 0"),
+    "granularity": (["segment", "mine.txt", "--granularity", "0"], "granularity is 0.0"),
+    "window of segments": (["segment", "mine.txt", "--length", "1"], "length is 1"),
+    "field of a literal text": (["segment", "A b. C d.", "--field", "body"], "field is 'body', and only files"),
+    "page in no folder": (["segment", "mine.txt", "--output", "no/x.html"], "there is no folder no: create it"),
+    "page that is a folder": (["read", "mine.txt", "--output", "vision"], "vision: a folder"),
+    "page that is mine": (["read", "mine.txt", "--output", "mine.txt"], "is no page of headscope"),
+    "figures in a file": (["read", "mine.txt", "--figures", "mine.txt"], "Choose another folder with --figures"),
+    "reading in no folder": (["read", "mine.txt", "--save", "no/r.nc"], "there is no folder no: create it"),
+    "table in no folder": (["read", "mine.txt", "--pairs", "no/p.csv"], "there is no folder no: create it"),
+    "table of another kind": (["read", "mine.txt", "--pairs", "p.xlsx"], ".csv or .parquet"),
+    "window of a reading": (["read", "mine.txt", "--length", "600"], "has positions for 512 tokens"),
+    "figure": (["figures", "absent", "--only", "7,99"], "no figure '99'; there are: 2, 3, 6a"),
+    "figures in a file of figures": (["figures", "absent", "--output", "mine.txt"], "cannot write there"),
+    "report in no folder": (["report", "absent", "--output", "no/r.html"], "there is no folder no: create it"),
+    "report over my file": (["report", "absent", "--output", "mine.txt"], "is no page of headscope"),
+    "table of heads in no folder": (["heads", "absent", "--csv", "no/h.csv"], "there is no folder no: create it"),
+    "table of ablation in no folder": (["ablate", "--csv", "no/h.csv"], "there is no folder no: create it"),
+    "ablation in a file": (["ablate", "--output", "mine.txt"], "cannot write there"),
+}  # fmt: skip
+
+
+def write_inputs(folder: Path) -> None:
+    """Write texts, tables and an image, some of them unusable, and what tells that a model reads images."""
+    texts = {"mine.txt": "mine", "empty.txt": "", "blank.txt": " \n ", "empty.jsonl": "", "broken.jsonl": "{"}
+    tables = {"rows.jsonl": '{"title": "a", "text": "Rain fell."}', "rows.csv": "title,text\na,Rain fell.\n"}
+    for name, content in {**texts, **tables}.items():
+        (folder / name).write_text(content)
+    Image.new("RGB", (8, 8)).save(folder / "image.png")
+    (folder / "vision").mkdir()
+    files = {"config.json": "{}", "preprocessor_config.json": '{"image_processor_type": "x"}', "model.safetensors": ""}
+    for name, content in files.items():
+        (folder / "vision" / name).write_text(content)
 
 
 def test_wrong_options_are_reported_before_torch_is_imported(tmp_path: Path):
     """All in one process: the necessary imports take a second."""
-    (tmp_path / "mine.txt").write_text("mine")
+    write_inputs(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
     code = f"""
 import contextlib, io, sys
 from headscope.cli import main
@@ -115,11 +187,16 @@ for name, (command, expected) in {WRONG}.items():
             raise AssertionError(name)
     assert expected in errors.getvalue(), (name, errors.getvalue())
     assert "Traceback" not in errors.getvalue(), name
-    assert "torch" not in sys.modules, name
+    assert not {{"torch", "transformers", "matplotlib"}} & set(sys.modules), name
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_figures_are_those_that_can_be_drawn():
+    assert tuple(DRAWINGS) == options.STUDY_FIGURES
+    assert tuple(READING_DRAWINGS) == options.READING_FIGURES
 
 
 CHOICES = {

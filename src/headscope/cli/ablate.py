@@ -58,25 +58,36 @@ def ablate_heads(
 
         headscope ablate articles.jsonl --model ./bert --heads L0H1,L11H0-11 --by mean --json
     """
+    from headscope.atomic_io import check_output_file, check_writable
+    from headscope.corpus.documents import documents
+    from headscope.errors import StudyError
+    from headscope.settings import AUTO, Settings, check_run_options
+
+    # Mistakes are reported at once: importing torch and loading a model takes seconds.
+    checked: dict[str, Any] = {"windows": windows}
+    Settings(length=length, **checked)
+    check_run_options(batch_size, AUTO, 0)
+    if out is not None:
+        check_writable(out, StudyError)
+    if csv is not None:
+        check_output_file(csv, StudyError, "--csv")
+    options.check_inputs(model, None, length=length, allow_pickle=allow_pickle)
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding)
+    options.check_inputs(model, corpus.check_opening(limit), length=length, allow_pickle=allow_pickle)
+
     from headscope import output_folder
     from headscope.cli.display import console
-    from headscope.corpus.documents import documents
     from headscope.interrupts import Terminated
     from headscope.model.loading import load
     from headscope.pruning import ablation_files
     from headscope.pruning.ablation import AblationInterrupted
     from headscope.pruning.ablation import ablate as run
     from headscope.pruning.text_batches import check_limit
-    from headscope.settings import AUTO, Settings, check_run_options
 
     run_options: dict[str, Any] = {
         "heads": heads, "by": by, "length": length, "windows": windows, "batch_size": batch_size
     }  # fmt: skip
-    checked: dict[str, Any] = {"windows": windows}
-    Settings(length=length, **checked)
-    check_run_options(batch_size, AUTO, 0)
     check_limit(limit)
-    corpus = documents(sources or None, field=field, format=format, encoding=encoding)
     for note in corpus.notes:
         console.print_note(note)
     try:

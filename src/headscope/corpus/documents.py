@@ -195,10 +195,13 @@ class Corpus:
         """
         return chunks.read_chunk(self.sources, chunk, self.limit)
 
-    def check_opening(self) -> Document | None:
+    def check_opening(self, limit: int | None = None) -> Document | None:
         """Read the first document of each of the first files, so that errors are reported before a model is loaded.
 
         Nothing is read of standard input, pipes and hub datasets.
+
+        Args:
+            limit: Number of documents that are read at most, if it is not that of the corpus.
 
         Returns:
             The first document that is not blank; None if it is not among those read.
@@ -208,20 +211,20 @@ class Corpus:
         """
         if not self.rereadable:
             return None
-        first, is_blank, size = None, True, 0
-        for number, source in enumerate(self.sources, start=1):
-            if number > MAX_OPENED or size > MAX_OPENED_BYTES:
-                return first
-            size += MAX_OPENED_BYTES if is_url(source.path) else source.stamp.size if source.stamp else 0
-            count = 0
-            for document in islice(source.read(), self.limit):
-                count += 1
-                if not document.is_blank or count == MAX_BLANK:
-                    first, is_blank = first or (None if document.is_blank else document), False
-                    break
-            if count == self.limit:
+        limit = self.limit if limit is None else limit
+        at_most = MAX_BLANK if limit is None else min(limit, MAX_BLANK)
+        first, blank_sources, size = None, 0, 0
+        for source in (
+            self.sources[:MAX_OPENED] if limit is None else self.sources[:1]
+        ):  # others may be beyond the limit
+            if size >= MAX_OPENED_BYTES:
                 break
-        if is_blank:
+            size += MAX_OPENED_BYTES if is_url(source.path) else source.stamp.size if source.stamp else 0
+            opening = source.read()
+            document = next((document for document in islice(opening, at_most) if not document.is_blank), None)
+            first = first or document
+            blank_sources += document is None and next(opening, None) is None
+        if blank_sources == len(self.sources):
             raise CorpusError(f"{self.name}: there is no text in it")
         return first
 
