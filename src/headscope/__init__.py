@@ -6,7 +6,7 @@ Models and texts
     examples()                  the texts that the paper prints
 
 A corpus
-    study(model, documents)     `Study`: rates, chance, standard errors; .heads(), .findings(), .plot(), .report(), .save()
+    study(model, documents)     `Study`: rates, errors, chance; .heads(), .findings(), .plot(), .report(), .save()
     compare(studies)            `Comparison`: several studies side by side
     findings(study)             the claims of the paper, measured
 

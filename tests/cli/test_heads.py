@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from headscope import output_folder
@@ -69,6 +70,19 @@ def test_a_file_for_a_spreadsheet(headscope_command, tmp_path: Path):
     assert list(row) == table.columns.tolist()
     assert (row["head"], row["head_type"], row["also"]) == ("L0H0", "repeat-token", "within-sentence")
     assert float(row["repeat_rate"]) == table["repeat_rate"][0]
+
+
+def test_exports_are_the_table_of_the_study(headscope_command, tmp_path: Path):
+    study = make_random_study(2, layers=2, heads=3, texts=60)
+    study.save(tmp_path / "a.nc")
+    result = headscope_command("heads", "a.nc", "--csv", "heads.csv", "--json")
+    table = study.heads()
+    exported = pd.DataFrame(json.loads(result.out)["heads"]).assign(also=lambda rows: rows["also"].map(tuple))
+    pd.testing.assert_frame_equal(exported, table, check_dtype=False, rtol=1e-12)
+    from_csv = pd.read_csv(tmp_path / "heads.csv", keep_default_na=False, na_values={"strength": [""]})
+    pd.testing.assert_frame_equal(
+        from_csv, table.assign(also=table["also"].map("; ".join)), check_dtype=False, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,13 @@ def test_curves_are_the_table(comparison: headscope.Comparison) -> None:
             np.testing.assert_allclose(container.lines[0].get_ydata(), rows[column] * factor)
 
 
+def test_figures_by_name(comparison: headscope.Comparison) -> None:
+    figure = comparison.plot("differences")
+    assert get_panels(figure).keys() == get_panels(draw_figures(comparison)["differences"]).keys()
+    with pytest.raises(headscope.StudyError, match="no figure '7'; there are: rates-over-depth, head-types, diff"):
+        comparison.plot("7")
+
+
 def test_maps_are_the_table_and_dots_its_significant_heads(comparison: headscope.Comparison) -> None:
     panels = get_panels(draw_figures(comparison)["differences"])
     table = comparison.differences("repeat_rate")

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from headscope import figures
 from headscope.errors import StudyError
+from headscope.studies.head_types import NAMES
 from headscope.studies.result import Study
 from tests.helpers.figures import KIND_EXAMPLES, NUMBERS, RATE_FIGURES, assert_legible, make_study
 from tests.helpers.synthetic import make_random_study
@@ -59,6 +60,22 @@ def test_signal_and_noise_is_legible_where_it_was_measured(shape: tuple[int, int
     figure = figures.draw(make_random_study(layers=shape[0], heads=shape[1], texts=40), "noise")
     assert_legible(figure)
     assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["signal-to-noise", "heads"]
+
+
+@pytest.mark.parametrize("shape", [(48, 64), (24, 32), (3, 2)])
+def test_head_types_are_legible_and_those_of_the_table(shape: tuple[int, int]) -> None:
+    study = make_random_study(layers=shape[0], heads=shape[1], texts=40)
+    figure = figures.draw(study, "head-types")
+    assert_legible(figure)
+    (axes,) = figure.axes
+    types = [NAMES[number] for number in axes.images[0].get_array().ravel()]
+    assert types == study.heads()["head_type"].tolist()
+    assert len(axes.texts) == (len(types) if max(shape) <= 40 else 0)
+
+
+def test_figures_show_themselves_without_pyplot(large_study: Study) -> None:
+    figure = figures.draw(large_study, "11b")
+    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
 def test_illegible_figures_are_noticed(large_study: Study) -> None:

@@ -30,7 +30,9 @@ def make_claim_study(without: Collection[int] = (), seed: int = 0, texts: int = 
     """Return a study of the synthetic model, without the structures that these claims speak of."""
     random = np.random.default_rng(seed)
     windows = [_make_window(random) for _ in range(texts)]
-    outputs, maps = zip(*(_make_layer(random, windows, layer, frozenset(without)) for layer in range(LAYERS)), strict=True)
+    outputs, maps = zip(
+        *(_make_layer(random, windows, layer, frozenset(without)) for layer in range(LAYERS)), strict=True
+    )
     counting = TallySettings(Shape(LAYERS, HEADS, TOKENS, maps=False), 0.3, 0.3, 1.0)
     return _name_marks(study_of(tally("vectorized", counting, windows, list(outputs), list(maps)), length=TOKENS))
 

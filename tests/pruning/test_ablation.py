@@ -291,6 +291,17 @@ def test_batches_and_order_change_nothing() -> None:
         assert other.manifest["corpus_hash"] == reference.manifest["corpus_hash"]
 
 
+def test_a_step_is_shown_on_stderr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # stderr is a terminal
+    ablate(tiny.model("bert"), TEXTS[:2], length=16, heads="L0H0", progress=True)
+    output = capsys.readouterr()
+    assert "starting" in output.err
+    assert output.out == ""
+    ablate(tiny.model("bert"), TEXTS[:2], length=16, heads="L0H0", progress=False)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_true_numbers_of_a_hybrids_layers_and_heads_left_out() -> None:
     ablation = ablate(language_models.load_model("jamba"), TEXTS[:2], heads="L3H0-1", length=16)
     assert ablation.data["layer"].values.tolist() == [1, 3]

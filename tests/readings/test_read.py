@@ -214,6 +214,8 @@ def test_a_text_is_cut_at_the_length(bert: Model, reading: Reading):
     assert short.tokens.values.tolist() == [*reading.tokens.values.tolist()[:9], "[SEP]"]
     assert short.text == "the cat sat."
     assert short.manifest["tokens_in_text"] == len(reading)
+    assert (short.leaves_out, reading.leaves_out) == (True, False)
+    assert f"10 tokens, the first of {len(reading)}: " in repr(short)
     assert short.manifest["length"] == 10
     assert reading.manifest["tokens_in_text"] == len(reading)
 

@@ -232,6 +232,17 @@ def test_the_map_is_the_mean_similarity(monkeypatch: pytest.MonkeyPatch, example
     assert cells.tolist() == [0, 4, 7, 11, 14]
 
 
+def test_progress_is_shown_on_stderr(
+    minilm: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], few_bundled_texts: None
+):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # stderr is a terminal
+    segment(minilm, TEXT, progress=True)
+    output = capsys.readouterr()
+    assert "starting" in output.err
+    assert output.out == ""
+
+
 def test_progress_is_reported(minilm: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, few_bundled_texts: None):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
     calls: list[tuple[str, int, int]] = []

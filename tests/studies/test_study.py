@@ -16,9 +16,10 @@ import xarray as xr
 from matplotlib.text import Text
 
 import headscope
+from headscope.comparison.serialization import as_json
 from headscope.corpus.bundled import load_openings
 from headscope.corpus.chunks import ChunkSize
-from headscope.figures import draw
+from headscope.figures import DRAWINGS, draw
 from headscope.model.model import Model
 from headscope.run import local_engine, plan
 from headscope.settings import Settings
@@ -259,10 +260,56 @@ def test_a_table_has_one_row_a_head():
     study = make_random_study(0, texts=60)
     table = study.heads()
     assert len(table) == 12
+    assert not table.columns.duplicated().any()
     row = table[table["head"] == "L3H2"].iloc[0]
-    assert row["repeat_rate"] == float(study.rate("repeat_rate")[3, 2])
-    assert row["repeat_rate_error"] == float(study.standard_error("repeat_rate")[3, 2])
+    assert (row["layer"], row["head_number"], row["pairs"]) == (3, 2, int(study.data["pairs"][3, 2]))
+    for name in RATES:
+        assert row[name] == float(study.rate(name)[3, 2])
+        assert row[f"{name}_error"] == float(study.standard_error(name)[3, 2])
+        assert row[f"{name}_chance"] == float(np.broadcast_to(study.chance(name), (4, 3))[3, 2])
+    ratios, errors = study.jackknife(lambda part: part.signal_to_noise().values)
+    np.testing.assert_array_equal(table["signal_to_noise"], ratios.ravel())
+    np.testing.assert_array_equal(table["signal_to_noise_error"], errors.ravel())
     assert "error_note" not in table
+
+
+def test_the_table_has_the_same_columns_where_nothing_was_measured(study: Study):
+    data = study.data.drop_vars([name for name in study.data if str(name).startswith(("apart_sum", "within_sum"))])
+    table = Study(data).heads()
+    assert table.columns.tolist() == study.heads().columns.tolist()
+    assert table["signal_to_noise"].isna().all()
+
+
+def test_every_table_of_heads_begins_with_the_same_columns():
+    studies = [make_random_study(seed, layers=2, heads=3) for seed in (0, 1)]
+    comparison = headscope.compare(studies, ["a", "b"], force=True)
+    reading = headscope.Reading.from_arrays(["a", "b"], np.ones((2, 2, 3, 4)))
+    ablation = xr.Dataset(
+        {"change": (("layer", "head"), np.ones((2, 3))), "error": (("layer", "head"), np.ones((2, 3)))},
+        {"layer": [0, 1], "head": [0, 1, 2]},
+    )
+    names = [f"L{layer}H{head}" for layer in range(2) for head in range(3)]
+    tables = [
+        studies[0].heads(), comparison.heads("a"), comparison.changes, comparison.differences("repeat_rate"),
+        headscope.Ablation(ablation).table(), reading.pairs(), reading.dominant(),
+    ]  # fmt: skip
+    for table in tables:
+        columns = [name for name in table.columns if name not in ("baseline", "model")]
+        assert columns[:3] == ["head", "layer", "head_number"]
+        assert table["head"].tolist() == names
+        assert table["layer"].tolist() == [0, 0, 0, 1, 1, 1]
+        assert table["head_number"].tolist() == [0, 1, 2, 0, 1, 2]
+    exported = json.loads(as_json(comparison))
+    assert [row["head"] for row in exported["changes"]] == names
+
+
+def test_figures_by_name(study: Study):
+    figure = study.plot("7", layers=3, heads=[0, 11])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["L3H0", "L3H11"]
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert {"7", "head-types", "noise"} <= set(DRAWINGS)
+    with pytest.raises(headscope.StudyError, match=f"no figure 'heads'; there are: {', '.join(DRAWINGS)}"):
+        study.plot("heads")
 
 
 # Blocks

@@ -54,7 +54,7 @@ def compare(
     >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
     >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
     >>> headscope.compare([ravens, bread], ["ravens", "bread"])
-    <Comparison of ravens, bread: 2 studies, 1 warning>
+    <Comparison of ravens, bread: 2 studies, 2 warnings>
     """
     if isinstance(studies, (Study, Reading, str, Path)):
         raise StudyError(f"{TOO_FEW}, and one was given: give a list of them")

@@ -5,7 +5,7 @@ All data is in the study or the reading; only means and shares are computed from
 >>> import headscope
 >>> from headscope import figures
 >>> study = headscope.study(headscope.load(), headscope.documents(limit=2))
->>> figure = figures.draw(study, "7", heads=[0, 1])
+>>> figure = figures.draw(study, "7", heads=[0, 1])  # what study.plot("7", heads=[0, 1]) returns
 >>> figures.DRAWINGS["7"].stem
 'fig-07-distances'
 >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")

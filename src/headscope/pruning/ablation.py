@@ -56,8 +56,8 @@ class Ablation:
     `headscope.ablate` makes one, `headscope.open_ablation` opens one. `data` is an xarray Dataset: `change` (layer,
     head) is the mean over texts of the objective with the head silent minus the untouched model's; above 0 the model
     needs the head. `error` is its standard error over texts, each paired with itself. `change_texts` (text, layer,
-    head) and `objective_texts` (text) are the same for each text, `objective` is the untouched model's mean. Heads that were not
-    silenced are NaN. The attributes are the manifest.
+    head) and `objective_texts` (text) are the same for each text, `objective` is the untouched model's mean. Heads that
+    were not silenced are NaN. The attributes are the manifest.
 
     Parameters
     ----------

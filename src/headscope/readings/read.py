@@ -45,8 +45,8 @@ def read(
     text
         A string or a `Document`; for a vision model an image, of PIL or an array of bytes (height, width, 3).
     length
-        Tokens to read; they are read as one window of a study. The rest of a longer text is left out; the reading's
-        repr says so, and `manifest["tokens_in_text"]` is the number of all its tokens.
+        Tokens to read; they are read as one window of a study. The rest of a longer text is left out:
+        `Reading.leaves_out` and the repr say so, and `manifest["tokens_in_text"]` is the number of all its tokens.
     sentences
         How sentences are found: from the `tokens` or from the `text`.
     theta, tau

@@ -105,6 +105,11 @@ class Reading:
         return int(self.data.sizes["position"])
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether the text has more tokens than were read."""
+        return int(self.data.attrs.get("tokens_in_text", len(self))) > len(self)
+
+    @property
     def relations(self) -> tuple[str, ...]:
         """The relations that can explain a pair: none for images; `sentence` only if sentences are known.
 
@@ -636,8 +641,9 @@ class Reading:
         --------
         >>> import headscope
         >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
-        >>> reading.plot("12", layers=5).get_size_inches()[0] <= 7.1  # the width of a page
-        True
+        >>> figure = reading.plot("12", layers=5)
+        >>> len(figure.axes)  # a map and its scale
+        2
         >>> reading.plot("pairs")
         Traceback (most recent call last):
         headscope.errors.ReadingError: no figure 'pairs'; there are: 4, 5, 9, 12
@@ -683,8 +689,7 @@ class Reading:
 
     def __repr__(self) -> str:
         text = " ".join("".join(c if c.isprintable() else " " for c in self.text).split())
-        total = int(self.data.attrs.get("tokens_in_text", len(self)))
-        left_out = f", the first of {total:,}" if total > len(self) else ""
+        left_out = f", the first of {int(self.data.attrs['tokens_in_text']):,}" if self.leaves_out else ""
         excerpt = text[:60] + "…" * (len(text) > 60)
         return f"<Reading of {self.data.attrs['model']}: {self.size}{left_out}: {excerpt}>"
 

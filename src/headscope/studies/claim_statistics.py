@@ -143,7 +143,10 @@ def compute_scattered_share(study: Study) -> float:
     counts, tokens = study.data["window_tokens"].values, study.data["tokens"].values
     pairs = np.maximum(tokens * (tokens - 1) // 2, 2)
     normal = NormalDist()
-    shares = [normal.cdf(0.1 * normal.inv_cdf(1 - 1 / count)) if windows else 0.0 for count, windows in zip(pairs, counts, strict=True)]
+    shares = [
+        normal.cdf(0.1 * normal.inv_cdf(1 - 1 / count)) if windows else 0.0
+        for count, windows in zip(pairs, counts, strict=True)
+    ]
     return float(counts * pairs @ shares / (counts * pairs).sum())
 
 

@@ -516,7 +516,9 @@ def measure_independence_of_text(study: Study) -> Measurement:
         spreads[worst],
         0.0,
         [
-            Condition(f"{name.replace('_', ' ')} at least {STRONG_CORRELATION}", mean, spreads[name], STRONG_CORRELATION)
+            Condition(
+                f"{name.replace('_', ' ')} at least {STRONG_CORRELATION}", mean, spreads[name], STRONG_CORRELATION
+            )
             for name, mean in means.items()
         ],
         "(r)",
@@ -561,7 +563,9 @@ def measure_strongest_region(study: Study) -> Measurement:
         {
             "by_layer": [
                 _average(row)
-                for row in stats.divide(study.data["diagonal_region_texts"].values, study.data["region_texts"].values[:, None])
+                for row in stats.divide(
+                    study.data["diagonal_region_texts"].values, study.data["region_texts"].values[:, None]
+                )
             ]
         },
     )
@@ -630,7 +634,11 @@ def measure_distances_over_layers(study: Study) -> Measurement:
             Condition("longer in the first layers than in the last", values[3], errors[3]),
             Condition("longer in the last layers than in the middle", values[4], errors[4]),
             Condition(
-                f"in the middle at least {CLEARLY:.0%} shorter than all pairs", values[5], errors[5], 1 - CLEARLY, at_most=True
+                f"in the middle at least {CLEARLY:.0%} shorter than all pairs",
+                values[5],
+                errors[5],
+                1 - CLEARLY,
+                at_most=True,
             ),
         ],
         "tokens",
@@ -666,8 +674,7 @@ def measure_growing_sentence_preference(study: Study) -> Measurement:
         "%",
         {
             "by_layer": [
-                _average(row)
-                for row in study.rate("same_sentence_rate").values - stats.compute_matched_chance(study)
+                _average(row) for row in study.rate("same_sentence_rate").values - stats.compute_matched_chance(study)
             ]
         },
     )
@@ -693,7 +700,9 @@ def measure_random_early_distances(study: Study) -> Measurement:
         errors[0],
         values[1],
         [
-            Condition(f"at most {ALMOST_RANDOM:.0%} in the first layers", values[0], errors[0], ALMOST_RANDOM, at_most=True),
+            Condition(
+                f"at most {ALMOST_RANDOM:.0%} in the first layers", values[0], errors[0], ALMOST_RANDOM, at_most=True
+            ),
             Condition(f"at least {CLEARLY:.0%} more in the other layers", values[2], errors[2], CLEARLY),
         ],
         "%",

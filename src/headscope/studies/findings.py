@@ -188,9 +188,7 @@ def measure_claim(claim: Claim, study: Study) -> Finding:
         measured = claim.measure(study)
     except CannotMeasure as reason:
         explanation = f"Not measured: {adapt_wording(study, str(reason))}."
-        return Finding(
-            *claim_fields, explanation, "not measurable", claim.criterion, paper_number=claim.paper_number
-        )
+        return Finding(*claim_fields, explanation, "not measurable", claim.criterion, paper_number=claim.paper_number)
     value, error, null = (float(number) for number in (measured.value, measured.error, measured.null))
     verdict, explanation = judge(measured.conditions), measured.explanation
     shortage = explain_shortage(study, of_sample=claim.of_sample)

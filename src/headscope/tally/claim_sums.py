@@ -188,8 +188,9 @@ def _count_random_dominants(texts: ClaimTexts, pairs: Tensor) -> Tensor:
     heads, tokens = pairs.shape[1], texts.real.sum(1)
     count = (tokens * (tokens - 1) // 2)[:, None]
     start = torch.arange(heads, device=pairs.device) * count // heads
-    ranks, (first, after, wrapped) = texts.ranks[:, None], (
-        bound.int()[..., None, None] for bound in (start, torch.minimum(start + pairs, count), start + pairs - count)
+    ranks, (first, after, wrapped) = (
+        texts.ranks[:, None],
+        (bound.int()[..., None, None] for bound in (start, torch.minimum(start + pairs, count), start + pairs - count)),
     )
     high = (((ranks >= first) & (ranks < after)) | (ranks < wrapped)).float()
     equal = ((texts.ids[:, :, None] == texts.ids[:, None, :]) & texts.real[:, None, :]).float()
