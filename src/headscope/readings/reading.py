@@ -320,7 +320,8 @@ class Reading:
         total = int(self.data.attrs.get("tokens_in_text", len(self)))
         left_out = f", the first of {total:,}" if total > len(self) else ""
         excerpt = text[:60] + "…" * (len(text) > 60)
-        return f"<Reading of {self.data.attrs['model']}: {self.size}{left_out}: {excerpt}>"
+        state = "" if self.data.attrs.get("verified", 1) else ", unverified capture"
+        return f"<Reading of {self.data.attrs['model']}: {self.size}{left_out}{state}: {excerpt}>"
 
     def _repr_html_(self) -> str:
         return str(registry.call("render_reading_frame", self))

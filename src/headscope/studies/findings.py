@@ -13,6 +13,7 @@ from html import escape
 from typing import Any, Literal
 
 from headscope.errors import StudyError
+from headscope.settings import describe_unverified
 from headscope.studies.claims import CLAIMS, CannotMeasure, Claim
 from headscope.studies.result import Study
 from headscope.studies.wording import RASTER_NOTE, adapt_wording
@@ -158,6 +159,8 @@ def as_markdown(study: Study, results: Sequence[Finding]) -> str:
     ]
     if not manifest["complete"]:
         lines += [f"**This study is incomplete**: {_escape_markdown(manifest['stopped_by'])}", ""]
+    if mark := describe_unverified(manifest):
+        lines += [f"**{_escape_markdown(mark)}**", ""]
     lines += ["| | claim | number | verdict |", "|---|---|---|---|"]
     lines += [f"| {f.number} | {_escape_markdown(f.claim)} | {f.number_text} | **{f.verdict}** |" for f in results]
     for f in results:

@@ -190,6 +190,8 @@ def head_types(study: Study) -> pd.DataFrame:
     for position, column in enumerate(("head_type", "also", "description", "strength"), start=3):
         table.insert(position, column, [head[column] for head in choices])
     table["description"] = [adapt_wording(study, words) for words in table["description"]]
+    if not study.data.attrs.get("verified", 1):
+        table["capture"] = "unverified"
     return table.sort_values(["layer", "head"], ignore_index=True)
 
 

@@ -173,6 +173,8 @@ class Study:
             ratios, errors = self.jackknife(lambda study: study.signal_to_noise().values)
             if np.isfinite(ratios).any():  # images, and studies without a sample, have none
                 rows["signal_to_noise"], rows["signal_to_noise_error"] = ratios.ravel(), errors.ravel()
+        if not self.data.attrs.get("verified", 1):
+            rows["capture"] = "unverified"
         return pd.DataFrame(rows)
 
     def findings(self) -> Findings:
@@ -282,6 +284,7 @@ class Study:
     def __repr__(self) -> str:
         attributes = self.data.attrs
         state = "" if attributes.get("complete", 1) else ", incomplete"
+        state += "" if attributes.get("verified", 1) else ", unverified capture"
         texts = "images" if self.has_images else "texts"
         return f"<Study of {attributes['model']}: {self.size}, {self.texts:,} {texts} of {attributes['corpus']}{state}>"
 

@@ -237,9 +237,10 @@ class _Intervention:
             )
             if not is_complete or not all(map(_is_equal, results, self.recording.results)):
                 self._report_leak()
-        if any(self.problems.values()):
-            return {number: Verdict(None, self.problems[number]) for number in self.numbers}
-        return {number: Verdict(self.projections[number][0]) for number in self.numbers}
+        return {
+            number: Verdict(found[0] if len(found) == 1 else None, self.problems[number])
+            for number, found in self.projections.items()
+        }
 
 
 def _describe_change(tensor: torch.Tensor, expected: torch.Tensor, output: torch.Tensor, factors: torch.Tensor) -> str:
@@ -293,8 +294,13 @@ def _check_maps(captured: CapturedAttention) -> str:
 
 
 def _is_equal(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether tensors are equal up to rounding. NaN and infinite numbers count as equal: they are errors."""
     if actual.shape != expected.shape:
         return False
+    is_finite = torch.isfinite(expected)
+    if not torch.equal(torch.isfinite(actual), is_finite):
+        return False
+    actual, expected = actual[is_finite], expected[is_finite]
     if not actual.numel():
         return True
     tolerance = HALF_TOLERANCE if expected.dtype in (torch.float16, torch.bfloat16) else CAPTURE_TOLERANCE
