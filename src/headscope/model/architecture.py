@@ -25,7 +25,7 @@ from headscope.array_types import Floats
 from headscope.errors import ModelError, make_nonfinite_error
 from headscope.model.capture.attention_interface import watch_attention
 from headscope.model.capture.records import CapturedAttention, Projection, Route
-from headscope.model.capture.verification import Recording, RunNetwork, make_repeated_error, verify_captures
+from headscope.model.capture.verification import Recording, RunNetwork, verify_captures
 
 TOKENS, DECODER_TOKENS = 5, 4
 """tokens in the probing run; the numbers differ, so that the shape of a map shows its stack"""
@@ -132,7 +132,11 @@ def examine(name: str, network: Any, run: RunNetwork, *, patches: int | None = N
         calls = [replace(call, stack=call.stack and "decoder") for call in calls]
     repeated = recording.find_repeated_attention()
     if repeated is not None:
-        raise make_repeated_error(name, repeated)
+        raise ModelError(
+            f"{name}: the {type(repeated.module).__name__} of the model type {_get_model_type(network)!r} computes "
+            "attention more than once before its output projection (differential attention subtracts one map from "
+            "another): a layer has several maps, and a study holds one"
+        )
     if not has_decoder and patches is None:
         _check_positions(name, network, calls)
     stacks = [stack for stack in STACKS if any(call.stack == stack for call in calls)]
