@@ -15,7 +15,7 @@ from headscope.readings.reading import Reading
 from headscope.run.checkpoint import FOLDER as CHECKPOINTS
 from headscope.run.checkpoint import LAST, PREVIOUS, is_foreign, open_folder
 from headscope.run.lock import Lock
-from headscope.settings import list_matching
+from headscope.settings import describe_unverified, list_matching
 from headscope.studies.findings import Findings, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
 from headscope.studies.result import FILE, Study, open_study
@@ -225,4 +225,6 @@ def _make_plate(source: Study | Reading, drawing: Drawing, image: str) -> Report
     title, caption = drawing.title, drawing.caption
     if isinstance(source, Study):
         title, caption = adapt_wording(source, title), adapt_wording(source, caption)
+    if mark := describe_unverified(source.data.attrs):
+        caption = f"{caption} {mark.capitalize()}."
     return ReportFigure(number=drawing.number, title=title, caption=caption, svg=image)

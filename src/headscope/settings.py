@@ -129,6 +129,7 @@ class ManifestEntry:
     """what tells the user of a difference, or needs permission; nothing else depends on the entry"""
 
 
+UNVERIFIED = "unverified capture, numbers could be wrong"
 COUNTED: tuple[Use, ...] = ("resume", "repeat", "merge")
 """Uses of which everything must match that sums depend on."""
 MANIFEST = (
@@ -197,14 +198,14 @@ MANIFEST = (
 
 
 def describe_unverified(manifest: Mapping[str, Any]) -> str:
-    """Return the warning for results of a model whose captured heads are not verified; empty if they are.
+    """Return the mark of results of a model whose captured heads are not verified; empty if they are.
 
     >>> describe_unverified({"verified": 0, "verified_note": "layer 0: heads are mixed"})
-    'unverified capture (layer 0: heads are mixed): the numbers could be wrong'
+    'unverified capture, numbers could be wrong: layer 0: heads are mixed'
     """
     if manifest.get("verified", 1):
         return ""
-    return f"unverified capture ({manifest.get('verified_note', '')}): the numbers could be wrong"
+    return f"{UNVERIFIED}: {manifest.get('verified_note', '')}"
 
 
 def list_matching(use: Use) -> tuple[str, ...]:

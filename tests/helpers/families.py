@@ -185,6 +185,24 @@ FAMILIES: dict[str, Family] = {
     "biogpt": decoder("biogpt"),
     "ctrl": decoder("ctrl", dff=40),
     "deepseek_v3": decoder("deepseek_v3", **MLA, note="MLA: values of another width than keys"),
+    "deepseek_v32": decoder(
+        "deepseek_v32", **MLA, index_topk=4, index_n_heads=2, index_head_dim=8, note="each query chooses 4 keys"
+    ),
+    "deepseek_v4": decoder(
+        "deepseek_v4",
+        num_key_value_heads=1,
+        head_dim=8,
+        q_lora_rank=8,
+        o_groups=2,
+        o_lora_rank=8,
+        sliding_window=8,
+        n_routed_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=16,
+        layer_types=["sliding_attention"] * 2,
+        gated=True,
+        note="heads are rotated before the projection; attention sinks; no compressed layers",
+    ),
     "bitnet": decoder("bitnet", num_key_value_heads=2, gated=True, note="a norm before the projection"),
     "afmoe": decoder("afmoe", **GROUPED, **EXPERTS, gated=True, note="gated heads"),
     "bloom": decoder("bloom", route="products"),
@@ -298,6 +316,17 @@ UNSEEN: dict[str, tuple[dict[str, Any], str]] = {
     "mamba": ({**COMMON, "state_size": 4, "expand": 2, "time_step_rank": 4}, "no attention layers"),
     "rwkv": ({**COMMON, "attention_hidden_size": WIDTH}, "no attention layers"),
     "fnet": (COMMON, "no attention layers"),
+    "canine": (
+        {
+            **COMMON,
+            "downsampling_rate": 4,
+            "upsampling_kernel_size": 4,
+            "num_hash_functions": 2,
+            "num_hash_buckets": 16,
+        },
+        "2 of 4 attention layers of the model type 'canine' relate no tokens",
+    ),
+    "diffllama": ({**COMMON, **GROUPED}, "computes attention more than once before its output projection"),
     "longformer": ({**COMMON, "attention_window": 4}, "nothing was captured"),
     "mra": (COMMON, "nothing was captured"),
 }

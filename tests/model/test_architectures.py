@@ -26,10 +26,10 @@ from tests.helpers.families import FAMILIES, UNSEEN, UNSEEN_VISION
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 BEGIN, END = "<!-- the table, written by tests/model/test_architectures.py -->\n", "<!-- end of the table -->\n"
-SINKS = {"gpt_oss"}
+SINKS = {"gpt_oss", "deepseek_v4"}
 """part of each row of attention goes to no token"""
 
-SEES_PADDING = {"convbert"}
+SEES_PADDING = {"convbert", "deepseek_v32"}
 
 families = pytest.mark.parametrize("name", FAMILIES)
 
@@ -121,7 +121,7 @@ def test_rows_sum_to_one_and_padding_gets_nothing(name: str) -> None:
 
 @families
 def test_padding_changes_nothing_of_a_text(name: str) -> None:
-    """ConvBERT, where padding does change a text, never gets any."""
+    """A model where padding does change a text never gets any."""
     assert watched(name).ignores_padding is (name not in SEES_PADDING)
     for model in list_stacks(name) if name not in SEES_PADDING else ():
         inputs, together = batch(model, FAMILIES[name], "right"), tiny.LayerRecorder()

@@ -212,6 +212,26 @@ class TestFolderRefused:
         with pytest.raises(ModelError, match=r"tokenizer knows no words: .*tokenizer\.json"):
             load(tmp_path)
 
+    @pytest.mark.parametrize("has_files", [False, True])
+    def test_a_tokenizer_that_needs_a_package(
+        self, tmp_path: Path, has_files: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without the package, transformers knows no tokenizer for Marian, or one that cannot be made."""
+
+        def fail(*args: Any, **options: Any) -> None:
+            raise (
+                ImportError("MarianTokenizer requires the SentencePiece library but it was not found")
+                if has_files
+                else ValueError("Unrecognized configuration class MarianConfig to build an AutoTokenizer.")
+            )
+
+        tiny.network("marian").save_pretrained(tmp_path)
+        monkeypatch.setattr(loading, "find_spec", lambda name: None)
+        monkeypatch.setitem(loading.TOKENIZER_MAPPING_NAMES, "marian", None)
+        monkeypatch.setattr(loading.AutoTokenizer, "from_pretrained", fail)
+        with pytest.raises(ModelError, match=r"its tokenizer needs the package sentencepiece.*: pip install"):
+            load(tmp_path)
+
     def test_a_broken_tokenizer(self, folder: Path) -> None:
         (folder / "tokenizer.json").write_text("{}")
         with pytest.raises(ModelError, match="cannot be loaded"):

@@ -119,6 +119,7 @@ def ablate_heads(
         output_folder.write_text(csv, ablation_files.as_csv(ablation))
         console.print_note(f"written: {csv}")
     _show(ablation, as_json=as_json)
+    console.print_unverified(ablation.manifest)
 
 
 def _show(ablation: Ablation, *, as_json: bool) -> None:

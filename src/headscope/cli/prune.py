@@ -139,3 +139,4 @@ def prune_model(
         options.show(json.dumps({"folder": str(out), "opens_with": commands, **manifest}, indent=2))
     else:
         show_pruned(manifest, out)
+    console.print_unverified(manifest)

@@ -137,6 +137,7 @@ def read_text(
         if figures is not None:
             output_folder.write_figures(selected, figures, options.split_list(formats))
     _show(selected, out, start, as_json=as_json)
+    console.print_unverified(reading.manifest)
     if open_page:
         import webbrowser
 

@@ -103,6 +103,7 @@ def segment_text(
     while following is not None:
         _show(run(loaded, following, **settings), following.name, several, separator, as_json=as_json)
         following = next(documents, None)
+    console.print_unverified(segmentation.manifest)
     if page is not None:
         segmentation.to_html(page)
         console.print_note(f"written: {page}")

@@ -207,6 +207,7 @@ def run_study(
         interrupt.check()
         output_folder.remove_checkpoints(checkpoints)
     show_findings(result, claims, as_json=as_json)
+    console.print_unverified(result.manifest)
     skipped = result.manifest["documents_skipped"]
     if skipped:
         short = {TOO_SHORT: f" (fewer than {result.manifest['min_tokens']} tokens)"}

@@ -15,7 +15,7 @@ import numpy as np
 from headscope.comparison.differences import has_same_texts
 from headscope.comparison.measures import CROSS
 from headscope.errors import StudyError
-from headscope.settings import MANIFEST
+from headscope.settings import MANIFEST, describe_unverified
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors, describe_missing_texts
 
@@ -108,6 +108,11 @@ def _warn_incomplete(studies: NamedStudies) -> list[str]:
     ]
 
 
+def _warn_unverified(studies: NamedStudies) -> list[str]:
+    marks = [(name, describe_unverified(study.manifest)) for name, study in studies]
+    return [f"{name}: {mark}." for name, mark in marks if mark]
+
+
 def _warn_text_counts(studies: NamedStudies) -> list[str]:
     counts = [study.texts for _, study in studies]
     if max(counts) < FEW_TEXTS * min(counts):
@@ -138,6 +143,7 @@ def _warn_errors(studies: NamedStudies) -> list[str]:
 _WARNINGS: tuple[Callable[[NamedStudies], list[str]], ...] = (
     _warn_corpora,
     _warn_incomplete,
+    _warn_unverified,
     _warn_text_counts,
     _warn_few_texts,
     _warn_errors,

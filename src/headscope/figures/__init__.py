@@ -37,8 +37,9 @@ from headscope.figures.noise import draw_signal_and_noise
 from headscope.figures.pairs import draw_pairs_in_text
 from headscope.figures.readings import draw_attention_of_text, draw_lines_and_regions, draw_summed_similarities
 from headscope.figures.selection import Selection, select_heads, select_layers
-from headscope.figures.style import Figure
+from headscope.figures.style import FONT_SIZE, Figure
 from headscope.readings.reading import Reading
+from headscope.settings import UNVERIFIED
 from headscope.studies.labels import has_images
 from headscope.studies.result import Study
 from headscope.studies.sample_size import has_window_blocks
@@ -263,7 +264,7 @@ def draw(source: Study | Reading, number: str, layers: Selection = None, heads: 
         raise _make_unknown_figure_error(source, number)
     if available[number].needs_words and has_images(source.data.attrs):
         raise StudyError(f"figure {number} shows what only words and sentences have, and this study is of images")
-    return _adapt_texts(source, available[number].draw(source, layers, heads))
+    return _finish_figure(source, available[number].draw(source, layers, heads))
 
 
 def draw_all(source: Study | Reading, layers: Selection = None, heads: Selection = None) -> dict[str, Figure]:
@@ -271,15 +272,17 @@ def draw_all(source: Study | Reading, layers: Selection = None, heads: Selection
     shown_layers = None if layers is None else select_layers(source, layers, [])
     shown_heads = None if heads is None else select_heads(source, heads, [])
     return {
-        number: _adapt_texts(source, drawing.draw(source, shown_layers, shown_heads))
+        number: _finish_figure(source, drawing.draw(source, shown_layers, shown_heads))
         for number, drawing in list_drawings(source).items()
         if drawing.can_draw(source)
     }
 
 
-def _adapt_texts(source: Study | Reading, figure: Figure) -> Figure:
-    """Replace words such as text and token by image and patch in figures of a study of images, and mark errors that
-    are too small with `>`."""
+def _finish_figure(source: Study | Reading, figure: Figure) -> Figure:
+    """Mark a figure of an unverified capture, and errors that are too small with `>`; replace words such as text and
+    token in a study of images."""
+    if not source.data.attrs.get("verified", 1):
+        figure.suptitle(UNVERIFIED.capitalize(), fontsize=FONT_SIZE, color="#A33C00", ha="left", x=0.01)
     if isinstance(source, Study) and (source.has_images or has_window_blocks(source)):
         for text in figure.findobj(Text):
             if isinstance(text, Text):

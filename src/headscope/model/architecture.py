@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 from headscope.array_types import Floats
-from headscope.errors import ModelError
+from headscope.errors import ModelError, make_nonfinite_error
 from headscope.model.capture.attention_interface import watch_attention
 from headscope.model.capture.records import CapturedAttention, Projection, Route
-from headscope.model.capture.verification import Recording, RunNetwork, make_repeated_error, verify_captures
+from headscope.model.capture.verification import Recording, RunNetwork, verify_captures
 
 TOKENS, DECODER_TOKENS = 5, 4
 """tokens in the probing run; the numbers differ, so that the shape of a map shows its stack"""
@@ -79,6 +79,8 @@ class AttentionCall:
     route: Route
     projection: Projection | None
     """None: not verified, or no module"""
+    nonfinite_head: int | None = None
+    """the first head whose outputs are NaN or infinite"""
     problem: str = ""
     """why it is not verified"""
 
@@ -130,7 +132,11 @@ def examine(name: str, network: Any, run: RunNetwork, *, patches: int | None = N
         calls = [replace(call, stack=call.stack and "decoder") for call in calls]
     repeated = recording.find_repeated_attention()
     if repeated is not None:
-        raise make_repeated_error(name, repeated)
+        raise ModelError(
+            f"{name}: the {type(repeated.module).__name__} of the model type {_get_model_type(network)!r} computes "
+            "attention more than once before its output projection (differential attention subtracts one map from "
+            "another): a layer has several maps, and a study holds one"
+        )
     if not has_decoder and patches is None:
         _check_positions(name, network, calls)
     stacks = [stack for stack in STACKS if any(call.stack == stack for call in calls)]
@@ -179,6 +185,7 @@ def _make_call(captured: CapturedAttention, has_decoder: bool, tokens: int = TOK
             f"{tuple(captured.attention.shape)}: the heads of one are not those of the other"
         )
     future = captured.attention[0].triu(1)
+    nonfinite = ~torch.isfinite(captured.output).all(3).all(1).all(0)
     return AttentionCall(
         module=captured.module,
         stack=stacks.get((queries, keys)),
@@ -188,6 +195,7 @@ def _make_call(captured: CapturedAttention, has_decoder: bool, tokens: int = TOK
         causal=not bool(future.any()),
         route=captured.route,
         projection=None,
+        nonfinite_head=next(iter(nonfinite.nonzero().flatten().tolist()), None),
     )
 
 
@@ -202,7 +210,10 @@ def _build_architecture(name: str, network: Any, stack: str, calls: list[Attenti
     if expected is not None and expected != counts[0]:
         raise ModelError(f"{name}: captured {counts[0]} heads per layer where the model says {expected}")
     numbers, depth = _number_layers(name, network, stack_calls)
-    pairs = zip(numbers, stack_calls, strict=True)
+    pairs = list(zip(numbers, stack_calls, strict=True))
+    for number, call in pairs:
+        if call.nonfinite_head is not None:
+            raise make_nonfinite_error(number, call.nonfinite_head)
     problems = [f"layer {number}: {call.problem}" for number, call in pairs if call.problem]
     return StackArchitecture(
         stack=stack,

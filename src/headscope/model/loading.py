@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
 )
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 from headscope.errors import ModelError
 from headscope.model.default_model import DEFAULT_MODEL, find_default_model
@@ -123,7 +125,7 @@ def load(
             label, lambda: AutoImageProcessor.from_pretrained(source, backend="pil", **options)
         )
     elif tokenizer is None:
-        tokenizer = _call_transformers(label, lambda: AutoTokenizer.from_pretrained(source, **options))
+        tokenizer = _call_transformers(label, lambda: _load_tokenizer(label, source, config, options))
         _check_tokenizer(label, tokenizer)
     network.to(torch_device).eval()
     origin = None
@@ -225,6 +227,20 @@ def _wrap_processor(label: str, network: Any, processor: Any) -> ModelTokens | P
     if not hasattr(image_processor, "preprocess"):
         raise ModelError(f"{label} reads images and needs an image processor, not a {type(processor).__name__}")
     return Patches(image_processor, network, label)
+
+
+def _load_tokenizer(label: str, source: str, config: Any, options: dict[str, Any]) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(source, **options)
+    except (ImportError, ValueError) as error:
+        # Without the package, transformers has no tokenizer for some types (Marian), and calls them unrecognized.
+        is_needed = "SentencePiece" in str(error) or TOKENIZER_MAPPING_NAMES.get(config.model_type, "") is None
+        if is_needed and find_spec("sentencepiece") is None:
+            raise ModelError(
+                f"{label}: its tokenizer needs the package sentencepiece, which is not installed: "
+                "pip install sentencepiece"
+            ) from None
+        raise
 
 
 def _select_stack(model: Model, stack: str | None) -> Model:

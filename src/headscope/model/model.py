@@ -44,8 +44,8 @@ PADDING_TOLERANCE, PADDING_TOLERANCE_HALF = 1e-3, 5e-2
 """differences up to this, relative to the largest value, come from the order of floating-point sums; more in half
 precision"""
 
-BATCH_PROBE_TOKENS = 24
-"""tokens of the longest text with which it is found out which texts can share a batch"""
+BATCH_PROBE_TEXTS, BATCH_PROBE_TOKENS = 8, 24
+"""number of texts, and tokens of the longest, with which it is found out which texts can share a batch"""
 Batching = Literal["mixed lengths", "equal lengths", "single texts"]
 """which texts can share a batch"""
 
@@ -277,23 +277,25 @@ class Model:
             return self._find_batching(TOKENS)
 
     def _find_batching(self, tokens: int) -> Batching:
-        ids = np.array(self.pick_ordinary_tokens(tokens), dtype=np.int64)
-        text, longer, other = (
-            self.adapt_window(Window.plain(part)) for part in (ids[: tokens * 3 // 5], ids, ids[-(tokens * 3 // 5) :])
-        )
-        alone = self._observe_last([text])
-        attempts: tuple[tuple[Batching, Window], ...] = (("mixed lengths", longer), ("equal lengths", other))
-        for batching, companion in attempts:
-            if self._is_rounding(alone, self._observe_last([companion, text])):
-                return batching
-        return "single texts"
+        ordinary, random = np.array(self.pick_ordinary_tokens(tokens), dtype=np.int64), np.random.default_rng(0)
+        longer = self.adapt_window(Window.plain(ordinary))
+        texts = [
+            self.adapt_window(Window.plain(random.permutation(ordinary)[: tokens * 3 // 5]))
+            for _ in range(BATCH_PROBE_TEXTS)
+        ]
+        together = self._observe_last(texts, len(texts))
+        if not self._is_rounding([layer[-1:] for layer in together], self._observe_last(texts[-1:], 1)):
+            return "single texts"
+        padded = self._observe_last([longer, *texts], len(texts))
+        return "mixed lengths" if self._is_rounding(together, padded) else "equal lengths"
 
-    def _observe_last(self, windows: list[Window]) -> list[torch.Tensor]:
-        """Return the outputs (token, head, width) of the last of these texts, layer by layer."""
+    def _observe_last(self, windows: list[Window], count: int) -> list[torch.Tensor]:
+        """Return the outputs (text, token, head, width) of the last texts of a batch, layer by layer."""
         outputs: list[torch.Tensor] = []
-        count = len(windows[-1])
+        tokens = len(windows[-1])
         self.observe(
-            Batch.of(windows, self.tokens.pad_id), lambda _, output, maps: outputs.append(output[-1, :count].float())
+            Batch.of(windows, self.tokens.pad_id),
+            lambda _, output, maps: outputs.append(output[-count:, :tokens].float()),
         )
         return outputs
 

@@ -56,14 +56,20 @@ def _render_fact(label: str, value: str) -> Markup:
 
 def _render_notice(study: Study) -> Markup:
     manifest = study.manifest
-    notice = Markup('<div style="border-left:4px solid #c2562d;padding:.1em .7em;margin:0 0 .6em">{}</div>')
     notices = []
     if not manifest.get("complete", 1):
-        stopped_by = Markup("<bdi>{}</bdi>").format(manifest.get("stopped_by", ""))
-        notices.append(Markup("<strong>Incomplete</strong>: it ended before its corpus did. {}").format(stopped_by))
+        notices.append(("Incomplete: ", f"it ended before its corpus did. {manifest.get('stopped_by', '')}"))
+    if not manifest.get("verified", 1):
+        notices.append(("Unverified capture: ", f"numbers could be wrong. {manifest.get('verified_note', '')}"))
     if errors := describe_errors(study):
-        notices.append(Markup("{}").format(errors))
-    return Markup("").join(map(notice.format, notices))
+        notices.append(("", errors))
+    return Markup("").join(
+        Markup(
+            '<div style="border-left:4px solid #c2562d;padding:.1em .7em;margin:0 0 .6em"><strong>{}</strong>'
+            "<bdi>{}</bdi></div>"
+        ).format(*notice)
+        for notice in notices
+    )
 
 
 def _render_heat_map(heat_map: HeatMap) -> Markup:

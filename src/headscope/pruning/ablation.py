@@ -112,6 +112,8 @@ class Ablation:
                 "error": self.data["error"].values.ravel(),
             }
         )
+        if not self.data.attrs.get("verified", 1):
+            rows["capture"] = "unverified"
         return rows[rows["change"].notna()].reset_index(drop=True)
 
     def save(self, path: str | Path) -> Path:
@@ -151,6 +153,7 @@ class Ablation:
         attributes = self.data.attrs
         size = format_shape(attributes, self.data.sizes["layer"], self.data.sizes["head"])
         state = "" if attributes["complete"] else ", incomplete"
+        state += "" if attributes.get("verified", 1) else ", unverified capture"
         unit = "image" if attributes["modality"] == "image" else "text"
         texts = f"{self.texts:,} {unit}{'s' * (self.texts != 1)} of {attributes['corpus']}"
         rest = ", further documents left out" if self.leaves_out else ""

@@ -12,7 +12,7 @@ from headscope.array_types import Floats, Ints
 from headscope.corpus.formats import Document, is_file_name
 from headscope.corpus.images import as_picture
 from headscope.corpus.windows import Batch, SentenceMode, Window
-from headscope.errors import ReadingError
+from headscope.errors import ReadingError, make_nonfinite_error
 from headscope.model.image_patches import Patches
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
@@ -22,7 +22,6 @@ from headscope.readings.reading import Reading
 from headscope.settings import Settings
 from headscope.similarity import TAU, THETA
 from headscope.studies.study import fit_settings
-from headscope.tally.tally import make_nonfinite_error
 
 
 def read(

@@ -691,7 +691,8 @@ class Reading:
         text = " ".join("".join(c if c.isprintable() else " " for c in self.text).split())
         left_out = f", the first of {int(self.data.attrs['tokens_in_text']):,}" if self.leaves_out else ""
         excerpt = text[:60] + "…" * (len(text) > 60)
-        return f"<Reading of {self.data.attrs['model']}: {self.size}{left_out}: {excerpt}>"
+        state = "" if self.data.attrs.get("verified", 1) else ", unverified capture"
+        return f"<Reading of {self.data.attrs['model']}: {self.size}{left_out}{state}: {excerpt}>"
 
     def _repr_html_(self) -> str:
         return str(registry.call("render_reading_frame", self))

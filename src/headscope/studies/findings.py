@@ -13,6 +13,7 @@ from html import escape
 from typing import Any, Literal
 
 from headscope.errors import StudyError
+from headscope.settings import describe_unverified
 from headscope.studies.claim_statistics import CannotMeasure
 from headscope.studies.claims import CLAIMS, Claim, Condition
 from headscope.studies.result import Study
@@ -263,6 +264,8 @@ def as_markdown(study: Study, results: Sequence[Finding]) -> str:
     ]
     if not manifest["complete"]:
         lines += [f"**This study is incomplete**: {_escape_markdown(manifest['stopped_by'])}", ""]
+    if mark := describe_unverified(manifest):
+        lines += [f"**{_escape_markdown(mark)}**", ""]
     lines += ["| | claim | number | null | verdict |", "|---|---|---|---|---|"]
     lines += [
         f"| {f.number} | {_escape_markdown(f.title)} | {f.number_text} | {f.null_text} | **{f.verdict}** |"

@@ -36,6 +36,8 @@ def tabulate_heads(study: Study) -> pd.DataFrame:
     table = table.assign(signal_to_noise=ratios, signal_to_noise_error=errors)
     if note := describe_errors(study):
         table["error_note"] = note
+    if not study.data.attrs.get("verified", 1):
+        table["capture"] = "unverified"
     first_columns = [*HEAD_COLUMNS, *TYPE_COLUMNS]
     return table[[*first_columns, *table.columns.drop(first_columns)]]
 

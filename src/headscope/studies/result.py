@@ -324,7 +324,8 @@ class Study:
               `dominant_share` and `near_share` its value, its standard error (`<rate>_error`) and what chance gives
               (`<rate>_chance`);
             - `signal_to_noise` in decibels and `signal_to_noise_error`;
-            - `error_note`, if the standard errors are missing or too small: why.
+            - `error_note`, if the standard errors are missing or too small: why;
+            - `capture`, if the capture of the heads' outputs is not verified.
 
             What was not measured is NaN.
 
@@ -542,6 +543,7 @@ class Study:
     def __repr__(self) -> str:
         attributes = self.data.attrs
         state = "" if attributes.get("complete", 1) else ", incomplete"
+        state += "" if attributes.get("verified", 1) else ", unverified capture"
         texts = "images" if self.has_images else "texts"
         return f"<Study of {attributes['model']}: {self.size}, {self.texts:,} {texts} of {attributes['corpus']}{state}>"
 

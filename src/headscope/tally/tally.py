@@ -9,7 +9,7 @@ import numpy as np
 
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
-from headscope.errors import ModelError
+from headscope.errors import ModelError, make_nonfinite_error
 from headscope.tally.quantities import QUANTITIES, Quantity, Shape
 
 if TYPE_CHECKING:
@@ -133,11 +133,3 @@ def get_array_shape(quantity: Quantity, shape: Shape) -> tuple[int, ...]:
 def get_dtype(quantity: Quantity) -> type[np.float64] | type[np.int64]:
     """Return the dtype of a quantity: counts are exact integers, reals are summed in double precision."""
     return np.float64 if quantity.real else np.int64
-
-
-def make_nonfinite_error(layer: int, head: int) -> ModelError:
-    """Return the error for outputs that are NaN or infinite."""
-    return ModelError(
-        f"the outputs of head L{layer}H{head} are not finite numbers (NaN or infinity): broken weights, "
-        "or a dtype too narrow for this model (try --dtype float32)"
-    )

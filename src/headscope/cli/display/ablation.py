@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headscope.cli.display.console import to_printable
+from headscope.cli.display.console import format_unverified_line, to_printable
 from headscope.pruning.ablation import Ablation
 from headscope.pruning.objective import EMBEDDING_DISTANCE
 
@@ -29,7 +29,7 @@ def show_ablation(ablation: Ablation) -> None:
         title += f", {manifest['objective']} {base:.4f} ± {_format_error(float(ablation.data['objective_error']))}"
     table = Table(
         title=Text(to_printable(title)),
-        caption=Text(_format_caption(manifest)),
+        caption=Text(_format_caption(manifest) + format_unverified_line(manifest)),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,

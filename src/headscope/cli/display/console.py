@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from headscope.model.model_list import INSTALL_HINTS, AvailableModel
 from headscope.readings.reading import SUM, Head, Reading
+from headscope.settings import describe_unverified
 from headscope.studies.findings import Finding
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors
@@ -48,6 +49,18 @@ def print_error(message: object) -> None:
         Console(stderr=True, soft_wrap=True).print(Text.assemble(("headscope: ", "bold red"), to_printable(message)))
 
 
+def format_unverified_line(manifest: Mapping[str, Any]) -> str:
+    """Return a further line of a table's caption for an unverified capture; empty if it is verified."""
+    mark = describe_unverified(manifest)
+    return mark and f"\n{to_printable(mark.capitalize())}"
+
+
+def print_unverified(manifest: Mapping[str, Any]) -> None:
+    """Print a note beside results of an unverified capture."""
+    if mark := describe_unverified(manifest):
+        print_note(mark)
+
+
 def print_note(message: object) -> None:
     """Print a message beside the result."""
     with suppress(OSError):
@@ -65,7 +78,10 @@ def show_findings(study: Study, findings: Sequence[Finding]) -> None:
             )
         ),
         caption="± is one standard error; null: without the structure claimed. How each number was measured: "
-        "findings.md, report.html" + f"\n{RASTER_NOTE}" * study.has_images + f"\n{describe_errors(study)}".rstrip(),
+        "findings.md, report.html"
+        + f"\n{RASTER_NOTE}" * study.has_images
+        + f"\n{describe_errors(study)}".rstrip()
+        + format_unverified_line(manifest),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headscope.cli.display.console import to_printable
+from headscope.cli.display.console import format_unverified_line, to_printable
 from headscope.studies.head_types import PREFERENCES
 from headscope.studies.rates import HEAD_RATES
 from headscope.studies.result import Study
@@ -26,7 +26,8 @@ def show_heads(study: Study, heads: pd.DataFrame, counts: pd.Series) -> None:
     table = Table(
         title=Text(to_printable(f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} texts, {study.size}")),
         caption="Rates in percent; bold: the rate that the type is based on. All numbers: --csv, --json"
-        + f"\n{describe_errors(study)}".rstrip(),
+        + f"\n{describe_errors(study)}".rstrip()
+        + format_unverified_line(manifest),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from headscope.errors import ModelError
 from headscope.model.capture.records import (
     CAPTURE_TOLERANCE,
     LAYOUTS,
@@ -95,9 +94,9 @@ class Recording:
 
     def find_repeated_attention(self) -> CapturedAttention | None:
         """Return an attention computation whose module computes another before any linear map."""
-        for number, (one, other) in enumerate(zip(self.captures, self.captures[1:], strict=False)):
-            if one.module is other.module and not self.inputs[number]:
-                return one
+        for number, (first, second) in enumerate(zip(self.captures, self.captures[1:], strict=False)):
+            if first.module is second.module and not self.inputs[number]:
+                return first
         return None
 
 
@@ -134,7 +133,7 @@ def _verify_group(
         first = first or verdicts
     again = Recording.of_run(network, run)
     pairs = zip(again.captures, recording.captures, strict=False)
-    if not all(_is_equal(one.output, other.output) for one, other in pairs):
+    if not all(_is_equal(actual.output, expected.output) for actual, expected in pairs):
         return {min(numbers): Verdict(problem="two runs over the same tokens differ: the model draws random numbers")}
     return first
 
@@ -214,11 +213,11 @@ class _Intervention:
         """Judge the last attention computation when no further linear map can be its projection."""
         if self.number not in self.numbers or self.has_diverged:
             return
-        found = len(self.projections[self.number])
-        if not found:
+        count = len(self.projections[self.number])
+        if not count:
             self._report("no linear map takes its heads' outputs")
-        elif found > 1:
-            self._report(f"its heads' outputs enter {found} linear maps, of which only one can be the projection")
+        elif count > 1:
+            self._report(f"its heads' outputs enter {count} linear maps, of which only one can be the projection")
 
     def _report_leak(self) -> None:
         self._report("its heads' outputs reach the next layers by another way than its output projection")
@@ -237,9 +236,10 @@ class _Intervention:
             )
             if not is_complete or not all(map(_is_equal, results, self.recording.results)):
                 self._report_leak()
-        if any(self.problems.values()):
-            return {number: Verdict(None, self.problems[number]) for number in self.numbers}
-        return {number: Verdict(self.projections[number][0]) for number in self.numbers}
+        return {
+            number: Verdict(projections[0] if len(projections) == 1 else None, self.problems[number])
+            for number, projections in self.projections.items()
+        }
 
 
 def _describe_change(tensor: torch.Tensor, expected: torch.Tensor, output: torch.Tensor, factors: torch.Tensor) -> str:
@@ -293,8 +293,13 @@ def _check_maps(captured: CapturedAttention) -> str:
 
 
 def _is_equal(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether tensors are equal up to rounding. NaN and infinite numbers count as equal: they are errors."""
     if actual.shape != expected.shape:
         return False
+    is_finite = torch.isfinite(expected)
+    if not torch.equal(torch.isfinite(actual), is_finite):
+        return False
+    actual, expected = actual[is_finite], expected[is_finite]
     if not actual.numel():
         return True
     tolerance = HALF_TOLERANCE if expected.dtype in (torch.float16, torch.bfloat16) else CAPTURE_TOLERANCE
@@ -357,11 +362,3 @@ class _WeightProducts(TorchFunctionMode):
         other = operands[1 - keys.index(weights[0])]
         replacement = self.on_input(None, weights[0], other)
         return args if replacement is None else tuple(replacement if arg is other else arg for arg in args)
-
-
-def make_repeated_error(name: str, captured: CapturedAttention) -> ModelError:
-    """Return the error for layers that hold two maps."""
-    return ModelError(
-        f"{name}: its {type(captured.module).__name__} computes attention more than once before its output projection "
-        "(differential attention subtracts one map from another): a layer has several maps, and a study holds one"
-    )
