@@ -150,7 +150,7 @@ class Population:
 def measure_errors(
     populations: dict[str, Population], unit: str, size: int | None, draws: int
 ) -> dict[str, dict[str, float]]:
-    """Return for every rate how large jackknife errors are against true ones, and how often intervals hold the truth."""
+    """Return for every rate the jackknife errors over the true ones, and how often intervals hold the truth."""
     results = {}
     for rate, population in populations.items():
         random = np.random.default_rng(zlib.crc32(f"{rate} {unit} {size}".encode()))
