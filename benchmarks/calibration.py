@@ -41,7 +41,8 @@ from headscope.studies.result import Study
 from headscope.tally.backends import choose_kernel
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
-from measuring.tables import machine, save
+from measuring.calibration_tables import SECTIONS, tabulate_alarms, tabulate_errors
+from measuring.tables import DOCS, machine, read_all, save, write_page
 
 ENGLISH = Path("/work/shared/data/english.jsonl.gz")
 MODES, UNITS = ("first", "all"), ("documents", "windows")
@@ -150,7 +151,7 @@ class Population:
 def measure_errors(
     populations: dict[str, Population], unit: str, size: int | None, draws: int
 ) -> dict[str, dict[str, float]]:
-    """Return for every rate how large jackknife errors are beside true ones, and how often intervals hold the truth."""
+    """Return for every rate the jackknife errors over the true ones, and how often intervals hold the truth."""
     results = {}
     for rate, population in populations.items():
         random = np.random.default_rng(zlib.crc32(f"{rate} {unit} {size}".encode()))
@@ -255,58 +256,54 @@ def _add_alarms(tested: Any, tests: list[float], families: list[float]) -> None:
 # -- the whole --------------------------------------------------------------------------------------------------------
 
 
-def calibrate(name: str, texts: Sequence[headscope.Document], draws: int) -> list[dict[str, Any]]:
-    """Return a row for every way of taking windows and drawing blocks."""
+def calibrate(name: str, populations: dict[str, dict[str, Population]], draws: int) -> list[dict[str, Any]]:
+    """Return a row for every way of taking windows and drawing blocks, and everything that is measured."""
     rows = []
-    for mode in MODES:
-        populations = {rate: Population.create(sums) for rate, sums in count_windows(name, texts, mode).items()}
-        any_population = populations["repeat_rate"]
+    for mode, by_rate in populations.items():
+        population = next(iter(by_rate.values()))
         for unit in UNITS if mode == "all" else UNITS[:1]:
-            common = {
-                "model": name,
-                "windows": mode,
-                "blocks": unit,
-                "texts": len(any_population.windows.documents),
-                "documents": len(any_population.windows_by_document),
-            }
+            texts, documents = len(population.windows.documents), len(population.windows_by_document)
+            common = {"model": name, "windows": mode, "blocks": unit, "texts": texts, "documents": documents}
             for size in SIZES:
-                rows.append(
-                    {**common, "kind": "errors", "drawn": size, "rates": measure_errors(populations, unit, size, draws)}
-                )
-                print(describe_row(rows[-1]), flush=True)
-            for kind, measure in (("halves", measure_false_alarms), ("paired", measure_paired_false_alarms)):
-                rows.append({**common, "kind": kind, "rates": measure(populations, unit, draws)})
-                print(describe_row(rows[-1]), flush=True)
+                rates = measure_errors(by_rate, unit, size, draws)
+                rows.append({**common, "measured": "errors", "drawn": size, "rates": rates})
+            rows.append({**common, "measured": "halves", "rates": measure_false_alarms(by_rate, unit, draws)})
+            rows.append({**common, "measured": "paired", "rates": measure_paired_false_alarms(by_rate, unit, draws)})
     return rows
-
-
-def describe_row(row: dict[str, Any]) -> str:
-    drawn = f", {row['drawn'] or row['documents']} documents drawn" if row["kind"] == "errors" else ""
-    numbers = "; ".join(
-        f"{rate} " + " ".join(f"{value:.3f}" for name, value in values.items() if name != "heads")
-        for rate, values in row["rates"].items()
-    )
-    return f"{row['model']}, windows {row['windows']}, blocks of {row['blocks']}, {row['kind']}{drawn}: {numbers}"
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", action="append", metavar="NAME")
-    parser.add_argument(
-        "--texts", help="a source of texts; without it a file of real texts where present, else the bundled ones"
-    )
-    parser.add_argument("--documents", type=int, default=300)
+    parser.add_argument("--model", action="append", metavar="NAME", help="may be given again; default: minilm")
+    parser.add_argument("--texts", metavar="FILE", help="default: 2,161 English documents where present, else bundled")
+    parser.add_argument("--documents", type=int, default=300, help="how many, evenly over all")
     parser.add_argument("--draws", type=int, default=400)
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--docs", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="save the result there")
+    parser.add_argument("--docs", nargs="+", type=Path, metavar="FILE", help="write the tables of docs/errors.md")
     options = parser.parse_args(arguments)
+    if options.docs:
+        write_page(DOCS / "errors.md", SECTIONS, read_all(options.docs))
+        return
     source = options.texts or (str(ENGLISH) if ENGLISH.exists() else None)
     texts = list(headscope.documents(source) if source else headscope.documents())
     texts = texts[:: max(1, len(texts) // options.documents)][: options.documents]
-    rows = [row for name in options.model or ["minilm"] for row in calibrate(name, texts, options.draws)]
+    rows = []
+    for name in options.model or ["minilm"]:
+        populations = {
+            mode: {rate: Population.create(sums) for rate, sums in count_windows(name, texts, mode).items()}
+            for mode in MODES
+        }
+        rows += calibrate(name, populations, options.draws)
+    result = {
+        "kind": "calibration",
+        "machine": machine("cpu"),
+        "source": Path(source).name if source else "the bundled texts",
+        "draws": options.draws,
+        "rows": rows,
+    }
+    print(tabulate_errors(result), tabulate_alarms(result), sep="\n\n")
     if options.json:
-        about = {**machine("cpu"), "draws": options.draws, "source": Path(source).name if source else "bundled texts"}
-        save({"about": about, "rows": rows}, options.json)
+        save(result, options.json)
 
 
 if __name__ == "__main__":

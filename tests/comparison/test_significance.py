@@ -134,6 +134,20 @@ def test_unequal_blocks_leave_fewer_degrees_of_freedom() -> None:
         assert tested.p[0, 0] == pytest.approx(compute_p_value(float(tested.t[0, 0]), blocks - 1))
 
 
+def test_unpaired_degrees_of_freedom_are_those_of_welch() -> None:
+    small, large = make_sums([[2], [3]] * 5, [[10]] * 10), make_sums([[1], [5]] * 5, [[10]] * 10)
+    # Variances of 0.05² and 0.2² times 10/9, over 10 blocks: 1 to 16.
+    tested = compute_differences(small, large, paired=False)
+    welch = 9 * (1 + 16) ** 2 / (1**2 + 16**2)
+    assert tested.p[0, 0] == pytest.approx(compute_p_value(float(tested.t[0, 0]), welch))
+    alike = compute_differences(small, small, paired=False)
+    assert (alike.t[0, 0], alike.p[0, 0]) == (0, 1)
+    # without any spread: the same is no difference, another is beyond doubt
+    same, all_equal = make_sums([[1]] * 10, [[4]] * 10), make_sums([[4]] * 10, [[4]] * 10)
+    assert compute_differences(same, same, paired=False).p[0, 0] == 1
+    assert compute_differences(same, all_equal, paired=False).p[0, 0] == 0
+
+
 def test_what_cannot_be_tested_is_not() -> None:
     nothing = [[0]] * 10
     tested = compute_differences(make_sums(nothing, nothing), make_sums([[1]] * 10, [[4]] * 10), paired=True)

@@ -104,7 +104,7 @@ def test_a_verified_model_has_no_mark() -> None:
     study = headscope.study(tiny.model("bert"), TEXTS, length=16)
     assert (study.manifest["verified"], study.manifest["verified_note"]) == (1, "")
     assert MARK not in repr(study)
-    assert "capture" not in study.table().columns
+    assert "capture" not in study.heads().columns
     assert not [text for text in draw(study, "7").findobj(Text) if MARK in text.get_text()]  # type: ignore[attr-defined]
 
 
@@ -115,7 +115,7 @@ class TestMarks:
         assert MARK in study._repr_html_()
         assert MARK in repr(reading)
         assert MARK in reading.to_html()
-        assert set(study.table()["capture"]) == set(headscope.head_types(study)["capture"]) == {"unverified"}
+        assert set(study.heads()["capture"]) == {"unverified"}
 
     @pytest.mark.usefixtures("one_figure")
     def test_in_every_file_of_a_study(self, study: headscope.Study, tmp_path: Path) -> None:

@@ -104,13 +104,18 @@ def compute_degrees_of_freedom(baseline: RateSums, other: RateSums, *, paired: b
 
     Few texts fall unevenly on the blocks. The error then depends mostly on the large ones, and is less certain than
     with as many equal blocks. The effective number of blocks is (Σ w)² / Σ w², which is their number if all are equal.
+    Unpaired, the degrees of both are joined as in Welch's test.
     """
     counts = [sums.denominators for sums in (baseline, other)]
     weights = [divide(count, np.broadcast_to(count.sum(axis=0), count.shape)) for count in counts]
     if paired:
         weights = [weights[0] + weights[1]]
     effective = [divide(weight.sum(axis=0) ** 2, (weight**2).sum(axis=0)) for weight in weights]
-    return effective[0] - 1 if paired else np.minimum(*effective) - 1
+    if paired:
+        return effective[0] - 1
+    variances = [compute_jackknife_error(sums.jackknife_rates()) ** 2 for sums in (baseline, other)]
+    joined = divide(variances[0] ** 2, effective[0] - 1) + divide(variances[1] ** 2, effective[1] - 1)
+    return np.where(joined > 0, divide((variances[0] + variances[1]) ** 2, joined), np.minimum(*effective) - 1)
 
 
 def tabulate_differences(
