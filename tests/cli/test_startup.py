@@ -18,11 +18,11 @@ from headscope.corpus.formats import FORMATS
 from headscope.corpus.windows import SentenceMode, WindowMode
 from headscope.figures import FORMATS as FIGURE_FORMATS
 from headscope.model.architecture import STACKS
+from headscope.model.interventions import AblationType
 from headscope.model.loading import DTYPES
 from headscope.page.quantization import PRECISIONS
 from headscope.pruning.rankings import RULES
 from headscope.pruning.removal import How
-from headscope.pruning.silencing import SilencingMode
 from headscope.run.engines import ENGINES
 from headscope.segmentation.result import Level
 from headscope.settings import AUTO, KERNELS
@@ -134,19 +134,19 @@ CHOICES = {
     "precision": ("auto", *PRECISIONS),
     "how": get_args(How),
     "formats": FIGURE_FORMATS,
+    "by": RULES,
+    "ablation_type": get_args(AblationType),
 }
 
 
 def list_choices() -> dict[tuple[str, str], tuple[str, ...]]:
     """Return the choices of all options of all commands."""
     return {
-        (command, parameter): RULES if (command, parameter) == ("prune", "by")
-        else get_args(SilencingMode) if (command, parameter) == ("ablate", "by")
-        else CHOICES[parameter]
+        (command, parameter.replace("_", "-")): CHOICES[parameter]
         for command, function in COMMANDS.items()
         for parameter in inspect.signature(function).parameters
-        if parameter in CHOICES or parameter == "by"
-    }  # fmt: skip
+        if parameter in CHOICES
+    }
 
 
 def test_help_shows_all_choices(headscope_command, monkeypatch: pytest.MonkeyPatch):

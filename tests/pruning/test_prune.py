@@ -129,7 +129,7 @@ def test_a_study_ranks(tmp_path: Path) -> None:
         ({}, "one of the two"), ({"heads": "L0H0", "keep": 2}, "one of the two"),
         ({"keep": "100%"}, "no head is to be"),
         ({"heads": []}, "no head is to be"), ({"keep": 4, "by": "beauty"}, "unknown ranking 'beauty'"),
-        ({"keep": 4, "by": "norm", "limit": 0, "length": 16}, "limit is 0"), ({"heads": "L9H0"}, "no layer 9"),
+        ({"keep": 4, "by": "norm", "limit": 0, "length": 16}, "limit is 0"), ({"heads": "L9H0"}, "layer 9: "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:

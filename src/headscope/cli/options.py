@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from headscope.errors import StudyError
+from headscope.head_selection import parse_heads, parse_layers
 
 FIGURE_FORMATS = ("png", "svg", "pdf")
 
@@ -85,10 +85,33 @@ Formats = Annotated[
         "--formats", callback=check_figure_formats, metavar="LIST", help="Formats of the figures: any of png,svg,pdf."
     ),
 ]
+
+
+def check_layers(text: str | None) -> str | None:
+    """Refuse what names no layers, before anything is computed."""
+    if text is not None:
+        parse_layers(text)
+    return text
+
+
+def check_heads(text: str | None) -> str | None:
+    """Refuse what names no heads, before anything is computed."""
+    if text is not None:
+        parse_heads(text)
+    return text
+
+
 Layers = Annotated[
-    str | None, typer.Option("--layers", help="Layers, such as 0,5,10-11. Default: those of the paper, or all.")
+    str | None, typer.Option("--layers", callback=check_layers, help="Select layers, such as 3 or 0,5,10-11.")
 ]
-Heads = Annotated[str | None, typer.Option("--heads", help="Heads, such as 2,8 or 0-3.")]
+Heads = Annotated[
+    str | None,
+    typer.Option(
+        "--heads",
+        callback=check_heads,
+        help="Select heads: L3H7; L0H1,L3H4-7; L3 (all of a layer), L3-5; H2 (head 2 of every layer).",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
 
 
@@ -116,20 +139,3 @@ def split_list(text: str) -> list[str]:
     ['png', 'svg']
     """
     return [part.strip() for part in text.split(",")]
-
-
-def parse_numbers(text: str | None, name: str) -> list[int] | None:
-    """Parse comma-separated numbers and ranges.
-
-    >>> parse_numbers("0,5,10-12", "layers")
-    [0, 5, 10, 11, 12]
-    """
-    if text is None:
-        return None
-    values: list[int] = []
-    for part in split_list(text):
-        start, dash, end = part.partition("-")
-        if not start.isdigit() or (dash and not end.isdigit()):
-            raise StudyError(f"{name} {text!r}: write numbers and ranges, like 0,5,10-11")
-        values += range(int(start), int(end or start) + 1)
-    return values

@@ -53,13 +53,15 @@ def draw_figures(
 ) -> None:
     """Draw the paper's figures: of a corpus from a study, of one text from a saved reading.
 
+    Unless layers and heads are selected, those of the paper are drawn, or all.
+
     Examples:
 
         headscope figures bert/ --output figures/
 
         headscope figures bert/ --only 7,13 --layers 0,5,11 --formats pdf
 
-        headscope figures article.nc --only 9 --layers 11 --heads 5,7,8
+        headscope figures article.nc --only 9 --heads L11H5,L11H7-8
     """
     from headscope.figures import draw, list_drawings, save
     from headscope.output_folder import open_result
@@ -71,10 +73,9 @@ def draw_figures(
         if only
         else [number for number, drawing in available.items() if drawing.can_draw(result)]
     )
-    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     written = []
     for number in numbers:
-        figure = draw(result, number, **selection)
+        figure = draw(result, number, layers=layers, heads=heads)
         written += save(figure, out, available[number].stem, options.split_list(formats))
     options.show(json.dumps([str(path) for path in written]) if as_json else "\n".join(str(path) for path in written))
 

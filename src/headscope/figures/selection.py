@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from headscope.errors import StudyError
+from headscope.head_selection import Numbers, select_grid
 from headscope.studies.result import Study
 
-Selection = int | Iterable[int] | None
+Selection = Numbers
 """requested layers or heads: one, several, or None for the figure's default"""
 
 
@@ -23,6 +24,13 @@ class LayeredSource(Protocol):
 
     def select(self, layers: Selection = None, heads: Selection = None) -> LayeredSource:
         """Return only these layers and heads; raise an error if one does not exist."""
+
+
+def resolve_selections(
+    source: LayeredSource, layers: str | Selection, heads: str | Selection
+) -> tuple[Selection, Selection]:
+    """Return the numbers of layers and heads that are selected by name; numbers are returned as they are."""
+    return select_grid(layers, heads, source.layers, source.heads, f"the {type(source).__name__.lower()}")
 
 
 def select_layers(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:

@@ -131,7 +131,7 @@ class Model:
     @property
     def stacks(self) -> tuple[str, ...]:
         """Stacks that can be observed: `encoder`, `decoder`, `cross` (the decoder's attention to the encoder)."""
-        return tuple(self._plan.stacks)
+        return tuple(self.attention_plan.stacks)
 
     def on(self, stack: str) -> Model:
         """Return the same model, observing another of its stacks."""
@@ -142,7 +142,7 @@ class Model:
     @property
     def architecture(self) -> StackArchitecture:
         """Layers and heads of the stack that is observed, as found by running the model."""
-        stacks = self._plan.stacks
+        stacks = self.attention_plan.stacks
         if self.stack is None and self.is_encoder_decoder and "encoder" not in stacks:
             raise ModelError(
                 f"{self.name}: the encoder of the model type {self.type!r} attends in blocks, or not with a softmax "
@@ -156,7 +156,8 @@ class Model:
         return has_encoder_and_decoder(self.network)
 
     @cached_property
-    def _plan(self) -> AttentionPlan:
+    def attention_plan(self) -> AttentionPlan:
+        """The attention computations of a run, as found by running the model over a few tokens."""
         if isinstance(self.tokens, Patches):
             return self._plan_images(self.tokens)
 
@@ -268,7 +269,7 @@ class Model:
             see: Called for each layer, in order.
             attend: May compute layers with plain attention itself; `see` is not called for these.
         """
-        plan, stack = self._plan, self.architecture.stack
+        plan, stack = self.attention_plan, self.architecture.stack
         source = batch.source
         network, inputs = self.network, self.make_batch_inputs(batch)
         stacks = list(plan.stacks)

@@ -14,22 +14,24 @@ import torch
 
 from headscope.devices import find_float64_device
 from headscope.errors import ModelError, StudyError
-from headscope.model.model import Model
-from headscope.pruning.head_names import Heads, resolve_heads
-from headscope.pruning.module_changes import Change
-from headscope.pruning.removal_plans import RemovalPlan, plan_removals
-from headscope.pruning.removal_units import (
+from headscope.head_selection import Heads
+from headscope.model.head_surgery import (
+    Change,
     Inputs,
+    Sizes,
     Unit,
     capture_results,
+    collect_config_numbers,
+    collect_module_numbers,
     convert_inputs,
     find_units,
     has_same_results,
     make_trial_inputs,
     measure_difference,
 )
-from headscope.pruning.size_attributes import Sizes, collect_config_numbers, collect_module_numbers
-from headscope.pruning.weight_division import Division, find_division
+from headscope.model.interventions import resolve_heads
+from headscope.model.model import Model
+from headscope.pruning.removal_plans import Division, RemovalPlan, find_division, plan_removals
 
 How = Literal["auto", "remove", "mask"]
 Outcome = Literal["whole", "removed", "masked"]

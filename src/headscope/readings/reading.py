@@ -23,6 +23,7 @@ from headscope.array_types import Bools, Floats, Ints
 from headscope.atomic_io import write_atomically
 from headscope.corpus.windows import Window
 from headscope.errors import ReadingError
+from headscope.head_selection import Numbers, select_grid
 from headscope.studies.labels import format_shape, has_images
 from headscope.tally.relations import compute_relations, mark_explained
 
@@ -275,8 +276,12 @@ class Reading:
 
     # -- parts and files ----------------------------------------------------------------------------------------------
 
-    def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Reading:
-        """Return a reading of some layers and heads. Its sum over heads is then over these heads."""
+    def select(self, layers: str | Numbers = None, heads: str | Numbers = None) -> Reading:
+        """Return a reading of some layers and heads. Its sum over heads is then over these heads.
+
+        They are numbers, or names such as `"10-11"` and `"L3H4-7"` or `"H2"`.
+        """
+        layers, heads = select_grid(layers, heads, self.layers, self.heads, "the reading")
         numbers = {
             name: self._resolve_numbers(name, selection)
             for name, selection in (("layer", layers), ("head", heads))

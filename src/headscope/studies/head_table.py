@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 import numpy as np
 import pandas as pd
 
 from headscope.errors import StudyError
+from headscope.head_selection import Head
 from headscope.studies.head_types import HEAD_TYPES, NAMES
 from headscope.studies.result import Study
 
 ASCENDING_COLUMNS = ("layer", "head", "name", "head_type")
 """columns sorted in ascending order; all others are numbers, sorted from the largest"""
+
+
+def filter_by_head(table: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
+    """Return the rows of these heads."""
+    is_chosen = [head in heads for head in zip(table["layer"], table["head"], strict=True)]
+    return table[is_chosen].reset_index(drop=True)
 
 
 def filter_by_head_type(table: pd.DataFrame, head_type: str | None) -> pd.DataFrame:

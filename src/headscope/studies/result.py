@@ -16,6 +16,7 @@ from headscope import registry
 from headscope.array_types import Floats
 from headscope.atomic_io import load_dataset, save_dataset
 from headscope.errors import StudyError
+from headscope.head_selection import Numbers, select_grid
 from headscope.netcdf_validation import get_scalar_attribute
 from headscope.settings import list_of_kind
 from headscope.studies import signal_to_noise
@@ -201,8 +202,12 @@ class Study:
 
     # -- parts and sums -----------------------------------------------------------------------------------------------
 
-    def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Study:
-        """Return the study of selected layers and heads."""
+    def select(self, layers: str | Numbers = None, heads: str | Numbers = None) -> Study:
+        """Return the study of selected layers and heads.
+
+        They are numbers, or names such as `"10-11"` and `"L3H4-7"` or `"H2"`.
+        """
+        layers, heads = select_grid(layers, heads, self.layers, self.heads, "the study")
         chosen = {
             name: _select_numbers(name, requested, present)
             for name, requested, present in (("layer", layers, self.layers), ("head", heads, self.heads))

@@ -1,0 +1,168 @@
+"""Ablation: what silencing each head changes; its files `ablation.nc` and `ablation.csv`, and its JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from headscope.array_types import Floats
+from headscope.atomic_io import check_writable, create_folder, load_dataset, save_dataset, write_atomically
+from headscope.errors import Stopped, StudyError
+from headscope.head_selection import format_head
+from headscope.netcdf_validation import check_arrays, check_json, get_scalar_attribute
+from headscope.studies.labels import format_shape
+
+FORMAT, KIND, FILE, TABLE = 1, "ablation", "ablation.nc", "ablation.csv"
+JSON_ATTRIBUTES = ("documents_skipped", "versions")
+SHAPES = {
+    "layer": (("layer",), "i"),
+    "head": (("head",), "i"),
+    "change": (("layer", "head"), "f"),
+    "error": (("layer", "head"), "f"),
+    "change_texts": (("text", "layer", "head"), "f"),
+    "objective_texts": (("text",), "f"),
+    "objective": ((), "f"),
+    "objective_error": ((), "f"),
+}
+"""arrays that the file must contain: dimensions and kind of number"""
+
+
+class Ablation:
+    """What silencing each head changes. `data` is an xarray Dataset:
+
+    `change` (layer, head): mean over texts of the objective with the head silent minus the untouched model's; above 0
+    the model needs the head. `error`: its standard error over texts, each paired with itself. `change_texts` (text,
+    layer, head) and `objective_texts` (text): the same for each text. `objective`: the untouched model's mean. Heads
+    that were not silenced are NaN. The attributes are the manifest.
+    """
+
+    def __init__(self, data: xr.Dataset) -> None:
+        self.data = data
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Model, corpus, settings and software versions, as plain Python values."""
+        values = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in self.data.attrs.items()}
+        return {name: json.loads(value) if name in JSON_ATTRIBUTES else value for name, value in values.items()}
+
+    @property
+    def texts(self) -> int:
+        return int(self.data.sizes["text"])
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the corpus has documents beyond the limit. A stream that reached the limit is taken to have more."""
+        return bool(self.data.attrs["documents_left_out"])
+
+    def table(self) -> pd.DataFrame:
+        """Return one row for each head that was silenced, layer by layer."""
+        layers, heads = self.data["layer"].values, self.data["head"].values
+        rows = pd.DataFrame(
+            {
+                "name": [format_head((layer, head)) for layer in layers for head in heads],
+                "layer": np.repeat(layers, len(heads)),
+                "head": np.tile(heads, len(layers)),
+                "change": self.data["change"].values.ravel(),
+                "error": self.data["error"].values.ravel(),
+            }
+        )
+        return rows[rows["change"].notna()].reset_index(drop=True)
+
+    def save(self, path: str | Path) -> Path:
+        """Write one netCDF file; `ablation.nc` if the path is a folder."""
+        target = Path(path)
+        target = target / FILE if target.is_dir() else target
+        packed = [name for name, variable in self.data.variables.items() if variable.ndim]
+        return save_dataset(self.data, target, packed, StudyError)
+
+    def __repr__(self) -> str:
+        attributes = self.data.attrs
+        size = format_shape(attributes, self.data.sizes["layer"], self.data.sizes["head"])
+        state = "" if attributes["complete"] else ", incomplete"
+        unit = "image" if attributes["modality"] == "image" else "text"
+        texts = f"{self.texts:,} {unit}{'s' * (self.texts != 1)} of {attributes['corpus']}"
+        rest = ", further documents left out" if self.leaves_out else ""
+        return f"<Ablation of {attributes['model']}: {size}, {attributes['objective']} on {texts}{rest}{state}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<p>{escape(repr(self))}</p>{self.table().sort_values('change', ascending=False).to_html(index=False)}"
+
+
+class AblationInterrupted(Stopped):
+    """Raised when an ablation is interrupted; `ablation` has the texts finished until then, or is None."""
+
+    def __init__(self, ablation: Ablation | None) -> None:
+        super().__init__("interrupted", None, interrupted=True)
+        self.ablation = ablation
+
+
+def open_ablation(path: str | Path) -> Ablation:
+    """Open an ablation, given its folder or its `ablation.nc`."""
+    source = Path(path)
+    source = source / FILE if source.is_dir() else source
+    if not source.is_file():
+        raise StudyError(f"{source}: no ablation there")
+    data = load_dataset(source, StudyError)
+    if (get_scalar_attribute(data, "kind"), get_scalar_attribute(data, "format")) != (KIND, FORMAT):
+        raise StudyError(f"{source}: not an ablation of headscope, of format {FORMAT}")
+    label = f"{source}: an ablation"
+    check_arrays(
+        data, label, (*SHAPES, "model", "objective", "ablation_type", "documents_left_out"), SHAPES, StudyError
+    )
+    check_json(data, label, JSON_ATTRIBUTES, StudyError)
+    return Ablation(data)
+
+
+def compute_standard_error(values: Floats) -> Floats:
+    """Return the standard error of the mean over the first axis; NaN for a single value."""
+    if len(values) < 2:
+        return np.full(values.shape[1:], np.nan)
+    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def check_output_folder(folder: Path, *, overwrite: bool) -> None:
+    """Check, before anything is computed, that the files can be written and would not replace others unasked."""
+    check_writable(folder, StudyError)
+    existing = [name for name in (FILE, TABLE) if (folder / name).exists()]
+    if existing and not overwrite:
+        raise StudyError(
+            f"{folder / existing[0]} is there already: choose another folder with --output, or say --overwrite"
+        )
+
+
+def write_files(ablation: Ablation, folder: Path) -> None:
+    """Write both files, netCDF first."""
+    with create_folder(folder, StudyError):
+        ablation.save(folder / FILE)
+        write_atomically(folder / TABLE, as_csv(ablation).encode("utf-8"), StudyError)
+
+
+def as_csv(ablation: Ablation) -> str:
+    """Return the table as CSV."""
+    text: str = ablation.table().to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def as_json(ablation: Ablation) -> str:
+    """Return the table and the manifest as JSON; NaN becomes null."""
+    error = float(ablation.data["objective_error"])
+    content = {
+        "manifest": ablation.manifest,
+        "objective": {
+            "name": ablation.manifest["objective"],
+            "value": float(ablation.data["objective"]),
+            "error": None if error != error else error,
+        },
+        "heads": json.loads(ablation.table().to_json(orient="records", double_precision=15)),
+    }
+    return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
