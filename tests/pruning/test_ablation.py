@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from transformers import AutoTokenizer
 
 import headscope
@@ -356,6 +357,32 @@ def test_what_cannot_be_done_is_said(options: dict[str, Any], message: str) -> N
     with pytest.raises(StudyError) as refused:
         ablate(tiny.model("bert"), **arguments)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"ablation_type": "median"}, {"heads": "L0H1,first"}, {"heads": []}, {"length": 0}, {"batch_size": 0}],
+    ids=str,
+)
+def test_what_fits_no_model_is_refused_before_one_is_loaded(options: dict[str, Any]) -> None:
+    with pytest.raises(StudyError):
+        ablate("no/such/model", TEXTS, **options)
+
+
+def test_heads_are_refused_before_texts_are_read() -> None:
+    def read_texts() -> Iterator[str]:
+        pytest.fail("texts were read")
+        yield ""
+
+    with pytest.raises(StudyError, match="layer 7: the model's encoder has layers 0 to 1"):
+        ablate(tiny.model("bert"), read_texts(), heads="L0H1,L7")
+
+
+def test_a_whole_layer_is_ablated() -> None:
+    ablation = ablate(tiny.model("bert"), TEXTS, heads="L1", length=16)
+    assert ablation.table()["name"].tolist() == ["L1H0", "L1H1", "L1H2", "L1H3"]
+    pairs = ablate(tiny.model("bert"), TEXTS, heads=((1, head) for head in range(4)), length=16)
+    xr.testing.assert_equal(pairs.data, ablation.data)
 
 
 def test_texts_for_a_model_of_images_are_refused() -> None:

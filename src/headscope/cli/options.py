@@ -101,9 +101,7 @@ def check_heads(text: str | None) -> str | None:
     return text
 
 
-Layers = Annotated[
-    str | None, typer.Option("--layers", callback=check_layers, help="Select layers, such as 3 or 0,5,10-11.")
-]
+Layers = Annotated[str | None, typer.Option("--layers", callback=check_layers, help="Select layers: 3; 0,5,10-11.")]
 Heads = Annotated[
     str | None,
     typer.Option(

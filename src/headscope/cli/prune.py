@@ -72,7 +72,8 @@ def prune_model(
 ) -> None:
     """Write a smaller model without the heads that matter least, or those selected; `from_pretrained` loads it.
 
-    Heads are removed where the architecture allows it, which is tried and measured; otherwise they are silenced.
+    --keep removes the heads that rank lowest, --heads those that it names: where the architecture allows it, which is
+    tried and measured; otherwise they are silenced.
 
     Examples:
 
@@ -100,7 +101,7 @@ def prune_model(
 
     if model is None:
         model, *sources = sources or ["minilm"]
-    check_request(heads, keep, by, study)
+    check_request(heads, keep, by, study, how)
     Settings(length=length)
     check_output_folder(model, out, overwrite=overwrite)
     check_limit(limit)

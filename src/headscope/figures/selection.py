@@ -40,6 +40,8 @@ def select_layers(source: LayeredSource, requested: Selection, default: list[int
 
 def select_heads(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:
     """Return the requested heads without repetitions, in their order, or the default if None."""
+    if isinstance(requested, str):  # a name such as L3H7 selects a layer too
+        raise StudyError(f"heads {requested!r}: this function takes numbers; headscope.figures.draw takes names, too")
     return default if requested is None else _refuse_empty("heads", source.select(heads=requested).heads)
 
 

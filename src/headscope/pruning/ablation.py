@@ -48,6 +48,7 @@ from headscope.pruning.text_batches import (
     show_warning,
 )
 from headscope.run.batch_size import is_out_of_memory
+from headscope.settings import AUTO, Settings, check_run_options
 
 ProgressCallback = Callable[[str, int, int], None]
 """called with the name of the step, the number of units done, and the number in all"""
@@ -113,6 +114,8 @@ def ablate(
     ['L0H0', 'L0H1']
     """
     check_limit(limit)
+    check_run_options(batch_size, AUTO, 0)
+    Settings(length=length, windows=windows)  # raises
     check_ablation_type(ablation_type)
     named = None if heads is None else parse_heads(heads)
     if named == []:
@@ -233,6 +236,7 @@ class AblationRunner:
         means: Floats | None = None,
     ) -> AblationRunner:
         """Batch the texts, and measure the heads' mean outputs over them if they are needed and not given."""
+        check_ablation_type(ablation_type)
         batches = batch_windows(model, windows, batch_size)
         if ablation_type == "mean" and means is None:
             means = compute_head_means(model, (numbered.batch for numbered in batches))

@@ -20,7 +20,7 @@ from headscope.model.interventions import resolve_heads
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.pruning.rankings import DEFAULT_RULE, RULES, STUDY_RULES, TEXT_RULES, score_heads
-from headscope.pruning.removal import How, Removal, remove
+from headscope.pruning.removal import How, Removal, check_how, remove
 from headscope.pruning.removal_plans import find_division
 from headscope.pruning.saved_model import write_folder
 from headscope.pruning.selection import Keep, check_keep, parse_keep, select_lowest, select_lowest_per_layer
@@ -34,6 +34,7 @@ from headscope.pruning.text_batches import (
     read_windows,
     show_warning,
 )
+from headscope.settings import Settings
 from headscope.studies.result import Study, open_study
 from headscope.studies.study import study as make_study
 
@@ -133,7 +134,8 @@ def prune(
     Pruned(minilm: 67 of 72 heads)
     """
     check_limit(limit)
-    check_request(heads, keep, by, study)
+    Settings(length=length)  # raises
+    check_request(heads, keep, by, study, how)
     named = None if heads is None else parse_heads(heads)
     loaded = resolve_model(model, objective=needs_objective(keep, by))
     ranking: dict[str, Any] = {"by": "named"}
@@ -151,8 +153,9 @@ def prune(
     return Pruned(loaded, removal, _build_manifest(loaded, removal, sorted(removed), ranking, command))
 
 
-def check_request(heads: Heads | None, keep: Keep | None, by: str, study: Study | str | Path | None) -> None:
+def check_request(heads: Heads | None, keep: Keep | None, by: str, study: Study | str | Path | None, how: str) -> None:
     """Raise a StudyError for arguments of `prune` that fit no model: before a model is loaded."""
+    check_how(how)
     if (heads is None) == (keep is None):
         raise StudyError("say which heads to remove, or how many to keep: one of the two")
     if keep is None:

@@ -92,8 +92,7 @@ def remove(model: Model, heads: Heads, *, how: How = "auto", in_place: bool = Fa
     >>> tuple(removal.network.encoder.layer[0].attention.self.query.weight.shape)
     (32, 384)
     """
-    if how not in get_args(How):
-        raise StudyError(f"how is {how!r}: choose one of {', '.join(get_args(How))}")
+    check_how(how)
     if getattr(model.network, "is_quantized", False):
         raise ModelError(f"{model.name}: its weights are quantized, and rows cannot be taken out: load it unquantized")
     units, out = find_units(model), _group_by_layer(model, heads)
@@ -108,6 +107,12 @@ def remove(model: Model, heads: Heads, *, how: How = "auto", in_place: bool = Fa
             f"{trial.reasons[failed[0]]}. --how mask silences them, --how auto does what can be done"
         )
     return trial.finish(in_place=in_place)
+
+
+def check_how(how: str) -> None:
+    """Raise a StudyError unless it is one of `How`."""
+    if how not in get_args(How):
+        raise StudyError(f"how is {how!r}: choose one of {', '.join(get_args(How))}")
 
 
 def _group_by_layer(model: Model, heads: Heads) -> dict[int, tuple[int, ...]]:
