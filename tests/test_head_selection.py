@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.errors import StudyError
+from headscope.errors import SelectionError
 from headscope.head_selection import (
     combine_selections,
     format_head,
@@ -86,7 +86,7 @@ def test_heads_are_selected_as_they_are_written(heads: Any, expected: list[tuple
     ids=str,
 )
 def test_what_is_no_head_is_refused(heads: Any, message: str) -> None:
-    with pytest.raises(StudyError) as refused:
+    with pytest.raises(SelectionError) as refused:
         select(heads)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -94,7 +94,7 @@ def test_what_is_no_head_is_refused(heads: Any, message: str) -> None:
 
 def test_a_hybrid_model_has_attention_in_some_layers() -> None:
     assert select_heads("H1", (1, 3), HEADS, OWNER) == [(1, 1), (3, 1)]
-    with pytest.raises(StudyError, match="layer 2: the model has attention in layers 1, 3; "):
+    with pytest.raises(SelectionError, match="layer 2: the model has attention in layers 1, 3; "):
         select_heads("L1-3", (1, 3), HEADS, OWNER)
 
 
@@ -107,7 +107,7 @@ def test_names_are_read_back(heads: list[tuple[int, int]]) -> None:
 def test_any_text_is_a_selection_or_refused_in_one_line(text: str) -> None:
     try:
         heads = select(text)
-    except StudyError as error:
+    except SelectionError as error:
         message = str(error)
     else:
         assert len(set(heads)) == len(heads) > 0
@@ -119,9 +119,9 @@ def test_any_text_is_a_selection_or_refused_in_one_line(text: str) -> None:
 def test_a_selection_is_parsed_before_a_model_is_known() -> None:
     parsed = parse_heads("L9H0,H70")
     assert parse_heads(parsed) == parsed
-    with pytest.raises(StudyError, match="not a head"):
+    with pytest.raises(SelectionError, match="not a head"):
         parse_heads("L9,x")
-    with pytest.raises(StudyError, match="layers 'x': not a layer"):
+    with pytest.raises(SelectionError, match="layers 'x': not a layer"):
         parse_layers("9,x")
 
 
@@ -135,7 +135,7 @@ def test_layers() -> None:
         ("0,0", "layers '0,0': a layer is named twice"),
         ("5-4", "layers '5-4': the last number comes before the first"),
     ):
-        with pytest.raises(StudyError) as refused:
+        with pytest.raises(SelectionError) as refused:
             select_layers(text, LAYERS, OWNER)
         assert message in str(refused.value)
 
@@ -144,7 +144,7 @@ def test_layers_and_heads_are_combined() -> None:
     assert combine_selections(None, None, range(2), range(2), OWNER) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert combine_selections("5,1", None, LAYERS, range(1), OWNER) == [(5, 0), (1, 0)]
     assert combine_selections("1-2", "L2-3,L1H3", LAYERS, range(1, 4), OWNER) == [(2, 1), (2, 2), (2, 3), (1, 3)]
-    with pytest.raises(StudyError, match="heads 'L3H2': none of them is in the layers 1-2"):
+    with pytest.raises(SelectionError, match="heads 'L3H2': none of them is in the layers 1-2"):
         combine_selections("1-2", "L3H2", LAYERS, HEADS, OWNER)
 
 
@@ -169,5 +169,5 @@ def test_grids(layers: Any, heads: Any, expected: Any) -> None:
 
 
 def test_other_selections_are_no_grid() -> None:
-    with pytest.raises(StudyError, match="name the same ones in every layer, like L0H2,L5H2, or H2"):
+    with pytest.raises(SelectionError, match="name the same ones in every layer, like L0H2,L5H2, or H2"):
         select_grid(None, "L0H1,L3H2-3", LAYERS, HEADS, OWNER)

@@ -39,6 +39,10 @@ class ReadingError(HeadscopeError):
     """A text cannot be processed into a reading, or a reading cannot be opened, shown or written."""
 
 
+class SelectionError(StudyError, ReadingError):
+    """Selected heads or layers do not exist, or are not written as such."""
+
+
 class Stopped(HeadscopeError):
     """A study stopped before the end of its corpus; `study` contains the texts counted so far, None without any."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.errors import StudyError
+from headscope.errors import SelectionError
 
 Head = tuple[int, int]
 """number of the layer in the model, number of the head in the layer"""
@@ -47,7 +47,7 @@ def format_head(head: Head) -> str:
 
 
 def parse_heads(heads: Heads) -> list[HeadRange]:
-    """Return what a selection names; raise a StudyError if it is not one. Nothing needs to be known of a model.
+    """Return what a selection names; raise a SelectionError if it is not one. Nothing needs to be known of a model.
 
     >>> parse_heads("L3H4-7")
     [HeadRange(name='L3H4-7', layers=range(3, 4), heads=range(4, 8))]
@@ -78,7 +78,7 @@ def select_heads(heads: Heads, layers: Sequence[int], layer_heads: Sequence[int]
         owner: What has them, for error messages, such as `the model's encoder`.
 
     Raises:
-        StudyError: A name is not one of heads, names a head that does not exist, or names one again.
+        SelectionError: A name is not one of heads, names a head that does not exist, or names one again.
 
     >>> select_heads("L0H1,L3", range(6), range(2), "the model")
     [(0, 1), (3, 0), (3, 1)]
@@ -91,13 +91,13 @@ def select_heads(heads: Heads, layers: Sequence[int], layer_heads: Sequence[int]
         for layer in layers if named.layers is None else named.layers:
             for head in layer_heads if named.heads is None else named.heads:
                 if (layer, head) in selected:
-                    raise StudyError(f"heads {named.name!r}: {format_head((layer, head))} is named twice")
+                    raise SelectionError(f"heads {named.name!r}: {format_head((layer, head))} is named twice")
                 selected[layer, head] = None
     return list(selected)
 
 
 def parse_layers(text: str) -> list[range]:
-    """Return the ranges of layers that a text names; raise a StudyError if it names none.
+    """Return the ranges of layers that a text names; raise a SelectionError if it names none.
 
     >>> parse_layers("0,5,10-11"), parse_layers("L3")
     ([range(0, 1), range(5, 6), range(10, 12)], [range(3, 4)])
@@ -122,7 +122,7 @@ def select_layers(text: str, layers: Sequence[int], owner: str) -> list[int]:
         _check_numbers(f"layers {text!r}", "layer", numbers, layers, owner, LAYER_FORMS)
         selected += numbers
     if len(set(selected)) < len(selected):
-        raise StudyError(f"layers {text!r}: a layer is named twice; {LAYER_FORMS}")
+        raise SelectionError(f"layers {text!r}: a layer is named twice; {LAYER_FORMS}")
     return selected
 
 
@@ -140,7 +140,7 @@ def combine_selections(
     selected = select_heads(heads, available_layers, layer_heads, owner)
     in_layers = [(layer, head) for layer, head in selected if layer in selected_layers]
     if not in_layers:
-        raise StudyError(f"heads {heads!r}: none of them is in the layers {layers}")
+        raise SelectionError(f"heads {heads!r}: none of them is in the layers {layers}")
     return in_layers
 
 
@@ -166,7 +166,7 @@ def select_grid(
         by_layer.setdefault(layer, []).append(head)
     first, *others = by_layer.values()
     if any(sorted(numbers) != sorted(first) for numbers in others):
-        raise StudyError(
+        raise SelectionError(
             f"heads {heads!r}: layers are shown side by side with the same heads: name the same ones in every layer, "
             "like L0H2,L5H2, or H2 for head 2 of every layer"
         )
@@ -208,8 +208,8 @@ def _check_numbers(label: str, noun: str, numbers: range, available: Sequence[in
         has = f"a layer has heads {existing}"
     else:  # a hybrid model has other layers, without attention
         has = f"{owner} has {'' if is_range else 'attention in '}layers {existing}"
-    raise StudyError(f"{label}: {noun} {absent}: {has}; {forms}")
+    raise SelectionError(f"{label}: {noun} {absent}: {has}; {forms}")
 
 
-def _make_error(what: str, name: str, problem: str, forms: str) -> StudyError:
-    return StudyError(f"{what} {name!r}: {problem}; {forms}")
+def _make_error(what: str, name: str, problem: str, forms: str) -> SelectionError:
+    return SelectionError(f"{what} {name!r}: {problem}; {forms}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from headscope.errors import StudyError
+from headscope.errors import SelectionError, StudyError
 from headscope.head_selection import Numbers, select_grid
 from headscope.studies.result import Study
 
@@ -41,7 +41,7 @@ def select_layers(source: LayeredSource, requested: Selection, default: list[int
 def select_heads(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:
     """Return the requested heads without repetitions, in their order, or the default if None."""
     if isinstance(requested, str):  # a name such as L3H7 selects a layer too
-        raise StudyError(f"heads {requested!r}: this function takes numbers; headscope.figures.draw takes names, too")
+        raise SelectionError(f"heads {requested!r}: this function takes numbers; headscope.figures.draw takes names")
     return default if requested is None else _refuse_empty("heads", source.select(heads=requested).heads)
 
 

@@ -10,7 +10,7 @@ from headscope.corpus.bundled import load_example
 from headscope.corpus.documents import Document, documents
 from headscope.corpus.formats import is_file_name, is_stream
 from headscope.corpus.storage import is_url
-from headscope.errors import ReadingError, StudyError
+from headscope.errors import ReadingError, SelectionError
 from headscope.head_selection import parse_heads
 from headscope.readings.reading import SUM, Head
 
@@ -97,7 +97,7 @@ def parse_head(argument: str) -> tuple[int, Head]:
     """
     name = argument.strip()
     is_sum = name.lower().endswith("sum")
-    with suppress(StudyError):
+    with suppress(SelectionError):
         ranges = parse_heads(name[:-3] if is_sum else name)
         if len(ranges) == 1 and (layers := ranges[0].layers) is not None and len(layers) == 1:
             heads = ranges[0].heads
