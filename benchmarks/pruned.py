@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 import headscope
+from headscope.model.head_surgery import measure_difference
 from headscope.pruning.removal import remove
-from headscope.pruning.removal_units import measure_difference
 from measuring.tables import machine, save
 
 

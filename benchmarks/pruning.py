@@ -25,13 +25,11 @@ import torch
 
 import headscope
 from headscope.corpus.windows import Window
+from headscope.model.interventions import compute_head_means, list_heads
 from headscope.model.model import Model
-from headscope.pruning.ablation_runner import AblationRunner
+from headscope.pruning.ablation import AblationRunner
 from headscope.pruning.curves import SHARES, measure_curve
-from headscope.pruning.head_names import list_heads
-from headscope.pruning.output_norms import compute_output_norms
-from headscope.pruning.rankings import RULES, STUDY_RULES, order_heads, rank_greedily, score_heads
-from headscope.pruning.silencing import compute_head_means
+from headscope.pruning.rankings import RULES, STUDY_RULES, compute_output_norms, order_heads, rank_greedily, score_heads
 from headscope.pruning.text_batches import batch_windows, read_windows
 from headscope.studies.result import Study
 from measuring.prune_tables import SECTIONS, draw, summary_table
@@ -95,7 +93,10 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
     def curves(order: Sequence[Any]) -> dict[str, list[float]]:
         how = {"batch_size": options.batch, "means": means}
-        return {by: measure_curve(model, order, removal, by=by, **how)["loss"].tolist() for by in ("zero", "mean")}  # type: ignore[arg-type]
+        return {
+            kind: measure_curve(model, order, removal, ablation_type=kind, **how)["loss"].tolist()  # type: ignore[arg-type]
+            for kind in ("zero", "mean")
+        }
 
     found: dict[str, Any] = {}
     given = {

@@ -21,7 +21,7 @@ import atheris
 with atheris.instrument_imports(include=["headscope", "h5netcdf"]):
     from headscope.corpus.documents import documents
     from headscope.errors import HeadscopeError, StudyError
-    from headscope.pruning.ablation import open_ablation
+    from headscope.pruning.ablation_result import open_ablation
     from headscope.readings.files import open_reading
     from headscope.run.checkpoint import DIGEST_SIZE, SIGNATURE, DamagedError, parse_checkpoint
     from headscope.studies.result import open_study

@@ -28,7 +28,8 @@ from hypothesis import strategies as st
 import headscope
 from headscope import atomic_io
 from headscope.errors import HeadscopeError, ModelError, ReadingError, StudyError
-from headscope.pruning.ablation import ablate, open_ablation
+from headscope.pruning.ablation import ablate
+from headscope.pruning.ablation_result import open_ablation
 from headscope.readings.files import open_reading
 from headscope.studies.result import open_study
 from tests.helpers import tiny

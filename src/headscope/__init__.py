@@ -43,11 +43,12 @@ if TYPE_CHECKING:
     from headscope.corpus.bundled import examples
     from headscope.corpus.documents import Corpus, Document, documents
     from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingError, Stopped, StudyError
+    from headscope.model.interventions import silenced
     from headscope.model.loading import load
     from headscope.model.model import Model
-    from headscope.pruning.ablation import Ablation, ablate, open_ablation
+    from headscope.pruning.ablation import ablate
+    from headscope.pruning.ablation_result import Ablation, open_ablation
     from headscope.pruning.prune import Pruned, prune
-    from headscope.pruning.silencing import silenced
     from headscope.readings.files import open_reading
     from headscope.readings.read import read
     from headscope.readings.reading import Reading
@@ -107,9 +108,10 @@ _MODULES = {
     "headscope.errors": ("CorpusError", "HeadscopeError", "ModelError", "ReadingError", "Stopped", "StudyError"),
     "headscope.model.loading": ("load",),
     "headscope.model.model": ("Model",),
-    "headscope.pruning.ablation": ("Ablation", "ablate", "open_ablation"),
+    "headscope.pruning.ablation": ("ablate",),
+    "headscope.pruning.ablation_result": ("Ablation", "open_ablation"),
     "headscope.pruning.prune": ("Pruned", "prune"),
-    "headscope.pruning.silencing": ("silenced",),
+    "headscope.model.interventions": ("silenced",),
     "headscope.readings.files": ("open_reading",),
     "headscope.readings.read": ("read",),
     "headscope.readings.reading": ("Reading",),

@@ -47,6 +47,10 @@ class ReadingError(HeadscopeError):
     """A text cannot be processed into a reading, or a reading cannot be opened, shown or written."""
 
 
+class SelectionError(StudyError, ReadingError):
+    """Selected heads or layers do not exist, or are not written as such."""
+
+
 class Stopped(HeadscopeError):
     """A study, or an ablation, stopped before the end of its corpus.
 

@@ -12,7 +12,7 @@ import pytest
 
 from headscope.cli.display.ablation import show_ablation
 from headscope.pruning import ablation
-from headscope.pruning.ablation import open_ablation
+from headscope.pruning.ablation_result import open_ablation
 from tests.helpers import language_models, tiny
 
 TEXTS = "the cat sat. the dog ran!\na b c d e f g\nwho, me? the one.\n"
@@ -62,7 +62,7 @@ def test_a_file_of_one_text_per_line_gets_a_note(headscope_command: Any, model_f
 
 
 def test_json_files_and_the_same_numbers_in_all(run_ablate: Any, tmp_path: Path) -> None:
-    result = run_ablate("--out", "heads", "--csv", "more.csv", "--json", "--heads", "L1H0-2", "--by", "mean")
+    result = run_ablate("--out", "heads", "--csv", "more.csv", "--json", "--heads", "L1H0-2", "--ablation-type", "mean")
     assert result.code == 0
     output = json.loads(result.out)
     assert [head["head"] for head in output["heads"]] == ["L1H0", "L1H1", "L1H2"]
@@ -71,7 +71,7 @@ def test_json_files_and_the_same_numbers_in_all(run_ablate: Any, tmp_path: Path)
     assert output["objective"]["name"] == "next-token loss"
     assert output["objective"]["value"] == pytest.approx(float(stored.data["objective"]))
     assert output["manifest"]["command"].startswith("headscope ablate texts.txt")
-    assert (output["manifest"]["by"], output["manifest"]["limit"]) == ("mean", 64)
+    assert (output["manifest"]["ablation_type"], output["manifest"]["limit"]) == ("mean", 64)
     for name in ("heads/ablation.csv", "more.csv"):
         rows = list(csv.DictReader(io.StringIO((tmp_path / name).read_text(encoding="utf-8"))))
         assert [row["head"] for row in rows] == ["L1H0", "L1H1", "L1H2"]
@@ -105,8 +105,8 @@ def test_an_embedding_has_other_words(headscope_command: Any, loaded_once: None)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--heads", "L9H0"], "there is no layer 9"),
-        (["--heads", "first"], "'first' is no head: write them like L0H1,L3H4-7"),
+        (["--heads", "L9H0"], "heads 'L9H0': layer 9: the model's decoder has layers 0 to 1"),
+        (["--heads", "first"], "heads 'first': not a head; write heads like L3H7"),
         (["--limit", "0"], "limit is 0"),
         (["--length", "4000"], "length is 4000"),
         (["--batch-size", "0"], "batch size is 0"),

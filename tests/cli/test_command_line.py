@@ -261,8 +261,10 @@ def test_figures_of_a_study(headscope_command, study_folder: Path, tmp_path: Pat
     ("options", "message"),
     [
         (["--only", "99"], "99"),
-        (["--layers", "9"], "no layer 9"),
+        (["--layers", "9"], "layer 9: the study has layers 0 to 3"),
         (["--layers", "a-b"], "like 0,5,10-11"),
+        (["--heads", "2,8"], "heads '2': not a head; write heads like L3H7"),
+        (["--heads", "L0H1,L2"], "name the same ones in every layer"),
         (["--out", "study/study.nc/below"], "cannot write there"),
     ],
 )

@@ -40,13 +40,15 @@ def test_one_line_a_head_and_how_many_are_what(
 
 
 def test_a_part_in_an_order(headscope_command, study_folder: Path):
-    part = headscope_command("heads", str(study_folder), "--layers", "1", "--heads", "0-1", "--json")
+    part = headscope_command("heads", str(study_folder), "--layers", "1", "--heads", "H0-1", "--json")
     output = json.loads(part.out)
     assert [head["head"] for head in output["heads"]] == ["L1H0", "L1H1"]
     assert {kind["name"]: kind["heads"] for kind in output["head_types"]} == {
         name: int(name in ("long-range", "diffuse")) for name in NAMES
     }
     assert output["manifest"]["length"] == 101
+    ragged = headscope_command("heads", str(study_folder), "--heads", "L1H2,L0H0-1,L1H3", "--json")
+    assert [head["name"] for head in json.loads(ragged.out)["heads"]] == ["L0H0", "L0H1", "L1H2", "L1H3"]
     filtered = json.loads(headscope_command("heads", str(study_folder), "--type", "one-token", "--json").out)
     assert [(head["head"], head["also"]) for head in filtered["heads"]] == [("L0H3", [])]
     assert sum(kind["heads"] for kind in filtered["head_types"]) == 8
@@ -90,8 +92,8 @@ def test_exports_are_the_table_of_the_study(headscope_command, tmp_path: Path):
     [
         (["--type", "noisy"], "unknown head type 'noisy'; there are: repeat-token, local, "),
         (["--sort", "size"], "unknown column 'size'; there are: head, layer, head_number, head_type, "),
-        (["--layers", "5"], "no layer 5"),
-        (["--heads", "x"], "heads 'x': write numbers and ranges"),
+        (["--layers", "5"], "layer 5: the study has layers 0 to 1"),
+        (["--heads", "x"], "heads 'x': not a head; write heads like"),
         (["--csv", "nowhere/heads.csv"], "nowhere/heads.csv"),
     ],
 )

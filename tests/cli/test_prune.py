@@ -92,7 +92,7 @@ def test_texts_rank(headscope_command: Any, llama_folder: str, tmp_path: Path) -
     [
         (("--keep", "much"), "write a share"),
         ((), "one of the two"),
-        (("--heads", "L0H9"), "no head 9"),
+        (("--heads", "L0H9"), "head 9: a layer has heads 0 to 3"),
         (("--heads", "L0H0", "--how", "remove"), "cannot be removed in layer 0"),
         (("--keep", "4", "--by", "snr", "--study", "nowhere"), "nowhere"),
         (

@@ -90,7 +90,7 @@ def test_thresholds_of_a_saved_reading(headscope_command, minilm: Model):
 
 def test_figures_of_a_saved_reading(headscope_command, tmp_path: Path):
     headscope_command("read", TEXT, "--save", "r.nc")
-    result = headscope_command("figures", "r.nc", "--only", "9", "--heads", "6", "--layers", "1", "--formats", "svg")
+    result = headscope_command("figures", "r.nc", "--only", "9", "--heads", "L1H6", "--formats", "svg")
     assert result.out.split() == ["figures/fig-09-pairs-in-text.svg"]
     assert ">ravens<" in (tmp_path / "figures" / "fig-09-pairs-in-text.svg").read_text(encoding="utf-8")
     wrong = headscope_command("figures", "r.nc", "--only", "7")
@@ -131,7 +131,7 @@ def test_the_page_is_opened(headscope_command, monkeypatch: pytest.MonkeyPatch, 
         (("read", ""), "empty"),
         (("read", "x", "--head", "8"), "write L11H8"),
         (("read", TEXT, "--head", "L6H0"), "L6H0"),
-        (("read", TEXT, "--layers", "9"), "no layer 9"),
+        (("read", TEXT, "--layers", "9"), "layer 9: the model has layers 0 to 5"),
         (("read", TEXT, "--pairs", "p.xlsx"), ".csv or .parquet"),
         (("read", TEXT, "--theta", "1.5"), "from 0 to below 1"),
         (("read", TEXT, "--length", "4096"), "512"),

@@ -20,11 +20,11 @@ from headscope.corpus.windows import SentenceMode, WindowMode
 from headscope.figures import DRAWINGS, READING_DRAWINGS
 from headscope.figures import FORMATS as FIGURE_FORMATS
 from headscope.model.architecture import STACKS
+from headscope.model.interventions import AblationType
 from headscope.model.loading import DTYPES
 from headscope.page.quantization import PRECISIONS
 from headscope.pruning.rankings import RULES
 from headscope.pruning.removal import How
-from headscope.pruning.silencing import SilencingMode
 from headscope.run.engines import ENGINES
 from headscope.segmentation.result import Level
 from headscope.settings import AUTO, KERNELS
@@ -91,6 +91,9 @@ WRONG = {
     "share 5 of 4": (["study", "--share", "5/4"], "share is '5/4': write NUMBER/TOTAL"),
     "share in words": (["study", "--share", "abc"], "share is 'abc': write NUMBER/TOTAL"),
     "share with a limit": (["study", "--share", "1/4", "--limit", "9"], "leave --limit out, or --share"),
+    "no head": (["ablate", "--heads", "L0H1,first"], "heads 'first': not a head; write heads like L3H7"),
+    "no head to prune": (["prune", "--heads", "3,4"], "heads '3': not a head; write heads like L3H7"),
+    "no layer": (["figures", "bert", "--layers", "first"], "layers 'first': not a layer; write layers like 0,5,10-11"),
     "missing file": (["study", "absent.jsonl"], "'absent.jsonl': no such file"),
     "endless device": (["study", "/dev/zero", "--skip-broken"], "/dev/zero: a device"),
     "length": (["study", "--length", str(10**30)], "at most 1,048,576"),
@@ -211,19 +214,19 @@ CHOICES = {
     "precision": ("auto", *PRECISIONS),
     "how": get_args(How),
     "formats": FIGURE_FORMATS,
+    "by": RULES,
+    "ablation_type": get_args(AblationType),
 }
 
 
 def list_choices() -> dict[tuple[str, str], tuple[str, ...]]:
     """Return the choices of all options of all commands."""
     return {
-        (command, parameter): RULES if (command, parameter) == ("prune", "by")
-        else get_args(SilencingMode) if (command, parameter) == ("ablate", "by")
-        else CHOICES[parameter]
+        (command, parameter.replace("_", "-")): CHOICES[parameter]
         for command, function in COMMANDS.items()
         for parameter in inspect.signature(function).parameters
-        if parameter in CHOICES or parameter == "by"
-    }  # fmt: skip
+        if parameter in CHOICES
+    }
 
 
 def test_help_shows_all_choices(headscope_command, monkeypatch: pytest.MonkeyPatch):

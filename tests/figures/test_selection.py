@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +105,18 @@ def test_one_panel_for_each_head_of_the_last_layer(default_figures: dict[str, Fi
 def test_requested_layers_and_heads(large_study: Study, number: str) -> None:
     names = list(get_panels(figures.draw(large_study, number, layers=[3, 10], heads=[5, 0, 5])))
     assert names == ["L3H5", "L3H0", "L10H5", "L10H0"]
+
+
+def test_layers_and_heads_are_requested_by_name(large_study: Study) -> None:
+    for layers, heads in (("3,10", "H5,H0"), (None, "L3H5,L10H5,L3H0,L10H0"), ([3, 10], "H5,H0"), ("L3,L10", [5, 0])):
+        panels = get_panels(figures.draw(large_study, "7", layers=layers, heads=heads))
+        assert list(panels) == ["L3H5", "L3H0", "L10H5", "L10H0"]
+    assert list(get_panels(figures.draw_all(large_study, heads="L4H1")["7"])) == ["L4H1"]
+    with pytest.raises(StudyError, match="head 12: a layer has heads 0 to 11"):
+        figures.draw(large_study, "7", heads="L3H12")
+    names: Any = "L3H5"
+    with pytest.raises(StudyError, match=r"this function takes numbers; headscope\.figures\.draw takes names"):
+        figures.draw_distances(large_study, heads=names)
 
 
 def test_each_layer_begins_on_a_new_row(large_study: Study) -> None:

@@ -114,7 +114,7 @@ def _get_first(returned: Any) -> torch.Tensor:
 @contextmanager
 def record_projections(model: Model) -> Iterator[list[ProjectionCall]]:
     """Record inputs and results of each call of an output projection of the observed stack, within this context."""
-    calls = model._plan.of([model.architecture.stack])
+    calls = model.attention_plan.of([model.architecture.stack])
     modules = {id(call.projection.module): call.projection.module for call in calls if call.projection is not None}
     recorded: list[ProjectionCall] = []
     handles = [

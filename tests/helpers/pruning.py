@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from headscope.model.interventions import silenced
 from headscope.model.model import Model
-from headscope.pruning.silencing import silenced
 from tests.helpers import architectures
 from tests.helpers.families import FAMILIES
 
@@ -36,7 +36,7 @@ def choose_heads(model: Model, pattern: str) -> list[tuple[int, int]]:
     """
     heads = []
     for position, layer in enumerate(model.architecture.numbers):
-        is_even = pattern == "even" or len({id(call.module) for call in model._plan.calls}) == 1
+        is_even = pattern == "even" or len({id(call.module) for call in model.attention_plan.calls}) == 1
         numbers = (1, 3) if is_even else (0, 1) if position == 0 else (1, 2, 3)
         heads += [(layer, head) for head in numbers if head < model.architecture.heads]
     return heads

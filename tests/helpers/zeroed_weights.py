@@ -28,7 +28,7 @@ def select_columns(weight: torch.Tensor, module: torch.nn.Module, head: int, wid
 @contextmanager
 def zero_weights(model: Model, heads: list[tuple[int, int]], width: int) -> Iterator[None]:
     """Silence heads in another way: set their columns of the projection's weight to 0."""
-    calls = model._plan.of([model.architecture.stack])
+    calls = model.attention_plan.of([model.architecture.stack])
     changed = []
     for layer, head in heads:
         module = calls[model.architecture.numbers.index(layer)].projection.module

@@ -228,9 +228,11 @@ def test_rankings_without_double_precision(mps: Model, rule: str) -> None:
     np.testing.assert_allclose(rank_heads(mps), rank_heads(make_model()), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("by", ["zero", "mean"])
-def test_ablations_without_double_precision(mps: Model, by: Any) -> None:
-    actual, expected = (headscope.ablate(model, TEXTS, length=LENGTH, by=by).data for model in (mps, make_model()))
+@pytest.mark.parametrize("ablation_type", ["zero", "mean"])
+def test_ablations_without_double_precision(mps: Model, ablation_type: Any) -> None:
+    actual, expected = (
+        headscope.ablate(model, TEXTS, length=LENGTH, ablation_type=ablation_type).data for model in (mps, make_model())
+    )
     np.testing.assert_allclose(actual["change"], expected["change"], rtol=1e-4, atol=1e-6)
 
 

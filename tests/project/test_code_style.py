@@ -24,9 +24,22 @@ def test_packages_do_not_import_each_other(metrics: CodeMetrics):
     assert "corpus" in metrics.imports["run"]
 
 
-@pytest.mark.parametrize(("package", "later"), [("tally", "run"), ("run", "studies"), ("studies", "page")])
+@pytest.mark.parametrize(
+    ("package", "later"), [("model", "pruning"), ("tally", "run"), ("run", "studies"), ("studies", "page")]
+)
 def test_packages_import_only_what_comes_before(metrics: CodeMetrics, package: str, later: str):
     assert later not in metrics.imports[package]
+
+
+def test_only_one_package_knows_transformers():
+    imports = re.compile(r"^\s*(import|from) transformers\b", re.MULTILINE)
+    paths = (ROOT / "src" / "headscope").rglob("*.py")
+    packages = {
+        path.parent.relative_to(ROOT / "src" / "headscope").parts[:1]
+        for path in paths
+        if imports.search(path.read_text("utf-8"))
+    }
+    assert packages == {("model",)}
 
 
 def test_function_names_begin_with_verbs(metrics: CodeMetrics):

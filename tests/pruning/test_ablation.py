@@ -13,20 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from transformers import AutoTokenizer
 
 import headscope
 from headscope.corpus.windows import Batch, Window
 from headscope.errors import CorpusError, ModelError, StudyError
+from headscope.model.interventions import LayerReplay, compute_head_means, list_heads, silenced
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning import ablation_runner
-from headscope.pruning.ablation import AblationInterrupted, ablate, open_ablation
-from headscope.pruning.ablation_runner import AblationRunner
-from headscope.pruning.head_names import list_heads
-from headscope.pruning.layer_replay import LayerReplay
+from headscope.pruning import ablation as ablation_module
+from headscope.pruning.ablation import AblationRunner, ablate
+from headscope.pruning.ablation_result import AblationInterrupted, open_ablation
 from headscope.pruning.objective import choose_objective, select_masked_tokens
-from headscope.pruning.silencing import compute_head_means, silenced
 from headscope.pruning.text_batches import batch_windows, read_windows
 from tests.helpers import language_models, tiny
 from tests.helpers.families import FAMILIES
@@ -265,15 +264,15 @@ def test_the_change_is_that_of_a_network_with_zeroed_weights(name: str, stack: s
 
 def test_by_mean_takes_the_means_of_these_texts() -> None:
     model = language_models.load_model("llama")
-    ablation = ablate(model, TEXTS, heads="L0H2", by="mean", length=16)
+    ablation = ablate(model, TEXTS, heads="L0H2", ablation_type="mean", length=16)
     windows = read_windows(model, TEXTS, length=16).windows
     batch, objective = Batch.of(windows), choose_objective(model)
-    with silenced(model, "L0H2", by="mean", means=compute_head_means(model, [batch])):
+    with silenced(model, "L0H2", ablation_type="mean", means=compute_head_means(model, [batch])):
         silent = objective.measure_texts(batch)
     assert ablation.table()["change"].tolist() == pytest.approx(
         [(silent - objective.measure_texts(batch)).mean()], abs=1e-6
     )
-    assert ablation.manifest["by"] == "mean"
+    assert ablation.manifest["ablation_type"] == "mean"
     by_zero = ablate(model, TEXTS, heads="L0H2", length=16)
     assert abs(ablation.table()["change"][0] - by_zero.table()["change"][0]) > 1e-4
 
@@ -354,9 +353,9 @@ def test_what_is_no_ablation_is_not_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"heads": "L7H0"}, "there is no layer 7"),
+        ({"heads": "L7H0"}, "layer 7: the model's encoder has layers 0 to 1"),
         ({"heads": []}, "no heads are named"),
-        ({"by": "max"}, "by is 'max'"),
+        ({"ablation_type": "max"}, "ablation type 'max'"),
         ({"length": 1000}, "length is 1000"),
         ({"limit": 0}, "limit is 0"),
         ({"batch_size": 0}, "batch size is 0"),
@@ -369,6 +368,32 @@ def test_what_cannot_be_done_is_said(options: dict[str, Any], message: str) -> N
     with pytest.raises(StudyError) as refused:
         ablate(tiny.model("bert"), **arguments)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"ablation_type": "median"}, {"heads": "L0H1,first"}, {"heads": []}, {"length": 0}, {"batch_size": 0}],
+    ids=str,
+)
+def test_what_fits_no_model_is_refused_before_one_is_loaded(options: dict[str, Any]) -> None:
+    with pytest.raises(StudyError):
+        ablate("no/such/model", TEXTS, **options)
+
+
+def test_heads_are_refused_before_texts_are_read() -> None:
+    def read_texts() -> Iterator[str]:
+        pytest.fail("texts were read")
+        yield ""
+
+    with pytest.raises(StudyError, match="layer 7: the model's encoder has layers 0 to 1"):
+        ablate(tiny.model("bert"), read_texts(), heads="L0H1,L7")
+
+
+def test_a_whole_layer_is_ablated() -> None:
+    ablation = ablate(tiny.model("bert"), TEXTS, heads="L1", length=16)
+    assert ablation.table()["name"].tolist() == ["L1H0", "L1H1", "L1H2", "L1H3"]
+    pairs = ablate(tiny.model("bert"), TEXTS, heads=((1, head) for head in range(4)), length=16)
+    xr.testing.assert_equal(pairs.data, ablation.data)
 
 
 def test_texts_for_a_model_of_images_are_refused() -> None:
@@ -409,7 +434,7 @@ def test_running_out_of_memory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(bench.objective, "measure_texts", raise_memory_error)
     with pytest.raises(StudyError, match="out of memory with 2 texts of 5 tokens at once"):
         bench.measure_losses([])
-    assert ablation_runner.is_out_of_memory(MemoryError())
+    assert ablation_module.is_out_of_memory(MemoryError())
 
 
 # Loading with the part that predicts words

@@ -129,12 +129,30 @@ def test_a_study_ranks(tmp_path: Path) -> None:
         ({}, "one of the two"), ({"heads": "L0H0", "keep": 2}, "one of the two"),
         ({"keep": "100%"}, "no head is to be"),
         ({"heads": []}, "no head is to be"), ({"keep": 4, "by": "beauty"}, "unknown ranking 'beauty'"),
-        ({"keep": 4, "by": "norm", "limit": 0, "length": 16}, "limit is 0"), ({"heads": "L9H0"}, "no layer 9"),
+        ({"keep": 4, "by": "norm", "limit": 0, "length": 16}, "limit is 0"), ({"heads": "L9H0"}, "layer 9: "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(StudyError, match=message):
         headscope.prune(tiny.model("bert"), **{"by": "random", **options})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heads": "L0H1,first"}, {"heads": "L0H1", "how": "gently"}, {"keep": 4, "by": "beauty"}, {"keep": "much"},
+        {"heads": "L0H1", "length": 0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_fits_no_model_is_refused_before_one_is_loaded(options: dict[str, Any]) -> None:
+    with pytest.raises(StudyError):
+        headscope.prune("no/such/model", **options)
+
+
+def test_a_whole_layer_is_masked() -> None:
+    smaller = headscope.prune(tiny.model("bert"), ["L1"], how="mask")
+    assert smaller.manifest["heads_removed"] == ["L1H0", "L1H1", "L1H2", "L1H3"]
 
 
 def test_a_model_that_brings_its_own_code_is_not_saved(tmp_path: Path) -> None:

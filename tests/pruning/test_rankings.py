@@ -10,16 +10,23 @@ import torch
 
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError, StudyError
+from headscope.model.interventions import compute_head_means, list_heads, silenced
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning.ablation import compute_standard_error
-from headscope.pruning.ablation_runner import AblationRunner
+from headscope.pruning.ablation import AblationRunner
+from headscope.pruning.ablation_result import compute_standard_error
 from headscope.pruning.curves import measure_curve, measure_random_curve, select_share, take_share
-from headscope.pruning.gate_gradients import PROBES, compute_gate_gradients
-from headscope.pruning.head_names import list_heads
 from headscope.pruning.objective import choose_objective
-from headscope.pruning.rankings import RULES, STUDY_RULES, TEXT_RULES, order_heads, rank_greedily, score_heads
-from headscope.pruning.silencing import compute_head_means, silenced
+from headscope.pruning.rankings import (
+    PROBES,
+    RULES,
+    STUDY_RULES,
+    TEXT_RULES,
+    compute_gate_gradients,
+    order_heads,
+    rank_greedily,
+    score_heads,
+)
 from headscope.pruning.text_batches import batch_windows
 from headscope.studies.result import Study
 from tests.helpers import language_models, tiny
@@ -133,7 +140,7 @@ def test_norms_by_hand(name: str) -> None:
     for window, observer in zip(windows, observers, strict=True):
         model.observe(Batch.of([window], FAMILIES[name].pad_id), observer)
     norms, projected = np.zeros((2, model.architecture.heads)), np.zeros((2, model.architecture.heads))
-    calls = model._plan.of([model.architecture.stack])
+    calls = model.attention_plan.of([model.architecture.stack])
     width = get_width(model, Batch.of(windows[:1]))
     for layer, call in enumerate(calls):
         written = torch.cat([observer.outputs[layer][0] for observer in observers]).double()
@@ -153,7 +160,7 @@ def test_norms_by_hand(name: str) -> None:
 
 def measure_loss(model: Model, window: Any, layer: int, head: int, gate: float) -> float:
     """Return the loss with a head's columns of the projection's weight scaled, which is equivalent to a gate."""
-    module = model._plan.of([model.architecture.stack])[layer].projection.module
+    module = model.attention_plan.of([model.architecture.stack])[layer].projection.module
     before = module.weight.detach().clone()
     with torch.no_grad():
         select_columns(module.weight, module, head, 8).mul_(gate)
@@ -189,14 +196,14 @@ def test_the_gradient_of_an_embedding_is_how_fast_it_moves() -> None:
     objective = choose_objective(model)
     objective.record_baseline(Batch.of([window]))
     for layer, head in list_heads(model.architecture):
-        module = model._plan.calls[layer].projection.module
+        module = model.attention_plan.calls[layer].projection.module
         before = module.weight.detach().clone()
         with torch.no_grad():
             select_columns(module.weight, module, head, 8).mul_(1 + step)
         expected[layer, head] = np.sqrt(2 * objective.measure_texts(Batch.of([window]))[0]) / step
         with torch.no_grad():
             module.weight.copy_(before)
-    import headscope.pruning.gate_gradients as gradient_module
+    import headscope.pruning.rankings as gradient_module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gradient_module, "PROBES", 600)
@@ -287,17 +294,17 @@ def test_greedy_takes_several_at_a_time(bert: Model, windows: list[Any]) -> None
 # Curves
 
 
-@pytest.mark.parametrize("by", ["zero", "mean"])
-def test_a_curve_is_the_loss_with_those_heads_silent(bert: Model, windows: list[Any], by: Any) -> None:
+@pytest.mark.parametrize("ablation_type", ["zero", "mean"])
+def test_a_curve_is_the_loss_with_those_heads_silent(bert: Model, windows: list[Any], ablation_type: Any) -> None:
     order = order_heads(score_heads(bert, "random", []))
-    table = measure_curve(bert, order, windows, (0, 0.3, 0.5, 1), by=by)
+    table = measure_curve(bert, order, windows, (0, 0.3, 0.5, 1), ablation_type=ablation_type)
     assert list(table.columns) == ["share", "removed", "loss", "error"]
     assert table["removed"].tolist() == [0, 2, 4, 7]
     objective, batch = choose_objective(bert), Batch.of(windows)
     means = compute_head_means(bert, [batch])
     losses = [objective.measure_texts(batch)]
     for count in (2, 4, 7):
-        with silenced(bert, order[:count], by=by, means=means):
+        with silenced(bert, order[:count], ablation_type=ablation_type, means=means):
             losses.append(objective.measure_texts(batch))
     np.testing.assert_allclose(table["loss"], [text_losses.mean() for text_losses in losses], rtol=1e-5)
     np.testing.assert_allclose(table["error"], [text_losses.std(ddof=1) / 2 for text_losses in losses], rtol=1e-4)

@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from headscope.errors import ModelError, StudyError
+from headscope.model.head_surgery import Sizes, find_units, make_trial_inputs, update_number
 from headscope.model.loading import load
 from headscope.pruning import removal as removing
 from headscope.pruning.removal import remove
-from headscope.pruning.removal_units import find_units, make_trial_inputs
-from headscope.pruning.size_attributes import Sizes, update_number
-from headscope.pruning.weight_division import Division, find_division
+from headscope.pruning.removal_plans import Division, find_division
 from tests.helpers import tiny
 from tests.helpers.architectures import batch, result, watched
 from tests.helpers.families import FAMILIES
@@ -176,7 +175,8 @@ def test_numbers_are_known_by_name_and_value(name: str, value: int, becomes: int
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
-        ("L7H0", "no layer 7"), ("L0H4", "no head 4"), ("L0H1,L0H1", "twice"), ("first", "no head"), ([1, 2], "pairs"),
+        ("L7H0", "layer 7: "), ("L0H4", "head 4: "), ("L0H1,L0H1", "twice"), ("first", "not a head"),
+        ([1, 2], "not a pair of numbers"),
         ("L0H0-3,L1H0-3", "all 8 heads"),
     ],
 )  # fmt: skip

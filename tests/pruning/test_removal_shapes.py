@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from headscope.model.head_surgery import Sizes
 from headscope.model.model import Model
 from headscope.pruning.removal import remove
-from headscope.pruning.removal_plans import _pad_groups, _select_with_own_keys
-from headscope.pruning.size_attributes import Sizes
-from headscope.pruning.weight_division import DividedWeight
+from headscope.pruning.removal_plans import DividedWeight, _pad_groups, _select_with_own_keys
 from tests.helpers import tiny
 from tests.helpers.pruning import compute_error, run_silenced
 from tests.helpers.removed_heads import NEAR

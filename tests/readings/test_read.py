@@ -192,6 +192,18 @@ def test_tokens_are_text_whether_or_not_all_heads_have_pairs():
     assert pairs.dtypes.tolist() == make_reading([[[1]] * 3, [[1]] * 3]).pairs().dtypes.tolist()
 
 
+def test_select_by_name(reading: Reading):
+    for names, numbers in (
+        ({"layers": "L1", "heads": "H2,H0"}, {"layers": 1, "heads": [2, 0]}),
+        ({"heads": "L1H2,L1H0"}, {"layers": 1, "heads": [2, 0]}),
+        ({"layers": "0-1"}, {"layers": [0, 1]}),
+        ({"layers": [1], "heads": "H2"}, {"layers": 1, "heads": 2}),
+    ):
+        assert reading.select(**names).data.identical(reading.select(**numbers).data)
+    with pytest.raises(ReadingError, match="layer 9: the reading has layers 0 to "):
+        reading.select(heads="L9H0")
+
+
 def test_select(reading: Reading):
     part = reading.select(layers=1, heads=[2, 0])
     assert (part.layers, part.head_numbers, len(part)) == ([1], [2, 0], len(reading))
@@ -365,7 +377,7 @@ def test_a_tokenizer_without_offsets(reading: Reading):
         (lambda r: r.blocks(0, 8), "no head 8"),
         (lambda r: r.dominant(8), "no layer 8"),
         (lambda r: r.select(layers=[]), "no layer chosen"),
-        (lambda r: r.select(heads="sum"), "no head sum"),
+        (lambda r: r.select(heads="sum"), "heads 'sum': not a head"),
         (lambda r: r.pairs(0, 0, 1), "theta is 1: it is a share of the maximum"),
         (lambda r: r.pairs(0, 0, -0.1), "theta is -0.1"),
         (lambda r: r.pairs(0, 0, float("nan")), "theta is nan"),

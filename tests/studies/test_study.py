@@ -220,6 +220,10 @@ def test_selects_layers_and_heads(study: Study):
     )
     assert "distinct_dominants" not in part.data
     assert "distinct_dominants" in study.select(layers=2).data
+    assert study.select("1,4", "H8").data.identical(part.data)
+    assert study.select(heads="L1H8,L4H8").data.identical(part.data)
+    with pytest.raises(headscope.StudyError, match="layer 6: the study has layers 0 to 5"):
+        study.select(heads="L6H8")
     with pytest.raises(headscope.StudyError, match="no layer 6: this study has layers 0 to 5"):
         study.select(layers=[0, 6])
     with pytest.raises(headscope.StudyError, match="only whole studies"):

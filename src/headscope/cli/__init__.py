@@ -24,7 +24,7 @@ PANELS = {
     "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle"),
     "Method": (
         "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "level", "count", "granularity",
-        "keep", "by", "heads", "per_layer", "how", "study", "seed", "layers", "precision",
+        "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers", "precision",
     ),
     "Running": (
         "device", "kernel", "tf32", "batch_size", "engine", "workers", "worker_timeout", "address", "checkpoint_dir",

@@ -11,17 +11,15 @@ from headscope.cli import options
 from headscope.cli.interruption import convert_interrupts
 
 if TYPE_CHECKING:
-    from headscope.pruning.ablation import Ablation
+    from headscope.pruning.ablation_result import Ablation
 
 
 def ablate_heads(
     sources: options.Texts = None,
     model: options.ModelName = "minilm",
     stack: options.Stack = None,
-    heads: Annotated[
-        str | None, typer.Option(help="Only these heads: L0H1,L3H4-7. Default: each head in turn.")
-    ] = None,
-    by: Annotated[
+    heads: options.Heads = None,
+    ablation_type: Annotated[
         Literal["zero", "mean"],
         typer.Option(help="What a silenced head writes instead: zero, or mean (its average output over the texts)."),
     ] = "zero",
@@ -45,7 +43,7 @@ def ablate_heads(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Silence each head alone, and measure the effect on the model's own objective.
+    """Silence each head, or each of those selected, alone, and measure the effect on the model's own objective.
 
     The objective is the next-token or masked-token loss of models that predict words; for others, how far the embedding
     moves.
@@ -56,7 +54,7 @@ def ablate_heads(
 
         headscope ablate articles.jsonl --model gpt2 --limit 200 --output gpt2-heads/
 
-        headscope ablate articles.jsonl --model ./bert --heads L0H1,L11H0-11 --by mean --json
+        headscope ablate articles.jsonl --model ./bert --heads L0H1,L11 --ablation-type mean --json
     """
     from headscope.atomic_io import check_output_file, check_writable
     from headscope.corpus.documents import documents
@@ -79,20 +77,19 @@ def ablate_heads(
     from headscope.cli.display import console
     from headscope.interrupts import Terminated
     from headscope.model.loading import load
-    from headscope.pruning import ablation_files
-    from headscope.pruning.ablation import AblationInterrupted
+    from headscope.pruning import ablation_result
     from headscope.pruning.ablation import ablate as run
     from headscope.pruning.text_batches import check_limit
 
     run_options: dict[str, Any] = {
-        "heads": heads, "by": by, "length": length, "windows": windows, "batch_size": batch_size
+        "heads": heads, "ablation_type": ablation_type, "length": length, "windows": windows, "batch_size": batch_size
     }  # fmt: skip
     check_limit(limit)
     for note in corpus.notes:
         console.print_note(note)
     try:
         if out is not None:
-            ablation_files.prepare(out, overwrite=overwrite)
+            ablation_result.check_output_folder(out, overwrite=overwrite)
         loaded = load(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle, objective=True,
@@ -108,15 +105,15 @@ def ablate_heads(
                 allow_unverified=allow_unverified,
                 **run_options,
             )
-    except (AblationInterrupted, KeyboardInterrupt) as stopped:
+    except (ablation_result.AblationInterrupted, KeyboardInterrupt) as stopped:
         _save_unfinished(getattr(stopped, "ablation", None), out)
         terminated = isinstance(stopped, Terminated) or isinstance(stopped.__context__, Terminated)
         raise typer.Exit(options.TERMINATED if terminated else options.INTERRUPTED) from None
     if out is not None:
-        ablation_files.write(ablation, out)
+        ablation_result.write_files(ablation, out)
         console.print_note(f"written: {out / 'ablation.nc'}, {out / 'ablation.csv'}")
     if csv is not None:
-        output_folder.write_text(csv, ablation_files.as_csv(ablation))
+        output_folder.write_text(csv, ablation_result.as_csv(ablation))
         console.print_note(f"written: {csv}")
     _show(ablation, as_json=as_json)
     console.print_unverified(ablation.manifest)
@@ -125,10 +122,10 @@ def ablate_heads(
 def _show(ablation: Ablation, *, as_json: bool) -> None:
     from headscope.cli.display import console
     from headscope.cli.display.ablation import show_ablation
-    from headscope.pruning import ablation_files
+    from headscope.pruning import ablation_result
 
     if as_json:
-        options.show_json(ablation_files.as_json(ablation))
+        options.show_json(ablation_result.as_json(ablation))
     else:
         show_ablation(ablation)
     skipped = ablation.manifest["documents_skipped"]
@@ -138,12 +135,12 @@ def _show(ablation: Ablation, *, as_json: bool) -> None:
 
 def _save_unfinished(ablation: Ablation | None, out: Path | None) -> None:
     from headscope.cli.display import console
-    from headscope.pruning import ablation_files
+    from headscope.pruning import ablation_result
 
     if ablation is None or out is None:
         console.print_error("interrupted" + ("" if out is None else ": no text was finished"))
         return
-    ablation_files.write(ablation, out)
+    ablation_result.write_files(ablation, out)
     console.print_error(
         f"interrupted\nThe {ablation.texts:,} texts finished until then are in {out}, marked incomplete"
     )

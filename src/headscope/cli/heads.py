@@ -40,15 +40,20 @@ def list_heads(
     from headscope.cli.display.console import print_note
     from headscope.cli.display.heads import show_heads
     from headscope.errors import StudyError
+    from headscope.head_selection import combine_selections
     from headscope.studies import head_table
     from headscope.studies.head_types import count_heads
     from headscope.studies.result import open_study
 
-    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     if csv is not None:
         check_output_file(csv, StudyError, "--csv")
-    study = open_study(source).select(**selection)
-    table = study.heads()
+    study = open_study(source)
+    if layers is not None or heads is not None:
+        chosen = combine_selections(layers, heads, study.layers, study.head_numbers, "the study")
+        study = study.select({layer for layer, _ in chosen}, None if heads is None else {head for _, head in chosen})
+        table = head_table.filter_by_head(study.heads(), chosen)
+    else:
+        table = study.heads()
     selected = head_table.sort_heads(head_table.filter_by_head_type(table, head_type), sort)
     if csv is not None:
         write_atomically(csv, head_table.as_csv(selected).encode("utf-8", "replace"), StudyError)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headscope.errors import StudyError
+from headscope.head_selection import parse_heads, parse_layers
 
 if TYPE_CHECKING:
     from headscope.corpus.document import Document
@@ -117,10 +118,31 @@ Figures = Annotated[
         help=f"Figures to draw: {','.join(STUDY_FIGURES)}; of a reading: {','.join(READING_FIGURES)}. Default: all.",
     ),
 ]
-Layers = Annotated[
-    str | None, typer.Option("--layers", help="Layers, such as 0,5,10-11. Default: those of the paper, or all.")
+
+
+def check_layers(text: str | None) -> str | None:
+    """Refuse what names no layers, before anything is computed."""
+    if text is not None:
+        parse_layers(text)
+    return text
+
+
+def check_heads(text: str | None) -> str | None:
+    """Refuse what names no heads, before anything is computed."""
+    if text is not None:
+        parse_heads(text)
+    return text
+
+
+Layers = Annotated[str | None, typer.Option("--layers", callback=check_layers, help="Select layers: 3; 0,5,10-11.")]
+Heads = Annotated[
+    str | None,
+    typer.Option(
+        "--heads",
+        callback=check_heads,
+        help="Select heads: L3H7; L0H1,L3H4-7; L3 (all of a layer), L3-5; H2 (head 2 of every layer).",
+    ),
 ]
-Heads = Annotated[str | None, typer.Option("--heads", help="Heads, such as 2,8 or 0-3.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
 
 
@@ -179,20 +201,3 @@ def parse_figures(text: str | None) -> list[str] | None:
             of_study, of_reading = ", ".join(STUDY_FIGURES), ", ".join(READING_FIGURES)
             raise StudyError(f"no figure {number!r}; there are: {of_study}; of a reading: {of_reading}")
     return numbers
-
-
-def parse_numbers(text: str | None, name: str) -> list[int] | None:
-    """Parse comma-separated numbers and ranges.
-
-    >>> parse_numbers("0,5,10-12", "layers")
-    [0, 5, 10, 11, 12]
-    """
-    if text is None:
-        return None
-    values: list[int] = []
-    for part in split_list(text):
-        start, dash, end = part.partition("-")
-        if not start.isdigit() or (dash and not end.isdigit()):
-            raise StudyError(f"{name} {text!r}: write numbers and ranges, like 0,5,10-11")
-        values += range(int(start), int(end or start) + 1)
-    return values

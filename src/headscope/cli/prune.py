@@ -39,7 +39,7 @@ def prune_model(
             "dominant-share, pairs.",
         ),
     ] = "gradient",
-    heads: Annotated[str | None, typer.Option(help="Remove these heads instead: L0H1,L3H4-7.")] = None,
+    heads: options.Heads = None,
     per_layer: Annotated[
         bool,
         typer.Option(
@@ -71,9 +71,10 @@ def prune_model(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write a smaller model without the heads that matter least; `from_pretrained` loads it.
+    """Write a smaller model without the heads that matter least, or those selected; `from_pretrained` loads it.
 
-    Heads are removed where the architecture allows it, which is tried and measured; otherwise they are silenced.
+    --keep removes the heads that rank lowest, --heads those that it names: where the architecture allows it, which is
+    tried and measured; otherwise they are silenced.
 
     Examples:
 
@@ -83,7 +84,7 @@ def prune_model(
 
         headscope prune --model ./bert --by snr --study bert-study/ --keep 50% --per-layer --output smaller/
 
-        headscope prune gpt2 --heads L0H1,L3H4-7 --how mask --output masked/ --json
+        headscope prune gpt2 --heads L0H1,L3H4-7,L11 --how mask --output masked/ --json
     """
     import json
 
@@ -108,7 +109,7 @@ def prune_model(
     from headscope.pruning.saved_model import check_output_folder, format_load_code
     from headscope.pruning.text_batches import check_limit
 
-    check_request(heads, keep, by, study)
+    check_request(heads, keep, by, study, how)
     check_output_folder(model, out, overwrite=overwrite)
     check_limit(limit)
     for note in corpus.notes:

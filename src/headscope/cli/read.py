@@ -83,6 +83,7 @@ def read_text(
     """
     from headscope.atomic_io import check_output_file, check_page, check_writable
     from headscope.errors import ReadingError, StudyError
+    from headscope.head_selection import select_grid
     from headscope.readings import arguments
     from headscope.readings.files import check_table, open_reading, write_table
     from headscope.settings import Settings
@@ -119,15 +120,15 @@ def read_text(
             model, stack=stack, device=device, dtype=dtype, trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )  # fmt: skip
+        architecture = loaded.architecture
+        select_grid(layers, heads, architecture.numbers, range(architecture.heads), "the model")  # raises early
         command = options.get_command_line()
         reading_options: dict[str, Any] = {"sentences": sentences}
         reading = run(
             loaded, document, length=length, command=command, allow_unverified=allow_unverified, **reading_options
         )
     reading = reading.with_thresholds(theta=theta, tau=tau)
-    selected = reading.select(
-        layers=options.parse_numbers(layers, "layers"), heads=options.parse_numbers(heads, "heads")
-    )
+    selected = reading.select(layers=layers, heads=heads)
     if save is not None:
         reading.save(save)
     if pairs is not None:

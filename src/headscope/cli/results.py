@@ -57,18 +57,19 @@ def draw_figures(
 ) -> None:
     """Draw the paper's figures: of a corpus from a study, of one text from a saved reading.
 
+    Unless layers and heads are selected, those of the paper are drawn, or all.
+
     Examples:
 
         headscope figures bert/ --output figures/
 
         headscope figures bert/ --only 7,13 --layers 0,5,11 --formats pdf
 
-        headscope figures article.nc --only 9 --layers 11 --heads 5,7,8
+        headscope figures article.nc --only 9 --heads L11H5,L11H7-8
     """
     from headscope.atomic_io import check_writable
 
     numbers = options.parse_figures(only)
-    selection = {"layers": options.parse_numbers(layers, "layers"), "heads": options.parse_numbers(heads, "heads")}
     check_writable(out, StudyError)
 
     from headscope.figures import draw, list_drawings, save
@@ -79,7 +80,7 @@ def draw_figures(
     if numbers is None:
         numbers = [number for number, drawing in available.items() if drawing.can_draw(result)]
     # All are drawn before the first is written: an error leaves no files.
-    drawn = {number: draw(result, number, **selection) for number in numbers}
+    drawn = {number: draw(result, number, layers=layers, heads=heads) for number in numbers}
     written = []
     for number, figure in drawn.items():
         written += save(figure, out, available[number].stem, options.split_list(formats))

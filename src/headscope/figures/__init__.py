@@ -36,7 +36,7 @@ from headscope.figures.maps import draw_attention_maps, draw_attention_without_l
 from headscope.figures.noise import draw_signal_and_noise
 from headscope.figures.pairs import draw_pairs_in_text
 from headscope.figures.readings import draw_attention_of_text, draw_lines_and_regions, draw_summed_similarities
-from headscope.figures.selection import Selection, select_heads, select_layers
+from headscope.figures.selection import Selection, resolve_selections, select_heads, select_layers
 from headscope.figures.style import FONT_SIZE, Figure
 from headscope.readings.reading import Reading
 from headscope.settings import UNVERIFIED
@@ -252,8 +252,14 @@ def list_drawings(source: Study | Reading) -> dict[str, Drawing]:
     return READING_DRAWINGS if isinstance(source, Reading) else DRAWINGS
 
 
-def draw(source: Study | Reading, number: str, layers: Selection = None, heads: Selection = None) -> Figure:
+def draw(source: Study | Reading, number: str, layers: str | Selection = None, heads: str | Selection = None) -> Figure:
     """Draw one figure, by its number in the paper.
+
+    Args:
+        source: A study, or a reading of one text.
+        number: The figure's number, one of `list_drawings(source)`.
+        layers: Numbers, or names such as `"0,5,10-11"`; by default those of the paper, or all.
+        heads: Numbers, or names such as `"L3H4-7"`, or `"H2"` for head 2 of every layer.
 
     Raises:
         StudyError: There is no such figure of a study, or the study lacks its data.
@@ -264,13 +270,17 @@ def draw(source: Study | Reading, number: str, layers: Selection = None, heads: 
         raise _make_unknown_figure_error(source, number)
     if available[number].needs_words and has_images(source.data.attrs):
         raise StudyError(f"figure {number} shows what only words and sentences have, and this study is of images")
-    return _finish_figure(source, available[number].draw(source, layers, heads))
+    shown_layers, shown_heads = resolve_selections(source, layers, heads)
+    return _finish_figure(source, available[number].draw(source, shown_layers, shown_heads))
 
 
-def draw_all(source: Study | Reading, layers: Selection = None, heads: Selection = None) -> dict[str, Figure]:
+def draw_all(
+    source: Study | Reading, layers: str | Selection = None, heads: str | Selection = None
+) -> dict[str, Figure]:
     """Draw all figures whose data this study or reading contains, by number."""
-    shown_layers = None if layers is None else select_layers(source, layers, [])
-    shown_heads = None if heads is None else select_heads(source, heads, [])
+    numbers = resolve_selections(source, layers, heads)
+    shown_layers = None if numbers[0] is None else select_layers(source, numbers[0], [])
+    shown_heads = None if numbers[1] is None else select_heads(source, numbers[1], [])
     return {
         number: _finish_figure(source, drawing.draw(source, shown_layers, shown_heads))
         for number, drawing in list_drawings(source).items()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from headscope.errors import StudyError
+from headscope.errors import SelectionError, StudyError
+from headscope.head_selection import Numbers, select_grid
 from headscope.studies.result import Study
 
-Selection = int | Iterable[int] | None
+Selection = Numbers
 """requested layers or heads: one, several, or None for the figure's default"""
 
 
@@ -25,6 +26,13 @@ class LayeredSource(Protocol):
         """Return only these layers and heads; raise an error if one does not exist."""
 
 
+def resolve_selections(
+    source: LayeredSource, layers: str | Selection, heads: str | Selection
+) -> tuple[Selection, Selection]:
+    """Return the numbers of layers and heads that are selected by name; numbers are returned as they are."""
+    return select_grid(layers, heads, source.layers, source.head_numbers, f"the {type(source).__name__.lower()}")
+
+
 def select_layers(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:
     """Return the requested layers without repetitions, in their order, or the default if None."""
     return default if requested is None else _refuse_empty("layers", source.select(layers=requested).layers)
@@ -32,6 +40,8 @@ def select_layers(source: LayeredSource, requested: Selection, default: list[int
 
 def select_heads(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:
     """Return the requested heads without repetitions, in their order, or the default if None."""
+    if isinstance(requested, str):  # a name such as L3H7 selects a layer too
+        raise SelectionError(f"heads {requested!r}: this function takes numbers; headscope.figures.draw takes names")
     return default if requested is None else _refuse_empty("heads", source.select(heads=requested).head_numbers)
 
 

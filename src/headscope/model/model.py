@@ -146,7 +146,7 @@ class Model:
     @property
     def stacks(self) -> tuple[str, ...]:
         """Stacks that can be observed: `encoder`, `decoder`, `cross` (the decoder's attention to the encoder)."""
-        return tuple(self._plan.stacks)
+        return tuple(self.attention_plan.stacks)
 
     def on(self, stack: str) -> Model:
         """Return the same model, observing another of its stacks.
@@ -178,7 +178,7 @@ class Model:
     @property
     def architecture(self) -> StackArchitecture:
         """Layers and heads of the stack that is observed, as found by running the model."""
-        stacks = self._plan.stacks
+        stacks = self.attention_plan.stacks
         if self.stack is None and self.is_encoder_decoder and "encoder" not in stacks:
             raise ModelError(
                 f"{self.name}: the encoder of the model type {self.type!r} attends in blocks, or not with a softmax "
@@ -202,7 +202,8 @@ class Model:
         return has_encoder_and_decoder(self.network)
 
     @cached_property
-    def _plan(self) -> AttentionPlan:
+    def attention_plan(self) -> AttentionPlan:
+        """The attention computations of a run, as found by running the model over a few tokens."""
         if isinstance(self.tokens, Patches):
             return self._plan_images(self.tokens)
 
@@ -460,7 +461,7 @@ class Model:
         >>> len(shapes), shapes[0]
         (6, (1, 3, 12, 32))
         """
-        plan, stack = self._plan, self.architecture.stack
+        plan, stack = self.attention_plan, self.architecture.stack
         source = batch.source
         network, inputs = self.network, self.make_batch_inputs(batch)
         stacks = list(plan.stacks)

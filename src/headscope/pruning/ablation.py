@@ -4,173 +4,54 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from headscope import provenance, registry
 from headscope.array_types import Floats
-from headscope.atomic_io import load_dataset, save_dataset
-from headscope.corpus.windows import WindowMode
-from headscope.errors import Stopped, StudyError
+from headscope.corpus.windows import Batch, Window, WindowMode
+from headscope.errors import StudyError
+from headscope.head_selection import Head, Heads, parse_heads
+from headscope.model.interventions import (
+    AblationType,
+    LayerReplay,
+    check_ablation_type,
+    compute_head_means,
+    list_heads,
+    resolve_heads,
+    silenced,
+)
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
-from headscope.netcdf_validation import check_arrays, check_json, get_scalar_attribute
-from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
-from headscope.pruning.head_names import Head, Heads, list_heads, resolve_heads
-from headscope.pruning.silencing import SilencingMode
+from headscope.pruning.ablation_result import (
+    FORMAT,
+    KIND,
+    Ablation,
+    AblationInterrupted,
+    compute_standard_error,
+)
+from headscope.pruning.objective import Objective, choose_objective
 from headscope.pruning.text_batches import (
     DEFAULT_LIMIT,
     CorpusWindows,
     Documents,
+    NumberedBatch,
+    batch_windows,
     check_limit,
     describe_limit,
     read_windows,
     show_warning,
 )
-from headscope.studies.labels import format_shape, make_head_columns
+from headscope.run.batch_size import is_out_of_memory
+from headscope.settings import AUTO, Settings, check_run_options
 
-FORMAT, KIND, FILE = 1, "ablation", "ablation.nc"
-JSON_ATTRIBUTES = ("documents_skipped", "versions")
-SHAPES = {
-    "layer": (("layer",), "i"),
-    "head": (("head",), "i"),
-    "change": (("layer", "head"), "f"),
-    "error": (("layer", "head"), "f"),
-    "change_texts": (("text", "layer", "head"), "f"),
-    "objective_texts": (("text",), "f"),
-    "objective": ((), "f"),
-    "objective_error": ((), "f"),
-}
-"""arrays that the file must contain: dimensions and kind of number"""
-
-
-class Ablation:
-    """What silencing each head changes.
-
-    `headscope.ablate` makes one, `headscope.open_ablation` opens one. `data` is an xarray Dataset: `change` (layer,
-    head) is the mean over texts of the objective with the head silent minus the untouched model's; above 0 the model
-    needs the head. `error` is its standard error over texts, each paired with itself. `change_texts` (text, layer,
-    head) and `objective_texts` (text) are the same for each text, `objective` is the untouched model's mean. Heads that
-    were not silenced are NaN. The attributes are the manifest.
-
-    Parameters
-    ----------
-    data
-        The Dataset.
-
-    Examples
-    --------
-    >>> import headscope
-    >>> headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
-    <Ablation of minilm: 6 layers × 12 heads, embedding distance on 1 text of texts given in Python>
-    """
-
-    def __init__(self, data: xr.Dataset) -> None:
-        self.data = data
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """Model, corpus, settings and software versions, as plain Python values."""
-        values = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in self.data.attrs.items()}
-        return {name: json.loads(value) if name in JSON_ATTRIBUTES else value for name, value in values.items()}
-
-    @property
-    def texts(self) -> int:
-        """Number of texts."""
-        return int(self.data.sizes["text"])
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether the corpus has documents beyond the limit. A stream that reached the limit is taken to have more."""
-        return bool(self.data.attrs["documents_left_out"])
-
-    def table(self) -> pd.DataFrame:
-        """Return one row for each head that was silenced, layer by layer.
-
-        Returns
-        -------
-        DataFrame
-            With the columns head, layer, head_number, change and error.
-
-        Examples
-        --------
-        >>> import headscope
-        >>> ablation = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
-        >>> ablation.table().columns.tolist()
-        ['head', 'layer', 'head_number', 'change', 'error']
-        """
-        rows = pd.DataFrame(
-            {
-                **make_head_columns(self.data["layer"].values.tolist(), self.data["head"].values.tolist()),
-                "change": self.data["change"].values.ravel(),
-                "error": self.data["error"].values.ravel(),
-            }
-        )
-        if not self.data.attrs.get("verified", 1):
-            rows["capture"] = "unverified"
-        return rows[rows["change"].notna()].reset_index(drop=True)
-
-    def save(self, path: str | Path) -> Path:
-        """Write one netCDF file. An existing file is replaced atomically.
-
-        Parameters
-        ----------
-        path
-            The file; in a folder it is named `ablation.nc`.
-
-        Returns
-        -------
-        Path
-            The file.
-
-        Raises
-        ------
-        StudyError
-            If the file cannot be written.
-
-        Examples
-        --------
-        >>> import headscope, tempfile
-        >>> ablation = headscope.ablate("minilm", ["Two ravens met. The ravens left."], heads="L0H0-1")
-        >>> folder = tempfile.mkdtemp()
-        >>> ablation.save(folder).name
-        'ablation.nc'
-        >>> len(headscope.open_ablation(folder).table())
-        2
-        """
-        target = Path(path)
-        target = target / FILE if target.is_dir() else target
-        packed = [name for name, variable in self.data.variables.items() if variable.ndim]
-        return save_dataset(self.data, target, packed, StudyError)
-
-    def __repr__(self) -> str:
-        attributes = self.data.attrs
-        size = format_shape(attributes, self.data.sizes["layer"], self.data.sizes["head"])
-        state = "" if attributes["complete"] else ", incomplete"
-        state += "" if attributes.get("verified", 1) else ", unverified capture"
-        unit = "image" if attributes["modality"] == "image" else "text"
-        texts = f"{self.texts:,} {unit}{'s' * (self.texts != 1)} of {attributes['corpus']}"
-        rest = ", further documents left out" if self.leaves_out else ""
-        return f"<Ablation of {attributes['model']}: {size}, {attributes['objective']} on {texts}{rest}{state}>"
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<p>{escape(repr(self))}</p>{self.table().sort_values('change', ascending=False).to_html(index=False)}"
-
-
-class AblationInterrupted(Stopped):
-    """Raised when an ablation is interrupted; `ablation` has the texts finished until then, or is None."""
-
-    def __init__(self, ablation: Ablation | None) -> None:
-        super().__init__("interrupted", None, interrupted=True)
-        self.ablation = ablation
+ProgressCallback = Callable[[str, int, int], None]
+"""called with the name of the step, the number of units done, and the number in all"""
 
 
 def ablate(
@@ -178,7 +59,7 @@ def ablate(
     documents: Documents = None,
     *,
     heads: Heads | None = None,
-    by: SilencingMode = "zero",
+    ablation_type: AblationType = "zero",
     field: str = "text",
     length: int = 128,
     windows: WindowMode = "first",
@@ -204,8 +85,8 @@ def ablate(
     field
         The column, or field, of `documents` that holds the text.
     heads
-        Heads to silence, such as `"L0H1,L3H4-7"`; all by default.
-    by
+        Heads to silence, such as `"L0H1,L3H4-7"`, a layer `"L3"`, or pairs (layer, head); all by default.
+    ablation_type
         What a silenced head writes: `zero`, or `mean`, its mean over these texts.
     length, windows
         How documents are cut, as in `headscope.study`.
@@ -241,23 +122,26 @@ def ablate(
     ['L0H0', 'L0H1']
     """
     check_limit(limit)
-    loaded = resolve_model(model, objective=True, allow_unverified=allow_unverified)
-    selected = list_heads(loaded.architecture)
-    if heads is not None:
-        selected = resolve_heads(loaded.architecture, heads, some_left=False)
-    if not selected:
+    check_run_options(batch_size, AUTO, 0)
+    Settings(length=length, windows=windows)  # raises
+    check_ablation_type(ablation_type)
+    named = None if heads is None else parse_heads(heads)
+    if named == []:
         raise StudyError("no heads are named: name at least one, or leave them out to silence each in turn")
+    loaded = resolve_model(model, objective=True, allow_unverified=allow_unverified)
+    architecture = loaded.architecture
+    selected = list_heads(architecture) if named is None else resolve_heads(architecture, named, some_left=False)
     corpus = read_windows(loaded, documents, field=field, length=length, windows=windows, limit=limit)
     if corpus.leaves_out and limit == DEFAULT_LIMIT:  # any other was chosen by the user
         on_message(f"{corpus.corpus.name}: {describe_limit(limit)}")
     started = time.monotonic()
-    bench = AblationRunner.create(loaded, corpus.windows, by, batch_size)
+    bench = AblationRunner.create(loaded, corpus.windows, ablation_type, batch_size)
     sums = _TextResults(selected)
 
     def build_result(stopped_by: str = "") -> Ablation:
         attributes = {
             "objective": bench.objective.name,
-            "by": by,
+            "ablation_type": ablation_type,
             "complete": int(not stopped_by),
             "stopped_by": stopped_by,
             "duration_seconds": time.monotonic() - started,
@@ -320,13 +204,6 @@ def _build_dataset(model: Model, sums: _TextResults) -> xr.Dataset:
     )
 
 
-def compute_standard_error(values: Floats) -> Floats:
-    """Return the standard error of the mean over the first axis; NaN for a single value."""
-    if len(values) < 2:
-        return np.full(values.shape[1:], np.nan)
-    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
-
-
 def _build_manifest(model: Model, corpus: CorpusWindows) -> dict[str, Any]:
     return {
         "format": FORMAT,
@@ -345,37 +222,99 @@ def _build_manifest(model: Model, corpus: CorpusWindows) -> dict[str, Any]:
     }
 
 
-def open_ablation(path: str | Path) -> Ablation:
-    """Open an ablation that was saved.
+# -- measuring --------------------------------------------------------------------------------------------------------
 
-    Parameters
-    ----------
-    path
-        Its folder, or its file `ablation.nc`.
 
-    Returns
-    -------
-    Ablation
+@dataclass
+class AblationRunner:
+    """A model and texts on which its objective is measured while heads are silenced."""
 
-    Raises
-    ------
-    StudyError
-        There is no ablation, or the file is damaged or something else.
+    model: Model
+    objective: Objective
+    batches: list[NumberedBatch]
+    ablation_type: AblationType = "zero"
+    means: Floats | None = None
 
-    Examples
-    --------
-    >>> open_ablation("nowhere")
-    Traceback (most recent call last):
-    headscope.errors.StudyError: nowhere: no ablation there
-    """
-    source = Path(path)
-    source = source / FILE if source.is_dir() else source
-    if not source.is_file():
-        raise StudyError(f"{source}: no ablation there")
-    data = load_dataset(source, StudyError)
-    if (get_scalar_attribute(data, "kind"), get_scalar_attribute(data, "format")) != (KIND, FORMAT):
-        raise StudyError(f"{source}: not an ablation of headscope, of format {FORMAT}")
-    label = f"{source}: an ablation"
-    check_arrays(data, label, (*SHAPES, "model", "objective", "documents_left_out"), SHAPES, StudyError)
-    check_json(data, label, JSON_ATTRIBUTES, StudyError)
-    return Ablation(data)
+    @classmethod
+    def create(
+        cls,
+        model: Model,
+        windows: Sequence[Window],
+        ablation_type: AblationType = "zero",
+        batch_size: int | None = None,
+        means: Floats | None = None,
+    ) -> AblationRunner:
+        """Batch the texts, and measure the heads' mean outputs over them if they are needed and not given."""
+        check_ablation_type(ablation_type)
+        batches = batch_windows(model, windows, batch_size)
+        if ablation_type == "mean" and means is None:
+            means = compute_head_means(model, (numbered.batch for numbered in batches))
+        return cls(model, choose_objective(model), batches, ablation_type, means)
+
+    @property
+    def texts(self) -> int:
+        return sum(len(numbered.places) for numbered in self.batches)
+
+    def measure_losses(self, heads: Sequence[Head]) -> Floats:
+        """Measure the objective of every text, in their order, with these heads silent together: (texts,)."""
+        losses = np.zeros(self.texts)
+        for numbered in self.batches:
+            self.objective.record_baseline(numbered.batch)
+            with self._silence(heads):
+                losses[numbered.places] = self._measure(numbered.batch)
+        return losses
+
+    def measure_changes(
+        self, heads: Sequence[Head], *, silent: Sequence[Head] = (), progress: ProgressCallback | None = None
+    ) -> Iterator[tuple[NumberedBatch, Floats, Floats]]:
+        """Yield for each batch the objective and how it changes when each head alone is silenced.
+
+        Args:
+            silent: Heads that are silent throughout.
+
+        Yields:
+            The batch, the objective (texts,), and the changes (texts, heads).
+        """
+        replay, runs = LayerReplay(self.model), 0
+        for numbered in self.batches:
+            self.objective.record_baseline(numbered.batch)
+            with self._silence(silent), replay.record():
+                base = self._measure(numbered.batch)
+            changes = np.zeros((len(base), len(heads)))
+            for k, head in enumerate(heads):
+                layer = self.model.architecture.numbers.index(head[0])
+                with self._silence([*silent, head]):
+                    changes[:, k] = self._measure_from_layer(replay, layer, numbered.batch) - base
+                runs += 1
+                if progress is not None:
+                    progress("silencing heads", runs, len(self.batches) * len(heads))
+            yield numbered, base, changes
+
+    def _measure_from_layer(self, replay: LayerReplay, layer: int, batch: Batch) -> Floats:
+        if layer in replay.verified:
+            with replay.skip_below(layer):
+                return self._measure(batch)
+        losses = self._measure(batch)
+        replay.verify(layer, losses, lambda: self._measure(batch))
+        return losses
+
+    def compute_mean_changes(self, heads: Sequence[Head], *, silent: Sequence[Head] = ()) -> Floats:
+        """Return the mean over texts of each head's change: (heads,)."""
+        total = sum(changes.sum(axis=0) for _, _, changes in self.measure_changes(heads, silent=silent))
+        return np.asarray(total / self.texts)
+
+    def _silence(self, heads: Sequence[Head]) -> Any:
+        return (
+            silenced(self.model, heads, ablation_type=self.ablation_type, means=self.means) if heads else nullcontext()
+        )
+
+    def _measure(self, batch: Batch) -> Floats:
+        try:
+            return self.objective.measure_texts(batch)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise StudyError(
+                f"out of memory with {len(batch)} texts of {batch.ids.shape[1]} tokens at once: choose a smaller "
+                "--batch-size or --length"
+            ) from None

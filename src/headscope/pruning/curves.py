@@ -10,12 +10,12 @@ import pandas as pd
 from headscope.array_types import Floats
 from headscope.corpus.windows import Window
 from headscope.errors import StudyError
+from headscope.head_selection import Head
+from headscope.model.interventions import AblationType, list_heads
 from headscope.model.model import Model
-from headscope.pruning.ablation import compute_standard_error
-from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
-from headscope.pruning.head_names import Head, list_heads
+from headscope.pruning.ablation import AblationRunner, ProgressCallback
+from headscope.pruning.ablation_result import compute_standard_error
 from headscope.pruning.rankings import order_heads, score_heads
-from headscope.pruning.silencing import SilencingMode
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DRAWS = 5
@@ -45,7 +45,7 @@ def measure_curve(
     windows: Sequence[Window],
     shares: Sequence[float] = SHARES,
     *,
-    by: SilencingMode = "zero",
+    ablation_type: AblationType = "zero",
     means: Floats | None = None,
     batch_size: int | None = None,
     progress: ProgressCallback | None = None,
@@ -53,13 +53,15 @@ def measure_curve(
     """Measure the objective while heads are silenced in this order, by zero or by their mean.
 
     Args:
-        means: Mean outputs of the heads, as `head_means` returns them; by default those over these texts.
+        means: Mean outputs of the heads, as `compute_head_means` returns them; by default those over these texts.
 
     Returns:
         One row for each share, with the number of heads `removed`, the mean `loss`, and its standard `error` over
         texts.
     """
-    return _measure_curves(AblationRunner.create(model, windows, by, batch_size, means), [order], shares, progress)[0]
+    return _measure_curves(
+        AblationRunner.create(model, windows, ablation_type, batch_size, means), [order], shares, progress
+    )[0]
 
 
 def measure_random_curve(
@@ -69,7 +71,7 @@ def measure_random_curve(
     *,
     draws: int = DRAWS,
     seed: int = 0,
-    by: SilencingMode = "zero",
+    ablation_type: AblationType = "zero",
     means: Floats | None = None,
     batch_size: int | None = None,
     progress: ProgressCallback | None = None,
@@ -86,7 +88,9 @@ def measure_random_curve(
         order_heads(score_heads(model, "random", windows, seed=seed + k), model.architecture.numbers)
         for k in range(draws)
     ]
-    tables = _measure_curves(AblationRunner.create(model, windows, by, batch_size, means), orders, shares, progress)
+    tables = _measure_curves(
+        AblationRunner.create(model, windows, ablation_type, batch_size, means), orders, shares, progress
+    )
     losses = np.stack([table["loss"].to_numpy() for table in tables])
     return tables[0][["share", "removed"]].assign(
         loss=losses.mean(axis=0),

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.models.auto import modeling_auto
 
 from headscope.array_types import Floats, Ints
 from headscope.corpus.windows import Batch, Window
 from headscope.devices import send, to_float64
 from headscope.errors import ModelError, StudyError
+from headscope.model.auto_classes import is_model_for
 from headscope.model.image_patches import Patches
 from headscope.model.model import Model
 
@@ -95,12 +95,16 @@ class MaskedToken(Objective):
 
     name = MASKED_TOKEN
 
+    def __init__(self, model: Model, mask_id: int) -> None:
+        super().__init__(model)
+        self.mask_id = mask_id
+
     def compute_losses(self, batch: Batch) -> torch.Tensor:
         """Return the mean loss of the masked tokens, given the others."""
         masked = np.zeros_like(batch.real)
         for row, window in enumerate(batch.windows):
             masked[row, select_masked_tokens(window)] = True
-        ids = np.where(masked, int(self.model._tokenizer.mask_token_id), batch.ids)
+        ids = np.where(masked, self.mask_id, batch.ids)
         logits = _run_network(self.model.network, self.model.make_token_inputs(ids, batch.real)).logits
         return _compute_mean_losses(logits, batch.ids, masked)
 
@@ -145,20 +149,16 @@ class EmbeddingDistance(Objective):
 
 def choose_objective(model: Model) -> Objective:
     """Return the loss of the model's language modeling head if it has one, else the embedding distance."""
-    name, architecture = type(model.network).__name__, model.architecture
     if isinstance(model.tokens, Patches):
         return EmbeddingDistance(model)
     if model.is_encoder_decoder:
-        predicts_words = name in _list_class_names("SEQ_TO_SEQ_CAUSAL_LM")
+        predicts_words = is_model_for("SEQ_TO_SEQ_CAUSAL_LM", model.network)
         return TextReconstruction(model) if predicts_words else EmbeddingDistance(model)
-    if architecture.causal and name in _list_class_names("CAUSAL_LM"):
-        return NextToken(model)
-    if (
-        not architecture.causal
-        and name in _list_class_names("MASKED_LM")
-        and model.tokens.tokenizer.mask_token_id is not None
-    ):
-        return MaskedToken(model)
+    if model.architecture.causal:
+        return NextToken(model) if is_model_for("CAUSAL_LM", model.network) else EmbeddingDistance(model)
+    mask_id = model.tokens.tokenizer.mask_token_id
+    if mask_id is not None and is_model_for("MASKED_LM", model.network):
+        return MaskedToken(model, int(mask_id))
     return EmbeddingDistance(model)
 
 
@@ -173,12 +173,6 @@ def select_masked_tokens(window: Window) -> Ints:
     seed = window.digest.to_bytes(8, "little")
     order = sorted(candidates.tolist(), key=lambda k: hashlib.blake2b(seed + k.to_bytes(4, "little")).digest())
     return np.array(sorted(order[:count]), dtype=np.int64)
-
-
-def _list_class_names(kind: str) -> set[str]:
-    """Return the names of the transformers classes that predict words in this way."""
-    mapping: dict[str, str | tuple[str, ...]] = getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES")
-    return {name for names in mapping.values() for name in ([names] if isinstance(names, str) else names)}
 
 
 def _compute_mean_losses(logits: torch.Tensor, ids: Ints, predicted: np.ndarray[Any, Any]) -> torch.Tensor:

@@ -14,12 +14,14 @@ from headscope import provenance
 from headscope.corpus.documents import as_corpus
 from headscope.corpus.windows import Window
 from headscope.errors import StudyError
+from headscope.head_selection import Head, Heads, format_head, parse_heads
+from headscope.model.head_surgery import find_units, make_trial_inputs
+from headscope.model.interventions import resolve_heads
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
-from headscope.pruning.head_names import Head, Heads, format_head, resolve_heads
 from headscope.pruning.rankings import DEFAULT_RULE, RULES, STUDY_RULES, TEXT_RULES, score_heads
-from headscope.pruning.removal import How, Removal, remove
-from headscope.pruning.removal_units import find_units, make_trial_inputs
+from headscope.pruning.removal import How, Removal, check_how, remove
+from headscope.pruning.removal_plans import find_division
 from headscope.pruning.saved_model import write_folder
 from headscope.pruning.selection import Keep, check_keep, parse_keep, select_lowest, select_lowest_per_layer
 from headscope.pruning.text_batches import (
@@ -32,7 +34,7 @@ from headscope.pruning.text_batches import (
     read_windows,
     show_warning,
 )
-from headscope.pruning.weight_division import find_division
+from headscope.settings import Settings
 from headscope.studies.result import Study, open_study
 from headscope.studies.study import study as make_study
 
@@ -131,7 +133,7 @@ def prune(
     model
         From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     heads
-        Heads to remove, such as `L0H1,L3H4-7`. Either these or `keep` are given.
+        Heads to remove, such as `L0H1,L3H4-7`, a layer `L3`, or pairs (layer, head). Either these or `keep` are given.
     keep
         How many heads to keep: `70%`, 0.7, or a number.
     by
@@ -181,11 +183,13 @@ def prune(
     Pruned(minilm: 67 of 72 heads)
     """
     check_limit(limit)
-    check_request(heads, keep, by, study)
+    Settings(length=length)  # raises
+    check_request(heads, keep, by, study, how)
+    named = None if heads is None else parse_heads(heads)
     loaded = resolve_model(model, objective=needs_objective(keep, by), allow_unverified=allow_unverified)
     ranking: dict[str, Any] = {"by": "named"}
-    if heads is not None:
-        removed = resolve_heads(loaded.architecture, heads)
+    if named is not None:
+        removed = resolve_heads(loaded.architecture, named)
     else:
         assert keep is not None
         texts = _TextOptions(documents, field, limit, length)
@@ -198,8 +202,9 @@ def prune(
     return Pruned(loaded, removal, _build_manifest(loaded, removal, sorted(removed), ranking, command))
 
 
-def check_request(heads: Heads | None, keep: Keep | None, by: str, study: Study | str | Path | None) -> None:
+def check_request(heads: Heads | None, keep: Keep | None, by: str, study: Study | str | Path | None, how: str) -> None:
     """Raise a StudyError for arguments of `prune` that fit no model: before a model is loaded."""
+    check_how(how)
     if (heads is None) == (keep is None):
         raise StudyError("say which heads to remove, or how many to keep: one of the two")
     if keep is None:

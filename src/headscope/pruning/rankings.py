@@ -1,21 +1,28 @@
-"""Rank heads by many rules: a score for each head; heads with the lowest scores are removed first."""
+"""Rank heads by many rules: a score for each head; heads with the lowest scores are removed first.
+
+The rule `gradient` is the sensitivity of the objective to each head, to first order: each head's output is multiplied
+by a gate, and the gradient with respect to the gates is taken where all are 1 (Michel, Levy, Neubig: "Are Sixteen Heads
+Really Better than One?", 2019).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 
 from headscope.array_types import Floats
-from headscope.corpus.windows import Window
+from headscope.corpus.windows import Batch, Window
+from headscope.devices import send, to_float64
 from headscope.errors import StudyError
+from headscope.head_selection import Head
+from headscope.model.head_surgery import get_head_weights
+from headscope.model.interventions import AblationType, gated, list_heads
 from headscope.model.model import Model
-from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
-from headscope.pruning.gate_gradients import compute_gate_gradients
-from headscope.pruning.head_names import Head, list_heads
-from headscope.pruning.output_norms import compute_output_norms
-from headscope.pruning.silencing import SilencingMode
-from headscope.pruning.text_batches import batch_windows
+from headscope.pruning.ablation import AblationRunner, ProgressCallback
+from headscope.pruning.objective import EmbeddingDistance, choose_objective
+from headscope.pruning.text_batches import NumberedBatch, batch_windows
 from headscope.studies.result import Study
 
 STUDY_RULES: dict[str, Callable[[Study], Floats]] = {
@@ -32,8 +39,8 @@ STUDY_RULES: dict[str, Callable[[Study], Floats]] = {
 """rules that need a study of the model, and how the scores (layers, heads) are read from it"""
 
 TEXT_RULES = ("norm", "projected-norm", "gradient", "ablation")
-"""rules that need texts: `output_norms`, `compute_gate_gradients`, and how the objective
-changes when the head alone is silenced"""
+"""rules that need texts: `compute_output_norms`, `compute_gate_gradients`, and how the objective changes when the head
+alone is silenced"""
 
 RULES = (*STUDY_RULES, *TEXT_RULES, "random")
 
@@ -42,6 +49,9 @@ DEFAULT_RULE = "gradient"
 
 GREEDY_STEPS = 20
 """approximate number of steps of a greedy search by default"""
+
+PROBES = 8
+"""random directions for each text, along which the change of an embedding is measured"""
 
 
 def score_heads(
@@ -101,7 +111,7 @@ def rank_greedily(
     windows: Sequence[Window],
     *,
     step: int | None = None,
-    by: SilencingMode = "zero",
+    ablation_type: AblationType = "zero",
     batch_size: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> list[Head]:
@@ -117,7 +127,7 @@ def rank_greedily(
     size = max(1, len(left) // GREEDY_STEPS) if step is None else step
     if size < 1:
         raise StudyError(f"step is {step}: take at least one head at a time")
-    bench, total = AblationRunner.create(model, windows, by, batch_size), len(left)
+    bench, total = AblationRunner.create(model, windows, ablation_type, batch_size), len(left)
     removed: list[Head] = []
     while len(left) > 1:
         changes = bench.compute_mean_changes(left, silent=removed)
@@ -127,6 +137,69 @@ def rank_greedily(
         if progress is not None:
             progress("choosing heads", len(removed), total)
     return removed + left
+
+
+def compute_output_norms(model: Model, batches: list[NumberedBatch], *, projected: bool = False) -> Floats:
+    """Return the root mean square, over real tokens, of the length of each head's output: (layers, heads).
+
+    Args:
+        projected: Measure what the output projection makes of it and adds to the token.
+    """
+    weights = [get_head_weights(model, layer) for layer in range(model.architecture.layers)] if projected else None
+    sums = np.zeros((model.architecture.layers, model.architecture.heads))
+    tokens = 0
+    for numbered in batches:
+        (real,) = send([numbered.batch.real], model.device)
+
+        def add_squares(layer: int, output: torch.Tensor, attention: torch.Tensor, real: torch.Tensor = real) -> None:
+            written = to_float64(output[real])
+            if weights is not None:
+                written = torch.einsum("thd,hdo->tho", written, weights[layer])
+            sums[layer] += written.square().sum(dim=(0, 2)).cpu().numpy()
+
+        model.observe(numbered.batch, add_squares)
+        tokens += int(numbered.batch.real.sum())
+    return np.sqrt(sums / tokens)
+
+
+def compute_gate_gradients(model: Model, batches: list[NumberedBatch]) -> Floats:
+    """Return the mean over texts of |∂loss/∂gate|: (layers, heads).
+
+    The embedding distance has its minimum at the untouched model, where its gradient is 0. In its place stands how fast
+    the embedding e, normalized to length 1, moves: the root mean square over texts of ‖∂e/∂gate‖, half the square of
+    which is the distance to second order. It is estimated from `PROBES` random directions v, seeded by the text alone,
+    as the root of the mean of (∂(v·e)/∂gate)².
+    """
+    objective = choose_objective(model)
+    sums = np.zeros((model.architecture.layers, model.architecture.heads))
+    texts = 0
+    for window in (window for numbered in batches for window in numbered.batch.windows):
+        batch = Batch.of([window], model.tokens.pad_id)  # the absolute value is taken for each text
+        gates = torch.ones(sums.shape, device=model.device, requires_grad=True)
+        with model.prepared(), torch.enable_grad(), gated(model, gates):
+            if isinstance(objective, EmbeddingDistance):
+                sums += _estimate_squared_speeds(objective.compute_embeddings(batch)[0], gates, window.digest)
+            else:
+                sums += to_float64(_compute_gradient(objective.compute_losses(batch)[0], gates).abs()).cpu().numpy()
+        texts += 1
+    means = sums / texts
+    return np.sqrt(means) if isinstance(objective, EmbeddingDistance) else means
+
+
+def _compute_gradient(value: torch.Tensor, gates: torch.Tensor, *, keep_graph: bool = False) -> torch.Tensor:
+    return torch.autograd.grad(value, gates, retain_graph=keep_graph)[0]
+
+
+def _estimate_squared_speeds(embedding: torch.Tensor, gates: torch.Tensor, seed: int) -> Floats:
+    """Estimate ‖∂e/∂gate‖² from random directions: (layers, heads)."""
+    unit = torch.nn.functional.normalize(embedding, dim=0)
+    drawn = np.random.default_rng(seed).standard_normal((PROBES, len(unit)))
+    directions = torch.from_numpy(drawn).to(unit.dtype).to(unit.device)
+    squares = [
+        to_float64(_compute_gradient(v @ unit, gates, keep_graph=k < PROBES - 1)).square()
+        for k, v in enumerate(directions)
+    ]
+    return np.asarray(torch.stack(squares).mean(dim=0).cpu().numpy())
 
 
 def _check_study(model: Model, by: str, study: Study | None) -> Study:

@@ -14,22 +14,24 @@ import torch
 
 from headscope.devices import find_float64_device
 from headscope.errors import ModelError, StudyError
-from headscope.model.model import Model
-from headscope.pruning.head_names import Heads, resolve_heads
-from headscope.pruning.module_changes import Change
-from headscope.pruning.removal_plans import RemovalPlan, plan_removals
-from headscope.pruning.removal_units import (
+from headscope.head_selection import Heads
+from headscope.model.head_surgery import (
+    Change,
     Inputs,
+    Sizes,
     Unit,
     capture_results,
+    collect_config_numbers,
+    collect_module_numbers,
     convert_inputs,
     find_units,
     has_same_results,
     make_trial_inputs,
     measure_difference,
 )
-from headscope.pruning.size_attributes import Sizes, collect_config_numbers, collect_module_numbers
-from headscope.pruning.weight_division import Division, find_division
+from headscope.model.interventions import resolve_heads
+from headscope.model.model import Model
+from headscope.pruning.removal_plans import Division, RemovalPlan, find_division, plan_removals
 
 How = Literal["auto", "remove", "mask"]
 Outcome = Literal["whole", "removed", "masked"]
@@ -90,8 +92,7 @@ def remove(model: Model, heads: Heads, *, how: How = "auto", in_place: bool = Fa
     >>> tuple(removal.network.encoder.layer[0].attention.self.query.weight.shape)
     (32, 384)
     """
-    if how not in get_args(How):
-        raise StudyError(f"how is {how!r}: choose one of {', '.join(get_args(How))}")
+    check_how(how)
     if getattr(model.network, "is_quantized", False):
         raise ModelError(f"{model.name}: its weights are quantized, and rows cannot be taken out: load it unquantized")
     units, out = find_units(model), _group_by_layer(model, heads)
@@ -106,6 +107,12 @@ def remove(model: Model, heads: Heads, *, how: How = "auto", in_place: bool = Fa
             f"{trial.reasons[failed[0]]}. --how mask silences them, --how auto does what can be done"
         )
     return trial.finish(in_place=in_place)
+
+
+def check_how(how: str) -> None:
+    """Raise a StudyError unless it is one of `How`."""
+    if how not in get_args(How):
+        raise StudyError(f"how is {how!r}: choose one of {', '.join(get_args(How))}")
 
 
 def _group_by_layer(model: Model, heads: Heads) -> dict[int, tuple[int, ...]]:

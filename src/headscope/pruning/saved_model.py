@@ -22,15 +22,18 @@ from safetensors import SafetensorError
 
 from headscope.atomic_io import create_folder
 from headscope.errors import ModelError, StudyError
-from headscope.model.image_patches import Patches
-from headscope.model.loading import silence_transformers
+from headscope.model.head_surgery import (
+    TOLERANCE,
+    Change,
+    build_record,
+    capture_results,
+    collect_config_numbers,
+    measure_difference,
+)
 from headscope.model.model import Model
+from headscope.model.pruned_network import CODE_MODULE, generate_code, load_original, open_saved, save_network
 from headscope.model.pruned_shapes import RECORD
-from headscope.pruning.module_changes import Change, build_record
-from headscope.pruning.original_network import CODE_MODULE, generate_code, get_stock_class, load_original, open_network
 from headscope.pruning.removal import Removal
-from headscope.pruning.removal_units import TOLERANCE, capture_results, measure_difference
-from headscope.pruning.size_attributes import collect_config_numbers
 
 MANIFEST = "pruning.json"
 Form = Literal["plain", "with code", "masked"]
@@ -179,10 +182,7 @@ def _make_plain_config(removal: Removal, network: Any, config: Any) -> Any:
 
 def _write_form(model: Model, network: Any, config: Any, form: Form, folder: Path) -> None:
     network.config = config
-    with silence_transformers():
-        network.save_pretrained(folder)
-    preprocessor = model.tokens.processor if isinstance(model.tokens, Patches) else model.tokens.tokenizer
-    preprocessor.save_pretrained(folder)
+    save_network(model, network, folder)
     if form == "with code":
         (folder / f"{CODE_MODULE}.py").write_text(generate_code(config)[0], encoding="utf-8", newline="\n")
 
@@ -190,12 +190,7 @@ def _write_form(model: Model, network: Any, config: Any, form: Form, folder: Pat
 def _measure_saved_difference(model: Model, removal: Removal, folder: Path) -> float:
     """Open the folder and return how far its results are from the masked model's; infinite if it does not run."""
     try:
-        network, info = open_network(
-            str(folder),
-            get_stock_class(model),
-            dtype=removal.expected.dtype,
-            attn_implementation=model.network.config._attn_implementation,
-        )
+        network, info = open_saved(model, folder, removal.expected.dtype)
         if info["mismatched_keys"]:
             return float("inf")
         result = capture_results(network.to(removal.expected.device), removal.inputs)[0]

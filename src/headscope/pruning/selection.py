@@ -8,7 +8,7 @@ import numpy as np
 
 from headscope.array_types import Floats
 from headscope.errors import StudyError
-from headscope.pruning.head_names import Head
+from headscope.head_selection import Head
 from headscope.pruning.rankings import order_heads
 
 Keep = str | int | float

@@ -129,7 +129,9 @@ def batch_windows(model: Model, windows: Sequence[Window], size: int | None = No
 def _choose_size(model: Model, windows: Sequence[Window]) -> int:
     longest = max(map(len, windows))
     size = choose_batch_size(model, longest)
-    vocabulary = getattr(model._config, "vocab_size", None) if model.modality == "text" else None
+    vocabulary = (
+        getattr(model.network.config.get_text_config(), "vocab_size", None) if model.modality == "text" else None
+    )
     if not isinstance(vocabulary, int) or not vocabulary:
         return size
     return max(1, min(size, MAX_LOGITS // (longest * vocabulary)))

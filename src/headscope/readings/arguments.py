@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
+from contextlib import suppress
 from pathlib import Path
 
 from headscope.corpus.bundled import load_example
 from headscope.corpus.documents import Document, documents
 from headscope.corpus.formats import is_file_name, is_stream
 from headscope.corpus.storage import is_url
-from headscope.errors import ReadingError
+from headscope.errors import ReadingError, SelectionError
+from headscope.head_selection import parse_heads
 from headscope.readings.reading import SUM, Head
 
 EXAMPLE = "example:airport-policing"
@@ -102,7 +103,14 @@ def parse_head(argument: str) -> tuple[int, Head]:
     >>> parse_head("L11H8"), parse_head("l3sum")
     ((11, 8), (3, 'sum'))
     """
-    match = re.fullmatch(r"L(\d+)(?:H(\d+)|sum)", argument.strip(), re.IGNORECASE)
-    if match is None:
-        raise ReadingError(f"{argument!r} names no head: write L11H8, or L11sum for the sum over the layer's heads")
-    return int(match[1]), SUM if match[2] is None else int(match[2])
+    name = argument.strip()
+    is_sum = name.lower().endswith("sum")
+    with suppress(SelectionError):
+        ranges = parse_heads(name[:-3] if is_sum else name)
+        if len(ranges) == 1 and (layers := ranges[0].layers) is not None and len(layers) == 1:
+            heads = ranges[0].heads
+            if is_sum and heads is None:
+                return layers[0], SUM
+            if not is_sum and heads is not None and len(heads) == 1:
+                return layers[0], heads[0]
+    raise ReadingError(f"{argument!r} is not one head: write L11H8, or L11sum for the sum over the layer's heads")

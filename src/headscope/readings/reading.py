@@ -23,6 +23,7 @@ from headscope.array_types import Bools, Floats, Ints
 from headscope.atomic_io import write_atomically
 from headscope.corpus.windows import Window
 from headscope.errors import ReadingError
+from headscope.head_selection import Numbers, select_grid
 from headscope.studies.labels import HEAD_COLUMNS, format_head, format_shape, has_images
 from headscope.tally.relations import compute_relations, mark_explained
 
@@ -524,13 +525,14 @@ class Reading:
 
     # -- parts and files ----------------------------------------------------------------------------------------------
 
-    def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Reading:
+    def select(self, layers: str | Numbers = None, heads: str | Numbers = None) -> Reading:
         """Return a reading of some layers and heads. Its sum over heads is then over these heads.
 
         Parameters
         ----------
         layers, heads
-            Numbers to select, one or several; by default all.
+            What to select: numbers, one or several, or names such as `"10-11"`, and `"L3H4-7"` or `"H2"`; by default
+            all.
 
         Returns
         -------
@@ -548,6 +550,7 @@ class Reading:
         >>> reading.select(layers=1, heads=[6, 7]).size
         '1 layer × 2 heads, 10 tokens'
         """
+        layers, heads = select_grid(layers, heads, self.layers, self.head_numbers, "the reading")
         numbers = {
             name: self._resolve_numbers(name, selection)
             for name, selection in (("layer", layers), ("head", heads))

@@ -7,6 +7,7 @@ L3H7, is in the column `head`. Every table with a row per head has the same colu
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import xarray as xr
 
 from headscope.array_types import Bools, Floats
 from headscope.errors import StudyError
+from headscope.head_selection import Head
 from headscope.studies.head_types import HEAD_TYPES, NAMES, TYPE_COLUMNS, Z, classify_heads
 from headscope.studies.labels import HEAD_COLUMNS, divide_sums, make_head_columns
 from headscope.studies.rates import HEAD_RATES, NEAR_SHARE, NEIGHBORS
@@ -99,6 +101,12 @@ def _stack_chances(study: Study) -> Floats:
 def _divide(pairs: Any, total: int) -> Floats:
     shares: Floats = pairs.ravel() / total if total else np.full(pairs.size, np.nan)
     return shares
+
+
+def filter_by_head(table: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
+    """Return the rows of these heads."""
+    is_chosen = [head in heads for head in zip(table["layer"], table["head_number"], strict=True)]
+    return table[is_chosen].reset_index(drop=True)
 
 
 def filter_by_head_type(table: pd.DataFrame, head_type: str | None) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from headscope import registry
 from headscope.array_types import Floats
 from headscope.atomic_io import load_dataset, save_dataset
 from headscope.errors import StudyError
+from headscope.head_selection import Numbers, select_grid
 from headscope.netcdf_validation import get_scalar_attribute
 from headscope.settings import list_of_kind
 from headscope.studies import signal_to_noise
@@ -367,13 +368,14 @@ class Study:
 
     # -- parts and sums -----------------------------------------------------------------------------------------------
 
-    def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Study:
+    def select(self, layers: str | Numbers = None, heads: str | Numbers = None) -> Study:
         """Return the study of selected layers and heads.
 
         Parameters
         ----------
         layers, heads
-            Numbers to select, one or several; by default all. Their order becomes the order of the data.
+            What to select: numbers, one or several, or names such as `"10-11"`, and `"L3H4-7"` or `"H2"`; by default
+            all. Their order becomes the order of the data.
 
         Returns
         -------
@@ -392,6 +394,7 @@ class Study:
         >>> study.select(layers=[4, 5], heads=0).heads()["head"].tolist()
         ['L4H0', 'L5H0']
         """
+        layers, heads = select_grid(layers, heads, self.layers, self.head_numbers, "the study")
         chosen = {
             name: _select_numbers(name, requested, present)
             for name, requested, present in (("layer", layers, self.layers), ("head", heads, self.head_numbers))

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.cli.display.console import format_unverified_line, to_printable
-from headscope.pruning.ablation import Ablation
+from headscope.pruning.ablation_result import Ablation
 from headscope.pruning.objective import EMBEDDING_DISTANCE
 
 SHOWN = 10
@@ -51,7 +51,7 @@ def show_ablation(ablation: Ablation) -> None:
 
 
 def _format_caption(manifest: dict[str, object]) -> str:
-    silenced = "writes nothing" if manifest["by"] == "zero" else "writes what it writes on average"
+    silenced = "writes nothing" if manifest["ablation_type"] == "zero" else "writes what it writes on average"
     if manifest["objective"] == EMBEDDING_DISTANCE:
         meaning = f"how far a text's embedding moves (1 − cosine) when this head alone {silenced}"
     else:

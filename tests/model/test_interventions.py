@@ -15,10 +15,9 @@ from transformers.modeling_utils import AttentionInterface
 import headscope
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError, StudyError
+from headscope.model.interventions import compute_head_means, find_sites, gated, silenced
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning.projection_sites import find_sites
-from headscope.pruning.silencing import compute_head_means, gated, parse_heads, silenced
 from tests.helpers import tiny
 from tests.helpers.architectures import batch, record_projections, result, watched
 from tests.helpers.families import FAMILIES
@@ -220,7 +219,7 @@ def test_all_is_as_before_after_an_exception() -> None:
         with pytest.raises(KeyError), silenced(model, "L0H1"):
             raise KeyError
         assert get_state(model.network) == before
-        with pytest.raises(StudyError), silenced(model, "L0H1", by="mean"):
+        with pytest.raises(StudyError), silenced(model, "L0H1", ablation_type="mean"):
             pass
         assert get_state(model.network) == before
     finally:
@@ -245,7 +244,7 @@ def test_half_precision_stays_half() -> None:
     with gated(model, torch.full((2, 4), 0.5)):
         assert result(model, inputs).dtype == torch.bfloat16
     means = compute_head_means(model, [inputs])
-    with silenced(model, "L0H0", by="mean", means=means):
+    with silenced(model, "L0H0", ablation_type="mean", means=means):
         assert result(model, inputs).dtype == torch.bfloat16
 
 
@@ -267,7 +266,7 @@ def test_a_silent_head_writes_its_mean(name: str) -> None:
     if name != "convbert":  # it sees its padding
         np.testing.assert_allclose(means, expected, atol=1e-5)
     width, last = means.shape[-1], model.architecture.numbers[-1]
-    with silenced(model, [(last, 1)], by="mean", means=means):
+    with silenced(model, [(last, 1)], ablation_type="mean", means=means):
         entered = capture_inputs(model, inputs)[-1][..., width : 2 * width]
     np.testing.assert_allclose(
         entered.reshape(-1, width), np.tile(means[-1, 1], (entered.numel() // width, 1)), rtol=1e-6
@@ -311,36 +310,31 @@ def test_the_gradient_of_a_gate_is_that_of_differences(name: str) -> None:
 # Names of heads, and errors
 
 
-def test_heads_are_read_as_they_are_written() -> None:
-    assert parse_heads("L0H1,L3H4-7") == [(0, 1), (3, 4), (3, 5), (3, 6), (3, 7)]
-    assert parse_heads(" l11h8 , L2H0-H1 ") == [(11, 8), (2, 0), (2, 1)]
-    jamba = watched("jamba").architecture
-    assert parse_heads("L3H0-2", jamba) == [(3, 0), (3, 1), (3, 2)]
+def test_a_whole_layer_is_silenced() -> None:
+    model = watched("bert")
+    inputs = batch(model, FAMILIES["bert"], "right")
+    with silenced(model, "L1"):
+        silent = result(model, inputs)
+    with silenced(model, "L1H0-3"):
+        assert torch.equal(result(model, inputs), silent)
+    assert not torch.equal(result(model, inputs), silent)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no head: write them like L0H1,L3H4-7"),
-        ("L0", "'L0' is no head"),
-        ("3,4", "'3' is no head"),
-        ("L1H1,", "'' is no head"),
-        ("L0H٣", "is no head"),
-        ("L1H3-2", "the last head comes before the first"),
+        ("", "heads '': not a head"),
+        ("3,4", "heads '3': not a head"),
         ("L1H2,L1H1-3", "L1H2 is named twice"),
-        ("L2H0", "no layer 2 with attention in the model's decoder; there are 1, 3"),
-        ("L1H4", "L1H4: there is no head 4; the heads of a layer are 0 to 3"),
-        ("L1H0-999999", "L1H999999: there is no head 999999"),
-        ("L1H0-3,L3H0-3", "these are all 8 heads of the model's decoder: leave at least one"),
+        ("L2H0", "heads 'L2H0': layer 2: the model's decoder has attention in layers 1, 3; write heads like L3H7"),
+        ("L1H4", "heads 'L1H4': head 4: a layer has heads 0 to 3"),
+        ("L1,L3", "these are all 8 heads of the model's decoder: leave at least one"),
     ],
 )
 def test_what_is_no_head_is_refused(text: str, message: str) -> None:
-    model = watched("jamba")
-    with pytest.raises(StudyError) as refused:
-        parse_heads(text, model.architecture)
-    assert message in str(refused.value)
-    with pytest.raises(StudyError), silenced(model, text):
+    with pytest.raises(StudyError) as refused, silenced(watched("jamba"), text):
         pass
+    assert message in str(refused.value)
 
 
 def test_pairs_are_checked_as_names_are() -> None:
@@ -359,10 +353,13 @@ def test_means_and_gates_of_another_shape_are_refused() -> None:
         (np.zeros((2, 4, 7)), "means are (2, 4, 7): BertModel needs (2, 4, 8)"),
         (np.full((2, 4, 8), np.nan), "not finite"),
     ):
-        with pytest.raises(StudyError) as refused, silenced(model, "L0H0", by="mean", means=means):
+        with pytest.raises(StudyError) as refused, silenced(model, "L0H0", ablation_type="mean", means=means):
             pass
         assert message in str(refused.value)
-    with pytest.raises(StudyError, match="by is 'max': choose one of zero, mean"), silenced(model, "L0H0", by="max"):  # type: ignore[arg-type]
+    with (
+        pytest.raises(StudyError, match="ablation type 'max': choose one of zero, mean"),
+        silenced(model, "L0H0", ablation_type="max"),
+    ):  # type: ignore[arg-type]
         pass
     with pytest.raises(StudyError, match=r"gates are \(4, 2\)"), gated(model, torch.ones(4, 2)):
         pass

@@ -1,18 +1,23 @@
-"""Load the network that is saved: with its head for language or classes, in the dtype of its file."""
+"""Open the network of which a pruned one is saved, and the folder that is written.
+
+The network that is saved is the one in the model's files, with its head for language or classes, in the dtype of its
+files.
+"""
 
 from __future__ import annotations
 
 import copy
 import inspect
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers.models.auto import modeling_auto
 
-from headscope.errors import ModelError
 from headscope.model import pruned_shapes
+from headscope.model.auto_classes import get_stock_class, list_auto_classes
 from headscope.model.default_model import DEFAULT_MODEL, find_default_model
+from headscope.model.image_patches import Patches
 from headscope.model.loading import make_pruned_class, silence_transformers
 from headscope.model.model import Model
 
@@ -29,20 +34,6 @@ def load_original(model: Model) -> Any:
     network = copy.deepcopy(model.network)
     network.__class__ = stock_class
     return network
-
-
-def get_stock_class(model: Model) -> Any:
-    """Return the class of transformers that a model has; a model that was pruned before has a subclass of it."""
-    network_class: Any = type(model.network)
-    if getattr(model.network.config, pruned_shapes.RECORD, None) is not None:
-        bases = network_class.__mro__
-        network_class = next((base for base in bases if base.__module__.startswith("transformers.")), network_class)
-    if not network_class.__module__.startswith("transformers."):
-        raise ModelError(
-            f"{model.name}: the model comes with code of its own, and a folder without it would not open: it can be "
-            "pruned in memory, but not saved"
-        )
-    return network_class
 
 
 def _load_from_files(model: Model) -> Any:
@@ -83,17 +74,18 @@ def open_network(source: str, stock_class: Any, **options: Any) -> tuple[Any, di
     return network.eval(), info
 
 
-def list_auto_classes(config: Any) -> dict[str, Any]:
-    """Return the classes with which transformers opens models of a configuration, by the name of the auto class."""
-    stock_classes = {}
-    for name, auto in vars(modeling_auto).items():
-        mapping = getattr(auto, "_model_mapping", None)
-        if name.startswith("AutoModel") and mapping is not None and type(config) in mapping:
-            mapped = mapping[type(config)]
-            stock_class = mapped[0] if isinstance(mapped, (list, tuple)) else mapped
-            if getattr(transformers, stock_class.__name__, None) is stock_class:
-                stock_classes[name] = stock_class
-    return stock_classes
+def open_saved(model: Model, folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
+    """Open the folder in which a pruned network of this model was saved; return it and the loading info."""
+    attention = model.network.config._attn_implementation
+    return open_network(str(folder), get_stock_class(model), dtype=dtype, attn_implementation=attention)
+
+
+def save_network(model: Model, network: Any, folder: Path) -> None:
+    """Write a network into a folder, with the model's tokenizer or image processor."""
+    with silence_transformers():
+        network.save_pretrained(folder)
+    preprocessor = model.tokens.processor if isinstance(model.tokens, Patches) else model.tokens.tokenizer
+    preprocessor.save_pretrained(folder)
 
 
 def generate_code(config: Any) -> tuple[str, dict[str, str]]:
