@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.page.colors import pick_text_color
-from headscope.studies.head_types import HEAD_TYPES, PREFERENCES, HeadType, count_heads, head_types
+from headscope.studies.head_types import HEAD_TYPES, PREFERENCES, SILENT, HeadType, count_heads, head_types
 from headscope.studies.rates import OF_WORDS
 from headscope.studies.result import Study
 
@@ -78,6 +78,8 @@ def build_head_type_map(study: Study) -> HeadTypeMap:
     heads = table.set_index("name")
 
     def build_cell(index: int, name: str) -> HeadTypeCell:
+        if name not in heads.index:
+            return HeadTypeCell(index, name, legend[SILENT.name], "absent: this layer has no such head")
         head = heads.loc[name]
         also = f"; also {', '.join(head['also'])}" if head["also"] else ""
         return HeadTypeCell(index, name, legend[str(head["head_type"])], f"{head['description']}{also}")

@@ -24,7 +24,7 @@ def format_head(head: Head) -> str:
 
 def list_heads(architecture: StackArchitecture) -> list[Head]:
     """Return every head of a stack, layer by layer."""
-    return [(layer, head) for layer in architecture.numbers for head in range(architecture.heads)]
+    return architecture.list_heads()
 
 
 def parse_heads(text: str, architecture: StackArchitecture | None = None) -> list[Head]:
@@ -67,7 +67,7 @@ def resolve_heads(architecture: StackArchitecture, heads: Heads, *, some_left: b
     for pair in pairs:
         _check_head(architecture, pair)
     _check_unique(pairs)
-    if some_left and len(pairs) == architecture.layers * architecture.heads:
+    if some_left and len(pairs) == sum(architecture.head_counts):
         raise StudyError(
             f"these are all {len(pairs)} heads of the model's {architecture.stack}: leave at least one that is not "
             "silenced"
@@ -89,9 +89,11 @@ def _check_head(architecture: StackArchitecture, head: Head) -> None:
             f"{format_head(head)}: there is no layer {head[0]} with attention in the model's {architecture.stack}; "
             f"there are {', '.join(map(str, architecture.numbers))}"
         )
-    if not 0 <= head[1] < architecture.heads:
+    count = architecture.head_counts[architecture.numbers.index(head[0])]
+    if not 0 <= head[1] < count:
+        layer = "a layer" if count == architecture.heads else f"layer {head[0]}"
         raise StudyError(
-            f"{format_head(head)}: there is no head {head[1]}; the heads of a layer are 0 to {architecture.heads - 1}"
+            f"{format_head(head)}: there is no head {head[1]}; the heads of {layer} are 0 to {count - 1}"
         )
 
 

@@ -141,9 +141,10 @@ def _detect_sites(model: Model) -> Sites:
         else:
             layer_calls += [None] * is_own
     outputs: list[torch.Tensor] = []
+    head_counts = model.architecture.head_counts
     entered: dict[torch.nn.Module, list[torch.Tensor]] = {module: [] for module in calls}
     with watch_inputs(calls, lambda module, inputs: entered[module].append(inputs)):
-        model.observe(_make_probe(model), lambda layer, output, attention: outputs.append(output))
+        model.observe(_make_probe(model), lambda layer, output, _: outputs.append(output[:, :, : head_counts[layer]]))
     layers = [
         None if call is None else _match_site(model, call.module, entered[call.module][call.index], output)
         for call, output in zip(layer_calls, outputs, strict=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from headscope.array_types import Floats
 from headscope.corpus.windows import Window
-from headscope.errors import StudyError
+from headscope.errors import ModelError, StudyError
 from headscope.model.model import Model
 from headscope.pruning.ablation_runner import AblationRunner, ProgressCallback
 from headscope.pruning.gate_gradients import compute_gate_gradients
@@ -65,6 +65,11 @@ def score_heads(
     """
     if by not in RULES:
         raise StudyError(f"unknown ranking {by!r}; there are: {', '.join(RULES)}")
+    if len(counts := set(model.architecture.head_counts)) > 1:
+        raise ModelError(
+            f"{model.name}: its layers differ in their number of heads ({', '.join(map(str, sorted(counts)))}), and "
+            "rankings are for models with the same number in all: name the heads to remove with --heads"
+        )
     shape = (model.architecture.layers, model.architecture.heads)
     head_scores: Floats
     if by == "random":

@@ -52,10 +52,11 @@ def silenced(model: Model, heads: Heads, *, by: SilencingMode = "zero", means: F
     values = _convert_means(model, means) if by == "mean" else None
 
     def silence(layer: int, written: torch.Tensor) -> torch.Tensor:
+        mask = masks[layer, : architecture.head_counts[layer]]
         if values is None:
             # Not multiplied by 0, which would turn infinite outputs into NaN.
-            return written.masked_fill(masks[layer], 0)
-        return torch.where(masks[layer], values[layer].to(written.dtype), written)
+            return written.masked_fill(mask, 0)
+        return torch.where(mask, values[layer, : len(mask)].to(written.dtype), written)
 
     with edit_outputs(model, silence, layers):
         yield model
@@ -79,7 +80,7 @@ def gated(model: Model, gates: torch.Tensor) -> Iterator[Model]:
     gates_on_device = gates.to(model.device)
 
     def apply_gate(layer: int, written: torch.Tensor) -> torch.Tensor:
-        return written * gates_on_device[layer, :, None].to(written.dtype)
+        return written * gates_on_device[layer, : architecture.head_counts[layer], None].to(written.dtype)
 
     with edit_outputs(model, apply_gate, set(range(architecture.layers))):
         yield model

@@ -79,7 +79,13 @@ class Reading:
 
     @property
     def heads(self) -> list[int]:
+        """The numbers of the heads, of which a layer may lack some: see `heads_of`."""
         return [int(head) for head in self.data["head"].values]
+
+    def heads_of(self, layer: int) -> list[int]:
+        """Return the numbers of the heads that a layer has; in models with removed heads, layers differ in them."""
+        first = self.data["outputs"].sel(layer=self._resolve_number("layer", layer)).isel(position=0, width=0)
+        return [head for head, value in zip(self.heads, first.values, strict=True) if not np.isnan(value)]
 
     @property
     def size(self) -> str:
@@ -110,8 +116,14 @@ class Reading:
 
     @property
     def outputs(self) -> xr.DataArray:
-        """The head outputs (layer, position, head, width)."""
+        """The head outputs (layer, position, head, width); NaN where a layer has fewer or narrower heads than others."""
         return self.data["outputs"]
+
+    def output(self, layer: int, head: int) -> Floats:
+        """Return the output of one head (position, width) in float64, in its own width."""
+        number = self._resolve_number("layer", layer)
+        output = self.data["outputs"].sel(layer=number, head=self._resolve_head(number, head)).values
+        return np.asarray(output[:, ~np.isnan(output[0])], dtype=np.float64)
 
     @property
     def has_attention(self) -> bool:
@@ -119,17 +131,17 @@ class Reading:
 
     @property
     def attention(self) -> xr.DataArray:
-        """The attention maps (layer, head, query, key)."""
+        """The attention maps (layer, head, query, key); NaN for heads that a layer lacks."""
         self._require_attention()
         return self._add_token_labels(self.data["attention"], "query", "key")
 
     @property
     def similarity(self) -> xr.DataArray:
-        """The context similarity matrices of all heads (layer, head, position_i, position_j)."""
-        matrices = np.empty((len(self.layers), len(self.heads), len(self), len(self)))
+        """The context similarity matrices of all heads (layer, head, position_i, position_j); NaN for absent heads."""
+        matrices = np.full((len(self.layers), len(self.heads), len(self), len(self)), np.nan)
         for a, layer in enumerate(self.layers):
-            for b, head in enumerate(self.heads):
-                matrices[a, b] = self._compute_similarity(layer, head)
+            for head in self.heads_of(layer):
+                matrices[a, self.heads.index(head)] = self._compute_similarity(layer, head)
         array = xr.DataArray(
             matrices,
             dims=("layer", "head", "position_i", "position_j"),
@@ -276,13 +288,23 @@ class Reading:
     # -- parts and files ----------------------------------------------------------------------------------------------
 
     def select(self, layers: int | Iterable[int] | None = None, heads: int | Iterable[int] | None = None) -> Reading:
-        """Return a reading of some layers and heads. Its sum over heads is then over these heads."""
+        """Return a reading of some layers and heads. Its sum over heads is then over these heads.
+
+        Layers that have none of the heads, and heads that none of the layers has, are left out.
+        """
         numbers = {
             name: self._resolve_numbers(name, selection)
             for name, selection in (("layer", layers), ("head", heads))
             if selection is not None
         }
-        return Reading(self.data.sel(numbers))
+        selected = Reading(self.data.sel(numbers))
+        present = {layer: found for layer in selected.layers if (found := selected.heads_of(layer))}
+        if not present:
+            self._resolve_head(selected.layers[0], selected.heads[0])  # raises
+        heads_left = [head for head in selected.heads if any(head in found for found in present.values())]
+        if (list(present), heads_left) == (selected.layers, selected.heads):
+            return selected
+        return Reading(selected.data.sel(layer=list(present), head=heads_left))
 
     def with_thresholds(self, theta: float | None = None, tau: float | None = None) -> Reading:
         """Return the same reading with other default thresholds."""
@@ -329,22 +351,20 @@ class Reading:
 
     def _compute_similarity(self, layer: int, head: Head) -> Floats:
         """Return C (position, position) of one head, or the sum over the heads."""
-        outputs = self.data["outputs"].sel(layer=self._resolve_number("layer", layer))
         if not _is_sum(head):
-            return equations.compute_similarity(
-                outputs.sel(head=self._resolve_number("head", head)).values.astype(np.float64)
-            )
+            return equations.compute_similarity(self.output(layer, head))
         total = np.zeros((len(self), len(self)))
-        for number in self.heads:
-            total += equations.compute_similarity(outputs.sel(head=number).values.astype(np.float64))
+        for number in self.heads_of(layer):
+            total += equations.compute_similarity(self.output(layer, number))
         return total
 
     def _get_map(self, layer: int, head: Head) -> Floats:
         self._require_attention()
-        maps = self.data["attention"].sel(layer=self._resolve_number("layer", layer))
+        number = self._resolve_number("layer", layer)
+        maps = self.data["attention"].sel(layer=number)
         if _is_sum(head):
-            return np.asarray(maps.values.sum(axis=0, dtype=np.float64))
-        return np.asarray(maps.sel(head=self._resolve_number("head", head)).values, dtype=np.float64)
+            return np.asarray(maps.sel(head=self.heads_of(number)).values.sum(axis=0, dtype=np.float64))
+        return np.asarray(maps.sel(head=self._resolve_head(number, head)).values, dtype=np.float64)
 
     def _list_pairs(self, layer: int, head: Head, theta: float, *, special: bool, words: bool) -> pd.DataFrame:
         matrix, labels = self._compute_similarity(layer, head), self._get_labels()
@@ -409,12 +429,15 @@ class Reading:
     def _iterate_heads(
         self, layer: int | Iterable[int] | None, head: Head | Iterable[int] | None
     ) -> Iterator[tuple[int, Head]]:
-        heads: list[Head] = (
-            list(self.heads) if head is None else [SUM] if _is_sum(head) else [*self._resolve_numbers("head", head)]
-        )
-        for layer_number in self.layers if layer is None else self._resolve_numbers("layer", layer):
-            for head_number in heads:
-                yield layer_number, head_number
+        layers = self.layers if layer is None else self._resolve_numbers("layer", layer)
+        if _is_sum(head):
+            yield from ((number, SUM) for number in layers)
+            return
+        heads = self.heads if head is None else self._resolve_numbers("head", head)
+        pairs = [(a, b) for a in layers for b in heads if b in self.heads_of(a)]
+        if not pairs:
+            self._resolve_head(layers[0], heads[0])  # raises
+        yield from pairs
 
     def _resolve_numbers(self, name: str, selection: Any) -> list[int]:
         """Return the numbers of the selected layers or heads, without duplicates; raise ReadingError if one is absent.
@@ -439,11 +462,16 @@ class Reading:
             raise ReadingError(f"{name}s {', '.join(map(str, numbers))}: give one {name} at a time")
         return numbers[0]
 
+    def _resolve_head(self, layer: int, selection: Any) -> int:
+        """Return the number of one head of a layer; raise ReadingError if the layer lacks it."""
+        head = self._resolve_number("head", selection)
+        if head not in (present := self.heads_of(layer)):
+            raise ReadingError(f"no head {head} in layer {layer}, which has heads {', '.join(map(str, present))}")
+        return head
+
     def _make_coordinates(self, layer: int, head: Head) -> dict[str, Any]:
-        return {
-            "layer": self._resolve_number("layer", layer),
-            "head": SUM if _is_sum(head) else self._resolve_number("head", head),
-        }
+        number = self._resolve_number("layer", layer)
+        return {"layer": number, "head": SUM if _is_sum(head) else self._resolve_head(number, head)}
 
     def _resolve_threshold(self, name: str, value: float | None) -> float:
         """Return a threshold, by default the reading's own; raise ReadingError unless it is in [0, 1)."""

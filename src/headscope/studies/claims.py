@@ -58,12 +58,13 @@ class Claim:
 
 def measure_local_attention(study: Study) -> Measured:
     """Measure the share of heads whose attention, summed by offset, is strongest at −1, 0 or +1."""
-    share, error = study.jackknife(lambda s: stats.is_strongest_local(s.data["attention_offset"]).mean())
-    local = stats.is_strongest_local(study.data["attention_offset"])
+    present = study.present.values
+    share, error = study.jackknife(lambda s: stats.is_strongest_local(s.data["attention_offset"])[present].mean())
+    local = stats.is_strongest_local(study.data["attention_offset"]) & present
     by_element = stats.is_strongest_local(stats.compute_attention_per_element(study))
     return Measured(
-        f"{int(local.sum())} of {local.size} heads ({_format_percent(share, error)}). Attention spread evenly would "
-        "also peak at 0; divided by how often each offset occurs, the strongest is local in "
+        f"{int(local.sum())} of {int(present.sum())} heads ({_format_percent(share, error)}). Attention spread evenly "
+        "would also peak at 0; divided by how often each offset occurs, the strongest is local in "
         f"{int(by_element.sum())} heads",
         share >= MOST_HEADS,
         share,

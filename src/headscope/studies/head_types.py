@@ -190,7 +190,7 @@ def head_types(study: Study) -> pd.DataFrame:
     for position, column in enumerate(("head_type", "also", "description", "strength"), start=3):
         table.insert(position, column, [head[column] for head in choices])
     table["description"] = [adapt_wording(study, words) for words in table["description"]]
-    return table.sort_values(["layer", "head"], ignore_index=True)
+    return table[study.present.values.ravel()].sort_values(["layer", "head"], ignore_index=True)
 
 
 def count_heads(table: pd.DataFrame) -> pd.Series:

@@ -158,6 +158,14 @@ class Study:
             )
         return studies
 
+    @property
+    def present(self) -> xr.DataArray:
+        """Whether a layer has each head (layer, head): where heads were removed, layers may differ in them.
+
+        The rows of an attention map sum to 1, so only of a head that does not exist all attention is 0.
+        """
+        return (self.data["attention_offset"].sum("offset") > 0) | (self.texts == 0)
+
     def table(self) -> pd.DataFrame:
         """Return one row per head: its rates, their standard errors, its number of pairs and its signal-to-noise."""
         rows: dict[str, Any] = {
@@ -173,7 +181,7 @@ class Study:
             ratios, errors = self.jackknife(lambda study: study.signal_to_noise().values)
             if np.isfinite(ratios).any():  # images, and studies without a sample, have none
                 rows["signal_to_noise"], rows["signal_to_noise_error"] = ratios.ravel(), errors.ravel()
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows)[self.present.values.ravel()].reset_index(drop=True)
 
     def findings(self) -> Findings:
         """Return the paper's twelve claims, each with a number, its standard error and a verdict.

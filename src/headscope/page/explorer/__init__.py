@@ -104,6 +104,7 @@ def _collect_data(
         "file": make_slug(str(reading.manifest["model"])),
         "layers": reading.layers,
         "heads": reading.heads,
+        "present": [[head in reading.heads_of(layer) for head in reading.heads] + [True] for layer in reading.layers],
         "tokens": token_labels,
         "word_labels": [make_visible(replace_surrogates(str(label))) for label in reading.word_labels()],
         "pieces": [[gap, replace_surrogates(shown)] for gap, shown in split_into_pieces(reading)],
@@ -129,7 +130,7 @@ def _collect_data(
 
 def _find_start(reading: Reading, start: tuple[int, Head]) -> list[int]:
     layer, head = start
-    if layer not in reading.layers or (head != SUM and head not in reading.heads):
+    if layer not in reading.layers or (head != SUM and head not in reading.heads_of(layer)):
         raise ReadingError(f"no head L{layer}{'sum' if head == SUM else f'H{head}'} in this reading to start with")
     return [reading.layers.index(layer), len(reading.heads) if head == SUM else reading.heads.index(int(head))]
 
@@ -149,7 +150,8 @@ def _describe_contents(reading: Reading, precision: Precision, size: int) -> lis
     rows = [
         (
             "Similarity",
-            f"every element of {len(reading.layers) * len(reading.heads):,} heads and {len(reading.layers):,} sums, in "
+            f"every element of {sum(len(reading.heads_of(layer)) for layer in reading.layers):,} heads and "
+            f"{len(reading.layers):,} sums, in "
             f"steps of 1/{precision.steps:,} of each matrix's largest ({precision.name})",
         ),
         ("Pairs and lines", f"exactly those of Python, for θ and τ of {decimals} decimals"),
