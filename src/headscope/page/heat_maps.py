@@ -74,7 +74,8 @@ class HeatMap:
 
 def build_heat_maps(study: Study) -> list[HeatMap]:
     """Return a heat map for each rate of a study."""
-    table = study.table()
+    names = [f"L{layer}H{head}" for layer in study.layers for head in study.heads]
+    table = study.table().set_index("head").reindex(names)  # NaN where a layer lacks a head
     shape = len(study.layers), len(study.heads)
     return [
         _build_heat_map(

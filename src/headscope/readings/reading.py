@@ -528,7 +528,8 @@ class Reading:
         tokens
             Labels of the tokens (position).
         outputs
-            Head outputs (layer, position, head, width).
+            Head outputs (layer, position, head, width); or a list of those of each layer, which may differ in the
+            number and width of their heads.
         attention
             Attention maps (layer, head, query, key); each row sums to 1.
         ids
