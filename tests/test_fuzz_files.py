@@ -329,6 +329,33 @@ def test_a_damaged_file_of_ours_is_not_given_to_hdf5(tmp_path: Path, monkeypatch
             headscope.open_study(path)
 
 
+@pytest.mark.parametrize("extra", [b"\0", b"x" * 600, b"\nsealed by headscope: " + bytes(32)])
+def test_bytes_before_and_after_a_sealed_file_are_detected(tmp_path: Path, extra: bytes):
+    """HDF5 ignores them, and the seal would no longer be where it was expected."""
+    study = headscope.study(tiny.model("bert"), ["the cat sat.", "a owl sat."], length=16)
+    reading = headscope.read(tiny.model("bert"), "the cat sat.", length=16)
+    for saved, open_file, error in (
+        (study, headscope.open_study, headscope.StudyError),
+        (reading, headscope.open_reading, ReadingError),
+    ):
+        path = saved.save(tmp_path / "file.nc")
+        content = path.read_bytes()
+        damaged = bytearray(content)
+        damaged[len(content) // 2] ^= 4
+        before = extra + bytes(512 - len(extra)) if len(extra) < 512 else extra + bytes(1024 - len(extra))
+        for bad in (content + extra, bytes(damaged) + extra, before + content, content[:-1], content[:-40]):
+            path.write_bytes(bad)
+            with pytest.raises(error, match=r"file\.nc: not a file that headscope wrote: damaged"):
+                open_file(path)
+        path.write_bytes(content)
+        open_file(path)
+
+
+def test_a_text_that_quotes_a_seal_is_no_damage(tmp_path: Path):
+    reading = headscope.Reading.from_arrays(["\nsealed by headscope: " + "x" * 32, "b"], np.ones((1, 2, 1, 1)))
+    assert len(headscope.open_reading(reading.save(tmp_path / "file.nc"))) == 2
+
+
 def test_others_open_a_sealed_file_too(tmp_path: Path):
     study = headscope.study(tiny.model("bert"), ["the cat sat.", "a owl sat."], length=16)
     path = study.save(tmp_path / "study.nc")

@@ -24,6 +24,7 @@ GENERATOR_TAG = b'<meta name="generator" content="headscope">'
 """Tag by which pages written by headscope are recognized; it is within the first `TAG_SEARCH_BYTES` bytes."""
 TAG_SEARCH_BYTES = 2000
 SEAL, DIGEST, BLOCK_SIZE = b"\nsealed by headscope: ", 32, 2**20
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 @contextmanager
@@ -144,15 +145,39 @@ def save_dataset(data: xr.Dataset, path: Path, packed: Iterable[Hashable], error
 
 
 def check_seal(path: Path) -> None:
-    """Raise `InvalidFileError` if the hash of a sealed file is wrong: on damaged files HDF5 may crash or hang."""
-    size = path.stat().st_size - len(SEAL) - DIGEST
-    if size < 0:
+    """Raise `InvalidFileError` if the hash of a sealed file is wrong: on damaged files HDF5 may crash or hang.
+
+    HDF5 ignores bytes before and after its data. They are refused, because they could displace the seal.
+    """
+    end = _read_hdf5_end(path)
+    trailing = 0 if end is None else path.stat().st_size - end
+    if end is None or trailing <= 0:  # HDF5 itself reports files that are cut off
         return
     with open(path, "rb") as file:
-        file.seek(size)
-        end = file.read()
-    if end.startswith(SEAL) and end[len(SEAL) :] != _hash_start(path, size):
+        file.seek(end)
+        seal = file.read(len(SEAL) + DIGEST)
+    if not seal.startswith(SEAL):
+        raise InvalidFileError(f"damaged, with {trailing:,} bytes after its end")
+    if seal[len(SEAL) :] != _hash_start(path, end):
         raise InvalidFileError("damaged, its hash is wrong")
+    if trailing != len(seal):
+        raise InvalidFileError(f"damaged, {trailing - len(seal):,} bytes were appended to it")
+
+
+def _read_hdf5_end(path: Path) -> int | None:
+    """Return where the data of an HDF5 file end, according to its superblock; None for other files."""
+    with open(path, "rb") as file:
+        start = file.read(48)
+        if not start.startswith(HDF5_SIGNATURE):
+            offset = 512  # where else HDF5 looks for the beginning of its data, and at every power of 2 of it
+            while offset < path.stat().st_size:
+                file.seek(offset)
+                if file.read(len(HDF5_SIGNATURE)) == HDF5_SIGNATURE:
+                    raise InvalidFileError(f"damaged, {offset:,} bytes were put before it")
+                offset *= 2
+            return None
+    position = {0: 40, 1: 44, 2: 28, 3: 28}.get(start[8]) if len(start) == 48 else None
+    return None if position is None else int.from_bytes(start[position : position + 8], "little")
 
 
 def _hash_start(path: Path, size: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,13 +68,15 @@ def parse_heads(heads: Heads) -> list[HeadRange]:
     return ranges
 
 
-def select_heads(heads: Heads, layers: Sequence[int], layer_heads: Sequence[int], owner: str) -> list[Head]:
+def select_heads(
+    heads: Heads, layers: Sequence[int], layer_heads: Sequence[int] | Mapping[int, Sequence[int]], owner: str
+) -> list[Head]:
     """Return the heads that a selection names as pairs (layer, head), in the order written.
 
     Args:
         heads: The selection.
         layers: Numbers of the layers that exist.
-        layer_heads: Numbers of the heads that each of them has.
+        layer_heads: Numbers of the heads that each of them has; by layer, where layers differ.
         owner: What has them, for error messages, such as `the model's encoder`.
 
     Raises:
@@ -83,15 +85,26 @@ def select_heads(heads: Heads, layers: Sequence[int], layer_heads: Sequence[int]
     >>> select_heads("L0H1,L3", range(6), range(2), "the model")
     [(0, 1), (3, 0), (3, 1)]
     """
+    heads_by_layer = layer_heads if isinstance(layer_heads, Mapping) else dict.fromkeys(layers, layer_heads)
+    all_heads = sorted(set().union(*heads_by_layer.values()))
     selected: dict[Head, None] = {}
     for named in parse_heads(heads):
-        for noun, numbers, available in (("layer", named.layers, layers), ("head", named.heads, layer_heads)):
-            if numbers is not None:
-                _check_numbers(f"heads {named.name!r}", noun, numbers, available, owner, HEAD_FORMS)
+        label = f"heads {named.name!r}"
+        if named.layers is not None:
+            _check_numbers(label, "layer", named.layers, layers, owner, HEAD_FORMS)
+        if named.heads is not None:
+            _check_numbers(label, "head", named.heads, all_heads, owner, HEAD_FORMS)
         for layer in layers if named.layers is None else named.layers:
-            for head in layer_heads if named.heads is None else named.heads:
+            available = heads_by_layer[layer]
+            for head in available if named.heads is None else named.heads:
+                if head not in available:
+                    if named.layers is None:  # H2: of the layers that have it
+                        continue
+                    raise SelectionError(
+                        f"{label}: head {head}: layer {layer} has {len(available)} heads; {HEAD_FORMS}"
+                    )
                 if (layer, head) in selected:
-                    raise SelectionError(f"heads {named.name!r}: {format_head((layer, head))} is named twice")
+                    raise SelectionError(f"{label}: {format_head((layer, head))} is named twice")
                 selected[layer, head] = None
     return list(selected)
 

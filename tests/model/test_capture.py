@@ -240,14 +240,20 @@ class TestObserving:
             assert all(torch.equal(a, b) for a, b in zip(together[k].outputs, alone[k].outputs, strict=True))
 
 
-class TestRefused:
-    def test_layers_that_differ_in_heads(self) -> None:
-        model = tiny.model("bert")
-        odd = model.network.encoder.layer[1].attention.self
-        odd.num_attention_heads, odd.attention_head_size = 2, 16
-        with pytest.raises(ModelError, match=r"differ in their number of heads \(\[2, 4\]\)"):
-            _ = model.architecture
+def test_layers_that_differ_in_heads() -> None:
+    model = tiny.model("bert")
+    odd = model.network.encoder.layer[1].attention.self
+    odd.num_attention_heads, odd.attention_head_size = 2, 16
+    assert (model.architecture.heads, model.architecture.head_counts) == (4, (4, 2))
+    assert model.architecture.list_heads() == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    recorder = tiny.LayerRecorder()
+    model.observe(tiny.batch(6), recorder)
+    assert [tuple(output.shape) for output in recorder.outputs] == [(1, 6, 4, 8), (1, 6, 4, 16)]
+    assert [tuple(maps.shape) for maps in recorder.maps] == [(1, 4, 6, 6)] * 2
+    assert not recorder.outputs[1][:, :, 2:].any() and not recorder.maps[1][:, 2:].any()
 
+
+class TestRefused:
     @pytest.mark.parametrize("kind", ["llama", "bert"], ids=["in the configuration", "in the module"])
     def test_heads_that_are_not_there(self, kind: str) -> None:
         model = tiny.model(kind)

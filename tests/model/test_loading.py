@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, BertForMaskedLM
@@ -454,3 +455,131 @@ def test_a_model_is_shown_in_one_line():
     assert repr(tiny.model("t5").on("cross")) == "<Model T5Model: 2 layers × 4 heads, 32 wide, cross, cpu, float32>"
     refused = "<Model MambaModel: a mamba whose heads cannot be observed, cpu, float32>"
     assert repr(tiny.model("mamba")) == refused
+
+
+# Configurations and indices that do not fit the weights
+
+
+def save_tiny(folder: Path, network: Any, **changes: Any) -> Path:
+    """Save a model and its tokenizer, then change entries of its config.json."""
+    network.save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | changes), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        (
+            "bert",
+            {"num_hidden_layers": 2},
+            r"weights of encoder\.layer\.2 to 3, where its config.json asks for 2 layers",
+        ),
+        ("gpt2", {"n_layer": 3}, r"weights of h\.3, where its config.json asks for 3 layers"),
+        ("llama", {"num_hidden_layers": 1}, r"weights of layers\.1 to 3, where its config.json asks for 1 layers"),
+        ("vit", {"num_hidden_layers": 1}, r"weights of layers\.1 to 3"),
+        ("bert", {"num_hidden_layers": 5}, "its files lack 16 of the model's weights"),
+        ("bert", {"hidden_size": 16}, "where config.json asks for"),
+        ("llama", {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}, "where config.json asks for"),
+    ],
+)
+def test_configurations_that_do_not_fit_the_weights(tmp_path: Path, kind: str, changes: dict[str, int], message: str):
+    folder = save_tiny(tmp_path, tiny.network(kind, num_hidden_layers=4), **changes)
+    with pytest.raises(ModelError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize("half", ["num_layers", "num_decoder_layers"])
+def test_each_half_has_its_number_of_layers(tmp_path: Path, half: str):
+    with pytest.raises(ModelError, match=r"weights of (en|de)coder\.block\.1, where"):
+        load(save_tiny(tmp_path, tiny.network("t5"), **{half: 1}))
+
+
+@pytest.mark.parametrize("objective", [False, True])
+def test_layers_left_out_below_a_head(tmp_path: Path, objective: bool):
+    network = transformers.BertForMaskedLM(tiny.network("bert").config)
+    assert load(save_tiny(tmp_path, network), objective=objective).architecture.layers == 2
+    save_tiny(tmp_path, network, num_hidden_layers=1)
+    with pytest.raises(ModelError, match=r"weights of (bert\.)?encoder\.layer\.1, where"):
+        load(tmp_path, objective=objective)
+
+
+def test_biases_without_a_place(tmp_path: Path):
+    network = tiny.network("llama", attention_bias=True)
+    with pytest.raises(
+        ModelError, match=r"weight layers\.0\.self_attn\.k_proj\.bias, for which its config.json has no"
+    ):
+        load(save_tiny(tmp_path, network, attention_bias=False))
+
+
+@pytest.mark.parametrize("kind", ["ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"])
+def test_parts_that_are_not_studied_may_be_there_or_missing(tmp_path: Path, kind: str):
+    network = getattr(transformers, f"Bert{kind}")(tiny.network("bert").config)
+    assert load(save_tiny(tmp_path, network)).architecture.layers == 2
+
+
+def test_layers_that_predict_further_words_are_no_surplus(tmp_path: Path):
+    network = tiny.network("llama", num_hidden_layers=3)
+    folder = save_tiny(tmp_path, network, num_hidden_layers=2, num_nextn_predict_layers=1)
+    assert load(folder).architecture.layers == 2
+
+
+def make_sharded(folder: Path) -> Path:
+    tiny.network("bert").save_pretrained(folder, max_shard_size="20KB")
+    tiny.tokenizer().save_pretrained(folder)
+    assert load(folder).architecture.layers == 2
+    return folder / "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize("way", ["above", "absolute", "below", "link", "nothing", "no text"])
+def test_indices_that_lead_out_of_the_folder(tmp_path: Path, way: str):
+    index = make_sharded(tmp_path / "model")
+    content = json.loads(index.read_text("utf-8"))
+    shard = sorted(set(content["weight_map"].values()))[0]
+    (tmp_path / "model" / "below").mkdir()
+    outside = (tmp_path / "model" / "below" if way == "below" else tmp_path) / shard
+    (index.parent / shard).rename(outside)
+    name: Any = {
+        "above": f"../{shard}",
+        "absolute": str(outside),
+        "below": f"below/{shard}",
+        "link": shard,
+        "nothing": shard,
+        "no text": 3,
+    }[way]
+    if way == "link":
+        (index.parent / shard).symlink_to(outside)
+    content["weight_map"] = {key: name if file == shard else file for key, file in content["weight_map"].items()}
+    index.write_text(json.dumps(content), "utf-8")
+    message = "there is no such file beside it" if way == "nothing" else "leads out of its folder"
+    with pytest.raises(ModelError, match=message):
+        load(index.parent)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"weight_map": 3}', "[" * 100_000])
+def test_indices_that_are_none(tmp_path: Path, content: str):
+    index = make_sharded(tmp_path)
+    index.write_text(content, "utf-8")
+    with pytest.raises(ModelError, match="not an index of weight files"):
+        load(tmp_path)
+
+
+def test_links_of_the_cache_are_followed(tmp_path: Path):
+    folder, blobs = tmp_path / "models--a--b" / "snapshots" / "0123", tmp_path / "models--a--b" / "blobs"
+    index = make_sharded(folder)
+    blobs.mkdir()
+    for file in list(folder.iterdir()):
+        file.rename(blobs / file.name)
+        file.symlink_to(blobs / file.name)
+    assert index.is_symlink()
+    assert load(folder).architecture.layers == 2
+
+
+def test_a_configuration_that_names_weights_elsewhere(tmp_path: Path):
+    folder = save_tiny(tmp_path / "model", tiny.network("bert"), transformers_weights="../model.safetensors")
+    (folder / "model.safetensors").rename(tmp_path / "model.safetensors")
+    (folder / "other.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"names '\.\./model\.safetensors' as the file with weights"):
+        load(folder)

@@ -210,7 +210,7 @@ def test_head_votes(minilm: Model, example: Segmentation):
 
 def test_votes_name_layers_as_the_model_counts_them():
     """Only two of a hybrid's four layers have attention."""
-    votes = list_votes(np.arange(8) / 28, np.arange(8.0), tiny.model("jamba").architecture.numbers, range(4))
+    votes = list_votes(np.arange(8) / 28, np.arange(8.0), tiny.model("jamba").architecture.list_heads())
     assert [(vote.layer, vote.head) for vote in votes] == [(3, 3), (3, 2), (3, 1), (3, 0), (1, 3), (1, 2), (1, 1)]
     assert [vote.contrast for vote in votes] == [7, 6, 5, 4, 3, 2, 1]
     segmentation = segment(tiny.model("jamba"), TEXT, count=3)

@@ -82,8 +82,11 @@ class _TokenText:
 def draw_pairs_in_text(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 9: tables of the high pairs of exemplary heads; the text, with token IDs of the tables coloured."""
     shown_layers = select_layers(reading, layers, get_last_layer(reading))
-    shown_heads = select_heads(reading, heads, choose_exemplary_heads(reading))
-    tables = [_PairTable.from_reading(reading, layer, head) for layer in shown_layers for head in shown_heads]
+    tables = [
+        _PairTable.from_reading(reading, layer, head)
+        for layer in shown_layers
+        for head in select_heads(reading, heads, choose_exemplary_heads(reading.select(layer)))
+    ]
     tokens = _TokenText.from_reading(reading, tables)
     columns, width = (1, SINGLE_COLUMN) if len(tables) == 1 else (3, DOUBLE_COLUMN)
     line_width = (width - 2 * MARGIN) * text.POINTS_PER_INCH

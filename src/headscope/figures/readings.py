@@ -102,18 +102,20 @@ class _PageLayout:
 def draw_attention_of_text(reading: Reading, layers: Selection = None, heads: Selection = None) -> Figure:
     """Draw Fig. 4: attention maps of single heads and of their sum; the tokens, lines of the last layer marked."""
     shown_layers = select_layers(reading, layers, choose_early_to_late(reading))
-    shown_heads = select_heads(reading, heads, choose_exemplary_head(reading))
+    shown_heads = {
+        layer: select_heads(reading, heads, choose_exemplary_head(reading.select(layer))) for layer in shown_layers
+    }
     head_label, sum_label = "attention of one head", f"attention, {_format_sum(reading)}"
     blocks = []
     for layer in shown_layers:
         maps = [
             Panel(format_head(layer, head), reading.attention_map(layer, head).values, head_label)
-            for head in shown_heads
+            for head in shown_heads[layer]
         ]
         summed = reading.attention_map(layer, SUM).values
         blocks.append([*maps, Panel(f"L{layer}", summed, sum_label, "sum of heads")])
     with styled():
-        page = _choose_page(reading, len(blocks), len(shown_heads) + 1)
+        page = _choose_page(reading, len(blocks), len(blocks[0]))
         figure = Figure(figsize=(page.maps.width, page.height))
         _draw_attention_maps(figure, [panel for block in blocks for panel in block], page.maps)
         _draw_token_list(figure, reading, shown_layers[-1], page)
@@ -180,7 +182,7 @@ def draw_lines_and_regions(reading: Reading, layers: Selection = None, heads: Se
     layer_heads = [
         (layer, head)
         for layer in select_layers(reading, layers, get_last_layer(reading))
-        for head in select_heads(reading, heads, choose_exemplary_head(reading))
+        for head in select_heads(reading, heads, choose_exemplary_head(reading.select(layer)))
     ]
     columns, width = (2, SINGLE_COLUMN) if len(layer_heads) == 1 else (4, DOUBLE_COLUMN)
     side = width / columns - LEFT_MARGIN - RIGHT_MARGIN
@@ -250,8 +252,8 @@ def _draw_map(axes: Axes, panel: Panel, norm: Normalize, x_label: str, y_label: 
 
 
 def _format_sum(reading: Reading) -> str:
-    number = len(reading.head_numbers)
-    return f"sum of {number} head{'s' * (number > 1)}"
+    numbers = {len(reading.heads_of(layer)) for layer in reading.layers}
+    return f"sum of {min(numbers)} head{'s' * (max(numbers) > 1)}" if len(numbers) == 1 else "sum of heads"
 
 
 def _find_unit(matrix: Floats) -> float:

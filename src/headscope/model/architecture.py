@@ -50,6 +50,9 @@ class StackArchitecture:
     stack: str
     layers: int
     heads: int
+    """of a layer; the largest number if layers differ"""
+    head_counts: tuple[int, ...]
+    """number of heads of each layer; in models with removed heads they differ"""
     causal: bool
     """no token attends to a later one"""
     numbers: tuple[int, ...]
@@ -63,6 +66,11 @@ class StackArchitecture:
     """the model changes each head's outputs before the projection; the changed outputs are captured"""
     problem: str = ""
     """why it is not verified"""
+
+    def list_heads(self) -> list[tuple[int, int]]:
+        """Return the number of the layer and the number in the layer of every head, layer by layer."""
+        pairs = zip(self.numbers, self.head_counts, strict=True)
+        return [(layer, head) for layer, count in pairs for head in range(count)]
 
 
 @dataclass(frozen=True)
@@ -201,14 +209,13 @@ def _make_call(captured: CapturedAttention, has_decoder: bool, tokens: int = TOK
 
 def _build_architecture(name: str, network: Any, stack: str, calls: list[AttentionCall]) -> StackArchitecture:
     stack_calls = [call for call in calls if call.stack == stack]
-    counts = sorted({call.heads for call in stack_calls})
-    if len(counts) > 1:
-        raise ModelError(
-            f"{name}: the layers of its {stack} differ in their number of heads ({counts}), which is not supported"
-        )
-    expected = _find_declared_heads(network, stack_calls[0].module)
-    if expected is not None and expected != counts[0]:
-        raise ModelError(f"{name}: captured {counts[0]} heads per layer where the model says {expected}")
+    head_counts = tuple(call.heads for call in stack_calls)
+    for call in stack_calls:
+        # The configuration has one number for all layers: where they differ, heads were removed from some.
+        sources = [call.module, *([network.config.get_text_config()] if len(set(head_counts)) == 1 else [])]
+        expected = _find_declared_heads(sources)
+        if expected is not None and expected != call.heads:
+            raise ModelError(f"{name}: captured {call.heads} heads per layer where the model says {expected}")
     numbers, depth = _number_layers(name, network, stack_calls)
     pairs = list(zip(numbers, stack_calls, strict=True))
     for number, call in pairs:
@@ -218,7 +225,8 @@ def _build_architecture(name: str, network: Any, stack: str, calls: list[Attenti
     return StackArchitecture(
         stack=stack,
         layers=len(stack_calls),
-        heads=counts[0],
+        heads=max(head_counts),
+        head_counts=head_counts,
         # In cross-attention, no token is later than another.
         causal=stack != "cross" and all(call.causal for call in stack_calls),
         numbers=numbers,
@@ -230,9 +238,9 @@ def _build_architecture(name: str, network: Any, stack: str, calls: list[Attenti
     )
 
 
-def _find_declared_heads(network: Any, module: torch.nn.Module) -> int | None:
-    """Return the number of heads according to the module, or else the configuration."""
-    for source in (module, network.config.get_text_config()):
+def _find_declared_heads(sources: Iterable[Any]) -> int | None:
+    """Return the number of heads according to the first of some modules and configurations that has one."""
+    for source in sources:
         for attribute in HEAD_COUNTS:
             count = getattr(source, attribute, None)
             if isinstance(count, int):

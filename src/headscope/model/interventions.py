@@ -38,7 +38,7 @@ AblationType = Literal["zero", "mean"]
 
 def list_heads(architecture: StackArchitecture) -> list[Head]:
     """Return every head of a stack, layer by layer."""
-    return [(layer, head) for layer in architecture.numbers for head in range(architecture.heads)]
+    return architecture.list_heads()
 
 
 def resolve_heads(architecture: StackArchitecture, heads: Heads, *, some_left: bool = True) -> list[Head]:
@@ -47,10 +47,11 @@ def resolve_heads(architecture: StackArchitecture, heads: Heads, *, some_left: b
     Raises:
         StudyError: A head is not in the stack or is named twice; with `some_left`, also if these are all heads.
     """
-    pairs = select_heads(
-        heads, architecture.numbers, range(architecture.heads), owner=f"the model's {architecture.stack}"
-    )
-    if some_left and len(pairs) == architecture.layers * architecture.heads:
+    layer_heads = {
+        layer: range(count) for layer, count in zip(architecture.numbers, architecture.head_counts, strict=True)
+    }
+    pairs = select_heads(heads, architecture.numbers, layer_heads, owner=f"the model's {architecture.stack}")
+    if some_left and len(pairs) == sum(architecture.head_counts):
         raise StudyError(
             f"these are all {len(pairs)} heads of the model's {architecture.stack}: leave at least one that is not "
             "silenced"
@@ -121,10 +122,11 @@ def silenced(
     values = _convert_means(model, means) if ablation_type == "mean" else None
 
     def silence(layer: int, written: torch.Tensor) -> torch.Tensor:
+        mask = masks[layer, : architecture.head_counts[layer]]
         if values is None:
             # Not multiplied by 0, which would turn infinite outputs into NaN.
-            return written.masked_fill(masks[layer], 0)
-        return torch.where(masks[layer], values[layer].to(written.dtype), written)
+            return written.masked_fill(mask, 0)
+        return torch.where(mask, values[layer, : len(mask)].to(written.dtype), written)
 
     with edit_outputs(model, silence, layers):
         yield model
@@ -148,7 +150,7 @@ def gated(model: Model, gates: torch.Tensor) -> Iterator[Model]:
     gates_on_device = gates.to(model.device)
 
     def apply_gate(layer: int, written: torch.Tensor) -> torch.Tensor:
-        return written * gates_on_device[layer, :, None].to(written.dtype)
+        return written * gates_on_device[layer, : architecture.head_counts[layer], None].to(written.dtype)
 
     with edit_outputs(model, apply_gate, set(range(architecture.layers))):
         yield model
@@ -312,8 +314,9 @@ def _detect_sites(model: Model) -> Sites:
             layer_calls += [None] * is_own
     outputs: list[torch.Tensor] = []
     entered: dict[torch.nn.Module, list[torch.Tensor]] = {module: [] for module in calls}
+    head_counts = model.architecture.head_counts
     with watch_inputs(calls, lambda module, inputs: entered[module].append(inputs)):
-        model.observe(_make_probe(model), lambda layer, output, attention: outputs.append(output))
+        model.observe(_make_probe(model), lambda layer, output, _: outputs.append(output[:, :, : head_counts[layer]]))
     layers = [
         None if call is None else _match_site(model, call.module, entered[call.module][call.index], output)
         for call, output in zip(layer_calls, outputs, strict=True)

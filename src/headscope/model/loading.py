@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -117,6 +118,7 @@ def load(
             label, lambda: _get_opener(AutoModel, config, trust_remote_code)(source, **arguments)
         )
         _check_complete(label, info)
+        _check_surplus(label, network, info)
     _check_finite(label, network)
     network = _select_half(network, tokenizer)
     if tokenizer is None and is_image_network(network):
@@ -186,7 +188,10 @@ def _load_predicting(label: str, source: str, config: Any, arguments: dict[str, 
                 label,
                 lambda opener=opener: _get_opener(opener, config, arguments["trust_remote_code"])(source, **arguments),
             )
-            return None if info.get("mismatched_keys") or info.get("missing_keys") else network
+            if info.get("mismatched_keys") or info.get("missing_keys"):
+                return None
+            _check_surplus(label, network, info)
+            return network
     return None
 
 
@@ -308,6 +313,49 @@ def _check_complete(label: str, info: dict[str, Any]) -> None:
             f"{label}: its files lack {len(missing)} of the model's weights (first: {missing[0]}): "
             "the model would run with random numbers in their place"
         )
+
+
+def _check_surplus(label: str, network: Any, info: dict[str, Any]) -> None:
+    """Raise if the files have weights of layers, or biases, for which the configuration has no place.
+
+    transformers ignores them, as it does those of a classifier; but without some of its layers a model is another one.
+    """
+    expected, prefix = set(network.state_dict()), f"{network.base_model_prefix}."
+    patterns, modules = {_replace_numbers(key) for key in expected}, dict(network.named_modules())
+    config = network.config.get_text_config()
+    # Layers that predict further words (DeepSeek-V3) come after the others and are no part of the model.
+    is_followed = bool(getattr(config, "num_nextn_predict_layers", 0))
+    surplus: dict[str, list[int]] = {}
+    for key in sorted(info.get("unexpected_keys", ())):
+        for name in {key, key.removeprefix(prefix), prefix + key}:
+            path, _, kind = name.rpartition(".")
+            if kind == "bias" and isinstance(modules.get(path), torch.nn.Linear):
+                raise ModelError(
+                    f"{label}: its files have a weight {key}, for which its config.json has no place: the model would "
+                    "run without its biases. Correct config.json"
+                )
+            container, number = _find_absent_layer(name, expected) if _replace_numbers(name) in patterns else ("", 0)
+            if container and not (is_followed and number >= config.num_hidden_layers):
+                surplus.setdefault(container, []).append(number)
+    for container, numbers in surplus.items():
+        present = len({key.removeprefix(container).split(".")[0] for key in expected if key.startswith(container)})
+        first, last = min(numbers), max(numbers)
+        raise ModelError(
+            f"{label}: its files have weights of {container}{first}{f' to {last}' * (last > first)}, where its "
+            f"config.json asks for {present} layers: the model would run without the others. Correct config.json"
+        )
+
+
+def _replace_numbers(key: str) -> str:
+    return re.sub(r"\.\d+(?=\.)", ".*", key)
+
+
+def _find_absent_layer(name: str, expected: set[str]) -> tuple[str, int]:
+    """Return the list of layers which lacks a weight's layer, such as `encoder.layer.`, and the layer's number."""
+    for match in re.finditer(r"\.(\d+)\.", name):
+        if not any(key.startswith(match.string[: match.end()]) for key in expected):
+            return name[: match.start() + 1], int(match[1])
+    return "", 0
 
 
 def _check_tokenizer(label: str, tokenizer: Any) -> None:

@@ -51,7 +51,7 @@ Batching = Literal["mixed lengths", "equal lengths", "single texts"]
 
 OnLayer = Callable[[int, torch.Tensor, torch.Tensor], None]
 """Called for each layer of a stack in turn, counted from 0, with the heads' outputs (batch, query, head, width) and the
-attention maps (batch, head, query, key)."""
+attention maps (batch, head, query, key). A layer with fewer heads than others has zeros in place of those it lacks."""
 
 Attend = Callable[[int, AttentionInputs], torch.Tensor | None]
 """Called before a layer whose attention is plain is computed. May compute the heads' outputs (batch, query, head,
@@ -471,7 +471,7 @@ class Model:
             # The decoder need not run where only the encoder is watched.
             network, stacks = self.network.get_encoder(), ["encoder"]
         expected = plan.of(stacks) if self.is_encoder_decoder else list(plan.calls)
-        feed = _LayerFeed(self.name, expected, stack, batch.ids.shape[1], see, attend)
+        feed = _LayerFeed(self.name, expected, stack, batch.ids.shape[1], self.architecture.heads, see, attend)
         if attend is not None:
             real = send([batch.real], self.device)[0]
             feed.detector = PlainDetector(real, self._plain_modules, has_padding=not batch.real.all())
@@ -623,6 +623,8 @@ class _LayerFeed:
     expected: list[AttentionCall]
     stack: str
     tokens: int
+    heads: int
+    """that `see` gets of each layer"""
     see: OnLayer
     attend: Attend | None = None
     detector: PlainDetector | None = None
@@ -637,6 +639,8 @@ class _LayerFeed:
         """Return the outputs of a layer with plain attention, if `attend` computes them."""
         call = self._check_next(request.module)
         if self.attend is None or self.detector is None or call.stack != self.stack or call.is_indirect:
+            return None
+        if call.heads != self.heads:
             return None
         inputs = self.detector.find_plain_inputs(request)
         output = None if inputs is None else self.attend(self.layer, inputs)
@@ -675,6 +679,10 @@ class _LayerFeed:
             self._show(heads, attention)
 
     def _show(self, output: torch.Tensor, attention: torch.Tensor) -> None:
+        absent = self.heads - attention.shape[1]
+        if absent:
+            output = torch.nn.functional.pad(output, (0, 0, 0, absent))
+            attention = torch.nn.functional.pad(attention, (0, 0, 0, 0, 0, absent))
         self.see(self.layer, output, attention)
         self.layer += 1
 

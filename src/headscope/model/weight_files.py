@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ def check_source(source: str, *, is_path: bool, allow_pickle: bool) -> None:
 def _check_folder(folder: Path, *, allow_pickle: bool) -> None:
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder}: no config.json: not a folder that transformers' save_pretrained wrote")
+    for index in folder.glob("*.index.json"):
+        _check_index(index)
+    with suppress(OSError, ValueError, RecursionError):  # transformers reports a damaged configuration
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        named = config.get("transformers_weights") if isinstance(config, dict) else None
+        if named is not None and not (isinstance(named, str) and _is_inside(folder, named)):
+            raise ModelError(f"{folder}: its config.json names {named!r} as the file with weights: not a file in it")
     if any(folder.glob("*.safetensors")):
         return
     pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
@@ -40,6 +48,34 @@ def _check_folder(folder: Path, *, allow_pickle: bool) -> None:
             f"{folder}: its weights are pickles ({', '.join(pickles[:3])}), which can run code when opened. "
             "Convert them to safetensors, or, if you trust their source, use --allow-pickle"
         )
+
+
+def _check_index(index: Path) -> None:
+    """Raise unless an index of weight files names files that are in its own folder."""
+    try:
+        names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{index}: not an index of weight files: {type(error).__name__}: {error}"[:500]) from None
+    for name in sorted(names, key=str):
+        if not (isinstance(name, str) and _is_inside(index.parent, name)):
+            raise ModelError(
+                f"{index}: names {name!r} as a file with weights, which leads out of its folder: the files of a model "
+                "lie beside the index"
+            )
+        if not (index.parent / name).is_file():
+            raise ModelError(f"{index}: names {name!r} as a file with weights, and there is no such file beside it")
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    """Return whether a name is that of a file in a folder, not of one elsewhere or of a link to one.
+
+    The folders of the hub's cache, `snapshots/REVISION`, consist of links to files in `blobs`.
+    """
+    if re.search(r"[/\\:\0]", name) or name in ("", ".", ".."):
+        return False
+    real_folder = folder.resolve()
+    parents = [real_folder, *([real_folder.parents[1] / "blobs"] if real_folder.parent.name == "snapshots" else [])]
+    return (folder / name).resolve().parent in parents
 
 
 def check_name(name: str, *, allow_pickle: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.page.colors import pick_text_color
-from headscope.studies.head_types import HEAD_TYPES, LETTERS, NAMES, PREFERENCES, UNKNOWN, HeadType, count_heads
+from headscope.studies.head_types import HEAD_TYPES, LETTERS, NAMES, PREFERENCES, SILENT, UNKNOWN, HeadType, count_heads
 from headscope.studies.labels import format_head
 from headscope.studies.rates import OF_WORDS
 from headscope.studies.result import Study
@@ -82,6 +82,8 @@ def build_head_type_map(study: Study) -> HeadTypeMap:
     heads = table.set_index("head")
 
     def build_cell(index: int, name: str) -> HeadTypeCell:
+        if name not in heads.index:
+            return HeadTypeCell(index, name, legend[SILENT.name], "absent: this layer has no such head")
         head = heads.loc[name]
         also = f"; also {', '.join(head['also'])}" if head["also"] else ""
         return HeadTypeCell(index, name, legend[str(head["head_type"])], f"{head['description']}{also}")

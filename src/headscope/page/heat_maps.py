@@ -76,7 +76,8 @@ class HeatMap:
 
 def build_heat_maps(study: Study) -> list[HeatMap]:
     """Return a heat map for each rate of a study."""
-    table = study.heads()
+    names = [format_head(layer, head) for layer in study.layers for head in study.head_numbers]
+    table = study.heads().set_index("head").reindex(names)  # NaN where a layer lacks a head
     shape = len(study.layers), len(study.head_numbers)
     return [
         _build_heat_map(

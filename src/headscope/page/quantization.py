@@ -86,25 +86,30 @@ def pack_layer(reading: Reading, layer: int, precision: Precision) -> tuple[byte
     are any, without the sum); then the diagonals of C over their scale as float32; then the codes of the attention's
     column sums. Codes of two bytes are stored as all high bytes, then all low ones, which compresses better.
     """
-    upper = np.triu_indices(len(reading), k=1)
-    outputs = reading.outputs.sel(layer=layer).transpose("head", "position", "width").values.astype(np.float64)
-    squares = (outputs**2).sum(axis=-1)
-    matrix_sum = np.zeros((len(reading), len(reading)))
+    n = len(reading)
+    upper = np.triu_indices(n, k=1)
+    present = reading.heads_of(layer)
+    matrix_sum, square_sum = np.zeros((n, n)), np.zeros(n)
     similarities, scales, diagonals, column_sums, maps = [], [], [], [], []
     heads: list[Head] = [*reading.head_numbers, SUM]
-    for index, head in enumerate(heads):
+    for head in heads:
+        is_absent = head != SUM and head not in present  # zeros in its place, which the page does not show
         if head == SUM:  # summed in the same order as in Reading, to agree to the last bit
-            matrix = matrix_sum
+            matrix, squares = matrix_sum, square_sum
+        elif is_absent:
+            matrix, squares = np.zeros((n, n)), np.zeros(n)
         else:
             matrix = reading.matrix(layer, head).values
+            squares = (reading.output(layer, int(head)) ** 2).sum(axis=-1)
             matrix_sum += matrix
+            square_sum += squares
         scales.append(compute_scale(matrix))
         similarities.append(quantize(matrix[upper], scales[-1], precision))
-        diagonals.append((squares.sum(axis=0) if head == SUM else squares[index]) / scales[-1])
+        diagonals.append(squares / scales[-1])
         if reading.has_attention:
-            attention = reading.attention_map(layer, head).values
+            attention = np.zeros((n, n)) if is_absent else reading.attention_map(layer, head).values
             sums = attention.sum(axis=0)
-            column_sums.append(quantize(sums, float(sums.max()), precision))
+            column_sums.append(quantize(sums, float(sums.max()) or 1.0, precision))
             if head != SUM:
                 maps.append(np.rint(np.sqrt(np.clip(attention, 0, 1)) * precision.levels).astype(np.uint8))
     parts = [

@@ -15,7 +15,7 @@ import torch
 from headscope.array_types import Floats
 from headscope.corpus.windows import Batch, Window
 from headscope.devices import send, to_float64
-from headscope.errors import StudyError
+from headscope.errors import ModelError, StudyError
 from headscope.head_selection import Head
 from headscope.model.head_surgery import get_head_weights
 from headscope.model.interventions import AblationType, gated, list_heads
@@ -75,6 +75,11 @@ def score_heads(
     """
     if by not in RULES:
         raise StudyError(f"unknown ranking {by!r}; there are: {', '.join(RULES)}")
+    if len(counts := set(model.architecture.head_counts)) > 1:
+        raise ModelError(
+            f"{model.name}: its layers differ in their number of heads ({', '.join(map(str, sorted(counts)))}), and "
+            "rankings are for models with the same number in all: name the heads to remove with --heads"
+        )
     shape = (model.architecture.layers, model.architecture.heads)
     head_scores: Floats
     if by == "random":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,14 @@ def make_reading(
     n = len(labels)
     if n < 2:
         raise ReadingError(f"tokens: there {'is one' if n else 'are none'}, and it takes two to relate")
-    output_array = _validate_array("outputs", outputs, "layer, position, head, width")
-    if output_array.shape[1] != n:
+    layer_outputs = _validate_layers("outputs", outputs, "layer, position, head, width")
+    if wrong := next((output.shape for output in layer_outputs if len(output) != n), None):
         raise ReadingError(
-            f"outputs have the shape {output_array.shape}, and there are {n} tokens: "
+            f"outputs have the shape {(len(layer_outputs), *wrong)}, and there are {n} tokens: "
             "their axes are (layer, position, head, width)"
         )
-    layers, _, heads, _ = output_array.shape
-    maps = None if attention is None else _validate_maps(attention, (layers, heads, n, n))
+    head_counts = [output.shape[1] for output in layer_outputs]
+    maps = None if attention is None else _validate_maps(attention, head_counts, n)
     is_special = np.zeros(n, dtype=bool) if special is None else _validate_per_token("special", special, n, "biu")
     is_special = is_special.astype(bool)
     token_ids = _number_by_text(labels) if ids is None else _validate_per_token("ids", ids, n, "iu").astype(np.int64)
@@ -56,12 +57,12 @@ def make_reading(
             word=token_text.number_words_by_marks(labels, is_special),
             spans=None,
             text=" ".join(labels),
-            outputs=output_array,
+            outputs=layer_outputs,
             attention=maps,
             attributes={
                 "model": name,
-                "layers": layers,
-                "heads": heads,
+                "layers": len(layer_outputs),
+                "heads": max(head_counts),
                 "theta": theta,
                 "tau": tau,
                 "length": n,
@@ -76,24 +77,34 @@ def make_reading(
     return reading
 
 
-def _validate_maps(attention: Any, shape: tuple[int, ...]) -> Floats:
-    """Return attention maps as an array (layer, head, query, key) whose rows are probabilities."""
-    maps = _validate_array("attention maps", attention, "layer, head, query, key")
-    if maps.shape != shape:
-        raise ReadingError(
-            f"attention maps have the shape {maps.shape} where the outputs ask for {shape}: "
-            "their axes are (layer, head, query, key)"
-        )
-    sums = maps.sum(axis=-1)
-    wrong = np.argwhere((np.abs(sums - 1) > ROW_SUM_TOLERANCE) | (maps < 0).any(axis=-1))
-    if len(wrong):
-        layer, head, row = wrong[0]
-        raise ReadingError(
-            f"attention maps: row {row} of L{layer}H{head} holds values from {maps[layer, head, row].min():.3g} and "
-            f"sums to {sums[layer, head, row]:.3g}: pass the output of the softmax, without padding; rows are "
-            "queries, columns are keys, and each row sums to 1"
-        )
+def _validate_maps(attention: Any, head_counts: list[int], n: int) -> list[Floats]:
+    """Return the attention maps (head, query, key) of each layer, whose rows are probabilities."""
+    maps = _validate_layers("attention maps", attention, "layer, head, query, key")
+    for k, (layer_maps, heads) in enumerate(zip_longest(maps, head_counts)):
+        if layer_maps is None or layer_maps.shape != (heads, n, n):
+            shape = (len(maps), *maps[min(k, len(maps) - 1)].shape)
+            raise ReadingError(
+                f"attention maps have the shape {shape} where the outputs ask for "
+                f"{(len(head_counts), heads or head_counts[-1], n, n)}: their axes are (layer, head, query, key)"
+            )
+    for layer, layer_maps in enumerate(maps):
+        sums = layer_maps.sum(axis=-1)
+        wrong = np.argwhere((np.abs(sums - 1) > ROW_SUM_TOLERANCE) | (layer_maps < 0).any(axis=-1))
+        if len(wrong):
+            head, row = wrong[0]
+            raise ReadingError(
+                f"attention maps: row {row} of L{layer}H{head} holds values from {layer_maps[head, row].min():.3g} and "
+                f"sums to {sums[head, row]:.3g}: pass the output of the softmax, without padding; rows are "
+                "queries, columns are keys, and each row sums to 1"
+            )
     return maps
+
+
+def _validate_layers(name: str, values: Any, axes: str) -> list[Floats]:
+    """Return the arrays of the layers; of a sequence, they may differ in the number and width of their heads."""
+    if isinstance(values, (list, tuple)) and len({getattr(layer, "shape", None) for layer in values}) > 1:
+        return [_validate_array(f"{name} of layer {k}", [layer], axes)[0] for k, layer in enumerate(values)]
+    return list(_validate_array(name, values, axes))
 
 
 def _validate_array(name: str, values: Any, axes: str) -> Floats:

@@ -24,22 +24,24 @@ def make_dataset(
     word: Ints,
     spans: Ints | None,
     text: str,
-    outputs: Floats,
-    attention: Floats | None,
+    outputs: Sequence[Floats],
+    attention: Sequence[Floats] | None,
     attributes: dict[str, Any],
     layers: Sequence[int] | None = None,
 ) -> xr.Dataset:
     """Return the arrays of a reading as one labelled dataset.
 
-    Lone surrogates are replaced by U+FFFD, because no file, page or table can hold them.
+    Lone surrogates are replaced by U+FFFD, because no file, page or table can hold them. Where layers differ in the
+    number or width of their heads, what a layer lacks is NaN.
 
     Args:
         spans: Start and end of each token in the text (position, 2); −1 for tokens that are not in the text.
-        outputs: Head outputs (layer, position, head, width).
-        attention: Attention maps (layer, head, query, key).
+        outputs: Head outputs (position, head, width) of each layer.
+        attention: Attention maps (head, query, key) of each layer.
         layers: Numbers of the layers, if not 0, 1, 2, …
     """
-    depth, n, heads, _ = outputs.shape
+    stacked_outputs = _stack_layers(outputs)
+    depth, n, heads, _ = stacked_outputs.shape
     text_array = np.array(_replace_surrogates(text), dtype=object)
     clean_attributes = {
         name: _replace_surrogates(value, "\0") if isinstance(value, str) else value
@@ -47,7 +49,7 @@ def make_dataset(
     }
     offsets = np.full((n, 2), -1, dtype=np.int64) if spans is None else spans
     data = xr.Dataset(
-        {"outputs": (("layer", "position", "head", "width"), outputs), "text": ((), text_array)},
+        {"outputs": (("layer", "position", "head", "width"), stacked_outputs), "text": ((), text_array)},
         coords={
             "layer": np.arange(depth) if layers is None else np.array(layers, dtype=np.int64),
             "head": np.arange(heads),
@@ -63,8 +65,17 @@ def make_dataset(
         attrs={"format": FORMAT, "kind": KIND, **clean_attributes},
     )
     if attention is not None:
-        data["attention"] = (("layer", "head", "query", "key"), attention)
+        data["attention"] = (("layer", "head", "query", "key"), _stack_layers(attention))
     return data
+
+
+def _stack_layers(layers: Sequence[Floats]) -> Floats:
+    """Return the arrays of all layers as one, filled up with NaN where they are smaller than others."""
+    shape = np.max([layer.shape for layer in layers], axis=0)
+    stacked = np.full((len(layers), *shape), np.nan, dtype=np.result_type(*layers))
+    for k, layer in enumerate(layers):
+        stacked[k][tuple(map(slice, layer.shape))] = layer
+    return stacked
 
 
 def _replace_surrogates(text: str, other: str = "") -> str:

@@ -84,11 +84,26 @@ def open_reading(path: str | Path) -> Reading:
     description = f"{source}: a reading"
     check_arrays(data, description, NEEDED, SHAPES, ReadingError)
     check_numbers(data, description, NUMBERS, ReadingError)
+    _check_values(data, description)
     for name in STRINGS:
         unescaped = np.vectorize(_unescape, otypes=[object])(data[name].values)
         data[name] = (data[name].dims, np.asarray(unescaped, dtype=object))
     data["special"] = data["special"].astype(bool)
     return Reading(data)
+
+
+def _check_values(data: xr.Dataset, description: str) -> None:
+    """Raise ReadingError for NaN or infinite values other than those of heads that layers lack."""
+    absent = np.isnan(data["outputs"].transpose("layer", "head", "position", "width").values)
+    no_head = absent.all(axis=(2, 3))
+    is_absent = {"outputs": no_head[:, :, None, None] | absent.all(axis=(1, 2))[:, None, None, :]}
+    is_absent["attention"] = no_head[:, :, None, None]
+    for name, mask in is_absent.items():
+        if name not in data:
+            continue
+        values = data[name].transpose("layer", "head", ...).values
+        if not (np.isfinite(values) | mask).all() or (name == "outputs" and no_head.all(axis=1).any()):
+            raise ReadingError(f"{description}, but damaged: its {name} hold NaN or infinite values")
 
 
 def is_reading(path: Path) -> bool:

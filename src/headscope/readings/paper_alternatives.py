@@ -140,10 +140,10 @@ def count_choices(reading: Reading, figure: Published) -> list[Counts]:
     ):
         choice = Choice(THETA, special, heads_from, layers_from, diagonal, unit)
         layer, heads = figure.layer - layers_from, [head - heads_from for head in figure.pairs]
-        if layer not in reading.layers or not set(heads) <= set(reading.head_numbers):
+        if layer not in reading.layers or not set(heads) <= set(reading.heads_of(layer)):
             continue
         counts = [
-            _count_pairs(get_output(reading, layer, head), is_special, choice, pairs)
+            _count_pairs(reading.output(layer, head), is_special, choice, pairs)
             for head, pairs in zip(heads, figure.pairs.values(), strict=True)
         ]
         matched, extra = (np.sum([head_counts[k] for head_counts in counts], axis=0) for k in (0, 1))
@@ -181,11 +181,6 @@ def select_better(counts: list[Counts], figure: Published) -> tuple[Alternative,
         )
     )
     return tuple(candidate for candidate in candidates if candidate.choice.changed)
-
-
-def get_output(reading: Reading, layer: int, head: int) -> Floats:
-    """Return the output of one head (position, width) in float64."""
-    return np.asarray(reading.outputs.sel(layer=layer, head=head).values, dtype=np.float64)
 
 
 def _count_pairs(

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from headscope.readings.paper_alternatives import (
     Outcome,
     Published,
     count_choices,
-    get_output,
     select_better,
 )
 from headscope.readings.read import read
@@ -205,7 +203,8 @@ def check(model: Model, *, command: str = "") -> PaperCheck:
             f"{model.name}: has positions for {limit} tokens, and the text of Fig. 9 has {len(figure.tokens)}"
         )
     # Checked before the model runs, which takes a large one a while.
-    _require_heads(model.name, model.architecture.layers, model.architecture.heads, figure)
+    counts = dict(zip(model.architecture.numbers, model.architecture.head_counts, strict=True))
+    _require_heads(model.name, model.architecture.layers, counts.get(figure.layer, model.architecture.heads), figure)
     (encoding,) = model.tokens.encode(figure.text, len(figure.tokens), all_windows=False, offsets=False)
     _require_tokens(model.name, model.tokens.labels(encoding.ids), figure)
     return compare(read(model, figure.text, length=len(figure.tokens), command=command), figure)
@@ -215,7 +214,8 @@ def compare(reading: Reading, published: Published | None = None) -> PaperCheck:
     """Compare a reading of the printed text with the printed pairs (by default those of Fig. 9)."""
     figure = published or load_figure_9()
     name = str(reading.manifest["model"])
-    _require_heads(name, len(reading.layers), len(reading.head_numbers), figure)
+    heads = reading.heads_of(figure.layer) if figure.layer in reading.layers else reading.head_numbers
+    _require_heads(name, len(reading.layers), len(heads), figure)
     _require_tokens(name, [str(token) for token in reading.tokens.values], figure)
     counts = count_choices(reading, figure)
     return PaperCheck(
@@ -260,8 +260,9 @@ def _check_heads(reading: Reading, figure: Published) -> tuple[HeadCheck, ...]:
     published = {head: _mark_elements(pairs, n) for head, pairs in figure.pairs.items()}
     closest: dict[int, HeadMatch | None] = dict.fromkeys(figure.pairs)
     checks: dict[int, HeadCheck] = {}
-    for layer, head in product(reading.layers, reading.head_numbers):
-        matrix = equations.compute_similarity(get_output(reading, layer, head))
+    all_heads = [(number, head) for number in reading.layers for head in reading.heads_of(number)]
+    for layer, head in all_heads:
+        matrix = equations.compute_similarity(reading.output(layer, head))
         high = np.triu(equations.mark_high(matrix), k=1)
         for number, elements in published.items():
             common = int((high & elements).sum())

@@ -151,23 +151,24 @@ def _locate_tokens(tokens: ModelTokens, text: str, length: int, window: Window) 
     return spans, words
 
 
-def _capture_heads(model: Model, batch: Batch) -> tuple[Floats, Floats]:
-    """Return outputs (layer, position, head, width) and attention maps (layer, head, query, key) of one text."""
+def _capture_heads(model: Model, batch: Batch) -> tuple[list[Floats], list[Floats]]:
+    """Return, for each layer, outputs (position, head, width) and attention maps (head, query, key) of one text."""
     outputs: list[Floats] = []
     maps: list[Floats] = []
 
     def record(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-        layer_output = _to_numpy(output[0])
+        heads = model.architecture.head_counts[layer]
+        layer_output = _to_numpy(output[0, :, :heads])
         is_finite = np.isfinite(layer_output)
         if not is_finite.all():
             raise make_nonfinite_error(
                 model.architecture.numbers[layer], int(np.flatnonzero(~is_finite.all(axis=(0, 2)))[0])
             )
         outputs.append(layer_output)
-        maps.append(_to_numpy(attention[0]))
+        maps.append(_to_numpy(attention[0, :heads]))
 
     model.observe(batch, record)
-    return np.stack(outputs), np.stack(maps)
+    return outputs, maps
 
 
 def _to_numpy(tensor: torch.Tensor) -> Floats:

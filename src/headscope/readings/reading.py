@@ -93,8 +93,13 @@ class Reading:
 
     @property
     def head_numbers(self) -> list[int]:
-        """Numbers of the heads of a layer, in the order of the data."""
+        """Numbers of the heads, in the order of the data. A layer may lack some: see `heads_of`."""
         return [int(head) for head in self.data["head"].values]
+
+    def heads_of(self, layer: int) -> list[int]:
+        """Return the numbers of the heads that a layer has; in models with removed heads, layers differ in them."""
+        first = self.data["outputs"].sel(layer=self._resolve_number("layer", layer)).isel(position=0, width=0)
+        return [head for head, value in zip(self.head_numbers, first.values, strict=True) if not np.isnan(value)]
 
     @property
     def size(self) -> str:
@@ -130,8 +135,14 @@ class Reading:
 
     @property
     def outputs(self) -> xr.DataArray:
-        """The head outputs (layer, position, head, width)."""
+        """The head outputs (layer, position, head, width); NaN where a layer has fewer or narrower heads than others."""
         return self.data["outputs"]
+
+    def output(self, layer: int, head: int) -> Floats:
+        """Return the output of one head (position, width) in float64, in its own width."""
+        number = self._resolve_number("layer", layer)
+        output = self.data["outputs"].sel(layer=number, head=self._resolve_head(number, head)).values
+        return np.asarray(output[:, ~np.isnan(output[0])], dtype=np.float64)
 
     @property
     def has_attention(self) -> bool:
@@ -140,17 +151,17 @@ class Reading:
 
     @property
     def attention(self) -> xr.DataArray:
-        """The attention maps (layer, head, query, key)."""
+        """The attention maps (layer, head, query, key); NaN for heads that a layer lacks."""
         self._require_attention()
         return self._add_token_labels(self.data["attention"], "query", "key")
 
     @property
     def similarity(self) -> xr.DataArray:
-        """The context similarity matrices of all heads (layer, head, position_i, position_j)."""
-        matrices = np.empty((len(self.layers), len(self.head_numbers), len(self), len(self)))
+        """The context similarity matrices of all heads (layer, head, position_i, position_j); NaN for absent heads."""
+        matrices = np.full((len(self.layers), len(self.head_numbers), len(self), len(self)), np.nan)
         for a, layer in enumerate(self.layers):
-            for b, head in enumerate(self.head_numbers):
-                matrices[a, b] = self._compute_similarity(layer, head)
+            for head in self.heads_of(layer):
+                matrices[a, self.head_numbers.index(head)] = self._compute_similarity(layer, head)
         array = xr.DataArray(
             matrices,
             dims=("layer", "head", "position_i", "position_j"),
@@ -528,6 +539,8 @@ class Reading:
     def select(self, layers: str | Numbers = None, heads: str | Numbers = None) -> Reading:
         """Return a reading of some layers and heads. Its sum over heads is then over these heads.
 
+        Layers that have none of the heads, and heads that none of the layers has, are left out.
+
         Parameters
         ----------
         layers, heads
@@ -556,7 +569,14 @@ class Reading:
             for name, selection in (("layer", layers), ("head", heads))
             if selection is not None
         }
-        return Reading(self.data.sel(numbers))
+        selected = Reading(self.data.sel(numbers))
+        present = {layer: found for layer in selected.layers if (found := selected.heads_of(layer))}
+        if not present:
+            self._resolve_head(selected.layers[0], selected.heads[0])  # raises
+        heads_left = [head for head in selected.heads if any(head in found for found in present.values())]
+        if (list(present), heads_left) == (selected.layers, selected.heads):
+            return selected
+        return Reading(selected.data.sel(layer=list(present), head=heads_left))
 
     def with_thresholds(self, theta: float | None = None, tau: float | None = None) -> Reading:
         """Return the same reading with other default thresholds.
@@ -704,22 +724,20 @@ class Reading:
 
     def _compute_similarity(self, layer: int, head: Head) -> Floats:
         """Return C (position, position) of one head, or the sum over the heads."""
-        outputs = self.data["outputs"].sel(layer=self._resolve_number("layer", layer))
-        if not _is_sum(head):
-            return equations.compute_similarity(
-                outputs.sel(head=self._resolve_number("head", head)).values.astype(np.float64)
-            )
+        if head != SUM:
+            return equations.compute_similarity(self.output(layer, int(head)))
         total = np.zeros((len(self), len(self)))
-        for number in self.head_numbers:
-            total += equations.compute_similarity(outputs.sel(head=number).values.astype(np.float64))
+        for number in self.heads_of(layer):
+            total += equations.compute_similarity(self.output(layer, number))
         return total
 
     def _get_map(self, layer: int, head: Head) -> Floats:
         self._require_attention()
-        maps = self.data["attention"].sel(layer=self._resolve_number("layer", layer))
+        number = self._resolve_number("layer", layer)
+        maps = self.data["attention"].sel(layer=number)
         if _is_sum(head):
-            return np.asarray(maps.values.sum(axis=0, dtype=np.float64))
-        return np.asarray(maps.sel(head=self._resolve_number("head", head)).values, dtype=np.float64)
+            return np.asarray(maps.sel(head=self.heads_of(number)).values.sum(axis=0, dtype=np.float64))
+        return np.asarray(maps.sel(head=self._resolve_head(number, head)).values, dtype=np.float64)
 
     def _list_pairs(self, layer: int, head: Head, theta: float, *, special: bool, words: bool) -> pd.DataFrame:
         matrix, labels = self._compute_similarity(layer, head), self._get_labels()
@@ -796,16 +814,15 @@ class Reading:
     def _iterate_heads(
         self, layer: int | Iterable[int] | None, head: Head | Iterable[int] | None
     ) -> Iterator[tuple[int, Head]]:
-        heads: list[Head] = (
-            list(self.head_numbers)
-            if head is None
-            else [SUM]
-            if _is_sum(head)
-            else [*self._resolve_numbers("head", head)]
-        )
-        for layer_number in self.layers if layer is None else self._resolve_numbers("layer", layer):
-            for head_number in heads:
-                yield layer_number, head_number
+        layers = self.layers if layer is None else self._resolve_numbers("layer", layer)
+        if _is_sum(head):
+            yield from ((number, SUM) for number in layers)
+            return
+        heads = self.head_numbers if head is None else self._resolve_numbers("head", head)
+        pairs = [(a, b) for a in layers for b in heads if b in self.heads_of(a)]
+        if not pairs:
+            self._resolve_head(layers[0], heads[0])  # raises
+        yield from pairs
 
     def _resolve_numbers(self, name: str, selection: Any) -> list[int]:
         """Return the numbers of the selected layers or heads, without duplicates; raise ReadingError if one is absent.
@@ -830,11 +847,16 @@ class Reading:
             raise ReadingError(f"{name}s {', '.join(map(str, numbers))}: give one {name} at a time")
         return numbers[0]
 
+    def _resolve_head(self, layer: int, selection: Any) -> int:
+        """Return the number of one head of a layer; raise ReadingError if the layer lacks it."""
+        head = self._resolve_number("head", selection)
+        if head not in (present := self.heads_of(layer)):
+            raise ReadingError(f"no head {head} in layer {layer}, which has heads {', '.join(map(str, present))}")
+        return head
+
     def _make_coordinates(self, layer: int, head: Head) -> dict[str, Any]:
-        return {
-            "layer": self._resolve_number("layer", layer),
-            "head": SUM if _is_sum(head) else self._resolve_number("head", head),
-        }
+        number = self._resolve_number("layer", layer)
+        return {"layer": number, "head": SUM if _is_sum(head) else self._resolve_head(number, head)}
 
     def _resolve_threshold(self, name: str, value: float | None) -> float:
         """Return a threshold, by default the reading's own; raise ReadingError unless it is in [0, 1)."""
@@ -891,7 +913,8 @@ class Reading:
         tokens
             Labels of the tokens (position).
         outputs
-            Head outputs (layer, position, head, width).
+            Head outputs (layer, position, head, width); or a list of those of each layer, which may differ in the
+            number and width of their heads.
         attention
             Attention maps (layer, head, query, key); each row sums to 1.
         ids

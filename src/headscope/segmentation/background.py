@@ -117,7 +117,8 @@ def _compute_whitening(vectors: Floats, source: Ints) -> Floats:
     for number in np.unique(source):
         within[source == number] -= within[source == number].mean(axis=0)
     covariance = within.T @ within / len(within)
-    level = np.trace(covariance) / len(covariance)
+    # Without the zeros that fill up a head that is narrower than others.
+    level = np.trace(covariance) / max(1, np.count_nonzero(vectors.any(axis=0)))
     if level <= 0:
         return np.eye(len(covariance))
     spectrum, directions = np.linalg.eigh(covariance)

@@ -73,16 +73,17 @@ def cut_reading(
         raise ReadingError("this reading was made from outputs alone: it has no attention lines to cut at")
     words, starts = _find_words(reading)
     layers = select_last_layers(reading)
-    data = reading.data.sel(layer=layers)
-    attention = data["attention"].values.astype(np.float64).sum(axis=(0, 1))[np.ix_(words, words)]
+    maps = reading.data["attention"].sel(layer=layers).values.astype(np.float64)
+    attention = np.nansum(maps, axis=(0, 1))[np.ix_(words, words)]  # NaN: heads that a layer lacks
     blocks = equations.cut_blocks(_find_lines(reading, attention, words, reading.tau if tau is None else tau))
     if count is not None and count > len(blocks):
         raise ReadingError(
             f"{count} segments are asked for, and the attention lines cut the text into {len(blocks)} blocks: ask for "
             "fewer, or lower τ"
         )
-    outputs = data["outputs"].transpose("position", "layer", "head", ...).values[words]
-    outputs = outputs.reshape(len(words), -1, outputs.shape[-1])
+    heads = [(layer, head) for layer in layers for head in reading.heads_of(layer)]
+    # Where heads of layers differ in width, zeros fill up the narrow ones: they add nothing to a product.
+    outputs = np.stack([np.nan_to_num(reading.outputs.sel(layer=a, head=b).values[words]) for a, b in heads], axis=1)
     means = np.stack([outputs[block.start : block.stop].mean(axis=0) for block in blocks])
     vectors, head_weights, contrasts = _weight_heads(means)
     band = boundary_search.choose_band(len(blocks), count)
@@ -97,7 +98,7 @@ def cut_reading(
         boundaries=boundaries,
         strengths=boundary_search.compute_strengths(worth, price, boundaries),
         vectors=vectors,
-        heads=list_votes(head_weights, contrasts, layers, reading.head_numbers),
+        heads=list_votes(head_weights, contrasts, heads),
     )
 
 

@@ -102,9 +102,11 @@ def _average_outputs(model: Model, windows: list[Window]) -> Floats:
     layers: list[torch.Tensor] = []
 
     def record(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
-        layers.append(torch.einsum("bnhd,bn->bhd", output.float(), token_weights))
+        present = output[:, :, : model.architecture.head_counts[layer]]
+        layers.append(torch.einsum("bnhd,bn->bhd", present.float(), token_weights))
 
     model.observe(batch, record)
-    if len({layer.shape for layer in layers}) > 1:
-        raise ModelError(f"{model.name}: the heads of its layers differ in width, which segments do not support")
-    return torch.cat(layers, dim=1).cpu().numpy()
+    width = max(layer.shape[2] for layer in layers)
+    # Where heads of layers differ in width, zeros fill up the narrow ones: they add nothing to a product.
+    widened = [torch.nn.functional.pad(layer, (0, width - layer.shape[2])) for layer in layers]
+    return torch.cat(widened, dim=1).cpu().numpy()

@@ -64,19 +64,16 @@ class HeadWeight:
         return f"L{self.layer}H{self.head}"
 
 
-def list_votes(
-    weights: Floats, contrasts: Floats, layers: Sequence[int], heads: Sequence[int]
-) -> tuple[HeadWeight, ...]:
+def list_votes(weights: Floats, contrasts: Floats, heads: Sequence[tuple[int, int]]) -> tuple[HeadWeight, ...]:
     """Return the heads with a positive weight, largest first.
 
     Args:
         weights: Of the heads of all layers (layer · head).
         contrasts: Of the same heads (layer · head).
-        layers: Numbers of the layers.
-        heads: Numbers of the heads of a layer.
+        heads: Layer and number of these heads.
     """
     return tuple(
-        HeadWeight(layers[k // len(heads)], heads[k % len(heads)], float(weights[k]), float(contrasts[k]))
+        HeadWeight(heads[k][0], heads[k][1], float(weights[k]), float(contrasts[k]))
         for k in np.argsort(-weights, kind="stable")
         if weights[k] > 0
     )

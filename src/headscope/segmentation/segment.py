@@ -187,7 +187,7 @@ def _segment_topics(
         strengths=sentence_strengths,
         similarity=similarity,
         cells=cells,
-        heads=list_votes(weighted.weights, contrasts, model.architecture.numbers, range(model.architecture.heads)),
+        heads=list_votes(weighted.weights, contrasts, model.architecture.list_heads()),
         manifest={
             **attributes,
             "sentences_cut": len(sentences),

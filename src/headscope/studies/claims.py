@@ -101,8 +101,9 @@ def measure_local_attention(study: Study) -> Measurement:
     """Measure the share of heads whose attention per element is strongest at −1, 0 or +1, and twice that of even
     attention."""
     _require_own_keys(study)
-    share, error = study.jackknife(lambda s: stats.is_strongest_local(s).mean())
-    local = stats.is_strongest_local(study)
+    present = study.present.values
+    share, error = study.jackknife(lambda s: stats.is_strongest_local(s)[present].mean())
+    local = stats.is_strongest_local(study)[present]
     return Measurement(
         f"In {int(local.sum())} of {local.size} heads ({_format_percent(share, error)}) the mean attention of an element "
         "is largest on the diagonal or beside it, and there at least twice that of attention spread evenly.",

@@ -41,7 +41,8 @@ def tabulate_heads(study: Study) -> pd.DataFrame:
     if not study.data.attrs.get("verified", 1):
         table["capture"] = "unverified"
     first_columns = [*HEAD_COLUMNS, *TYPE_COLUMNS]
-    return table[[*first_columns, *table.columns.drop(first_columns)]]
+    table = table[[*first_columns, *table.columns.drop(first_columns)]]
+    return table[study.present.values.ravel()].reset_index(drop=True)
 
 
 def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:

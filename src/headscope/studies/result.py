@@ -306,6 +306,14 @@ class Study:
             )
         return studies
 
+    @property
+    def present(self) -> xr.DataArray:
+        """Whether a layer has each head (layer, head): where heads were removed, layers may differ in them.
+
+        The rows of an attention map sum to 1, so only of a head that does not exist all attention is 0.
+        """
+        return (self.data["attention_offset"].sum("offset") > 0) | (self.texts == 0)
+
     def heads(self) -> pd.DataFrame:
         """Return the table of heads: one row per head, layer by layer, in the study's order.
 

@@ -104,6 +104,9 @@ def _collect_data(
         "file": make_slug(str(reading.manifest["model"])),
         "layers": reading.layers,
         "heads": reading.head_numbers,
+        "present": [
+            [head in reading.heads_of(layer) for head in reading.head_numbers] + [True] for layer in reading.layers
+        ],
         "tokens": token_labels,
         "word_labels": [make_visible(replace_surrogates(str(label))) for label in reading.word_labels()],
         "pieces": [[gap, replace_surrogates(shown)] for gap, shown in split_into_pieces(reading)],
@@ -129,7 +132,7 @@ def _collect_data(
 
 def _find_start(reading: Reading, start: tuple[int, Head]) -> list[int]:
     layer, head = start
-    if layer not in reading.layers or (head != SUM and head not in reading.head_numbers):
+    if layer not in reading.layers or (head != SUM and head not in reading.heads_of(layer)):
         raise ReadingError(f"no head L{layer}{'sum' if head == SUM else f'H{head}'} in this reading to start with")
     return [
         reading.layers.index(layer),
@@ -152,8 +155,9 @@ def _describe_contents(reading: Reading, precision: Precision, size: int) -> lis
     rows = [
         (
             "Similarity",
-            f"every element of {len(reading.layers) * len(reading.head_numbers):,} heads and {len(reading.layers):,} "
-            f"sums, in steps of 1/{precision.steps:,} of each matrix's largest ({precision.name})",
+            f"every element of {sum(len(reading.heads_of(layer)) for layer in reading.layers):,} heads and "
+            f"{len(reading.layers):,} sums, in "
+            f"steps of 1/{precision.steps:,} of each matrix's largest ({precision.name})",
         ),
         ("Pairs and lines", f"exactly those of Python, for θ and τ of {decimals} decimals"),
     ]

@@ -36,7 +36,7 @@ const through = (() => {
     const { head, token, words, hide, diagonal } = view.now;
     const on = reading.axis(words, hide);
     const a = on.of[token];
-    if (a < 0) return null;
+    if (a < 0 || !about.present[l][head]) return null;
     const values = new Float32Array(on.units.length);
     on.units.forEach((unit, b) => {
       if (a === b) { values[b] = diagonal ? reading.diagonal(l, head, unit) : 0; return; }
@@ -64,6 +64,8 @@ const through = (() => {
       const found = row(l);
       const partners = element.querySelector(".partners");
       partners.replaceChildren();
+      element.classList.toggle("absent", !about.present[l][head]);
+      if (!about.present[l][head]) partners.textContent = "no such head";
       if (!found) return;
       drawing.paint(element.querySelector("canvas"), found.values, 1, found.values.length, drawing.scale("similarity", 1, base.theme()));
       const related = (b) => relations.of(found.on.units[found.a], found.on.units[b]);

@@ -23,6 +23,7 @@
   }
 
   function show(now) {
+    for (const option of by("head").options) option.disabled = !about.present[now.layer][option.value];
     by("layer").value = now.layer;
     by("head").value = now.head;
     for (const id of ["diagonal", "raw", "words", "hide", "segments"]) if (by(id)) by(id).checked = now[id];
@@ -38,12 +39,19 @@
 
   // -- keys -------------------------------------------------------------------------------------------------------------
   const step = (key, by_, size) => view.change({ [key]: Math.min(size - 1, Math.max(0, view.now[key] + by_)) });
+  // To the next head that the layer has.
+  function stepHead(by_) {
+    const present = about.present[view.now.layer];
+    let head = view.now.head + by_;
+    while (head >= 0 && head < about.matrices && !present[head]) head += by_;
+    if (present[head]) view.change({ head });
+  }
   const flip = (key) => view.change({ [key]: !view.now[key] });
   const nudge = (key, by_) => by(key) && view.change({ [key]: view.snap(Math.max(0, view.now[key] + by_)) });
   const next = (key, values) => view.change({ [key]: values[(values.indexOf(view.now[key]) + 1) % values.length] });
   let before = 0; // the head shown before the sum
   const KEYS = {
-    ArrowLeft: () => step("head", -1, about.matrices), ArrowRight: () => step("head", 1, about.matrices),
+    ArrowLeft: () => stepHead(-1), ArrowRight: () => stepHead(1),
     ArrowUp: () => step("layer", -1, about.layers.length), ArrowDown: () => step("layer", 1, about.layers.length),
     s: () => { if (view.now.head === about.sum) view.change({ head: before }); else { before = view.now.head; view.change({ head: about.sum }); } },
     d: () => flip("diagonal"), r: () => flip("raw"), w: () => flip("words"), x: () => flip("hide"),

@@ -16,6 +16,11 @@ const overview = (() => {
       base.element("span", `L${layer}`, grid).className = "row";
       thumbs.push([]);
       for (let h = 0; h < about.matrices; h++) {
+        if (!about.present[l][h]) {
+          base.element("span", "", grid).className = "absent";
+          thumbs[l].push(null);
+          continue;
+        }
         const button = base.element("button", "", grid);
         button.type = "button";
         button.className = "thumb";
@@ -77,14 +82,14 @@ const overview = (() => {
     const key = [view.now.kind, view.now.raw, base.theme()].join();
     if (drawn[l] === key || !reading.held(l)) return;
     drawn[l] = key;
-    for (let h = 0; h < about.matrices; h++) paint(thumbs[l][h].firstChild, l, h, base.theme());
+    for (let h = 0; h < about.matrices; h++) if (thumbs[l][h]) paint(thumbs[l][h].firstChild, l, h, base.theme());
   }
 
   function paint(canvas, l, h, theme) {
     const { values, size } = pooled(l, h);
     const { kind, raw } = view.now;
     let top = 1;
-    if (kind === "attention") top = raw ? (h === about.sum ? about.heads.length : 1) : Math.max(...values) || 1;
+    if (kind === "attention") top = raw ? (h === about.sum ? about.present[l].filter(Boolean).length - 1 : 1) : Math.max(...values) || 1;
     else if (raw && h !== about.sum) top = Math.max(...about.scales[l].slice(0, -1)) / about.scales[l][h];
     drawing.paint(canvas, values, size, size, drawing.scale(kind, top, theme));
   }

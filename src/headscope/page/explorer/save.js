@@ -85,6 +85,7 @@ const saving = (() => {
       body.push(drawing.label(left - 6, top + (l + 0.5) * cell + 3, `L${layer}`, { anchor: "end", size: 9 }));
       if (!reading.held(l)) return;
       for (let h = 0; h < about.matrices; h++) {
+        if (!about.present[l][h]) continue;
         overview.paint(canvas, l, h, "light");
         body.push(`<image x="${left + h * cell}" y="${top + l * cell}" width="${cell - 2}" height="${cell - 2}" style="image-rendering:pixelated" href="${canvas.toDataURL("image/png")}"/>`);
       }

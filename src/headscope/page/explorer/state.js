@@ -15,6 +15,7 @@ const view = (() => {
       token: -1, diagonal: false, raw: false, words: false, hide: false, segments: false, view: "values", kind: "similarity", pairs: "all", zoom: null,
     };
     Object.assign(now, defaults, parse(location.hash));
+    settle();
     addEventListener("hashchange", () => change({ ...defaults, ...parse(location.hash) }));
   }
 
@@ -53,12 +54,21 @@ const view = (() => {
     return made;
   }
 
+  // A layer may lack heads that others have: the nearest before it is shown, or else its first.
+  function settle() {
+    const present = about.present[now.layer];
+    if (present[now.head]) return;
+    const before = present.lastIndexOf(true, now.head);
+    now.head = before >= 0 ? before : present.indexOf(true);
+  }
+
   const snap = (share) => Math.min(Math.round(share * about.thresholds), about.thresholds - 1) / about.thresholds;
 
   function change(patch) {
     // A part of a map is counted in units of the axis, which change with it.
     if (("words" in patch && patch.words !== now.words) || ("hide" in patch && patch.hide !== now.hide)) patch = { zoom: null, ...patch };
     Object.assign(now, patch);
+    settle();
     if (planned) return;
     planned = true;
     requestAnimationFrame(() => {
