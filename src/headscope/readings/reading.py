@@ -572,9 +572,9 @@ class Reading:
         selected = Reading(self.data.sel(numbers))
         present = {layer: found for layer in selected.layers if (found := selected.heads_of(layer))}
         if not present:
-            self._resolve_head(selected.layers[0], selected.heads[0])  # raises
-        heads_left = [head for head in selected.heads if any(head in found for found in present.values())]
-        if (list(present), heads_left) == (selected.layers, selected.heads):
+            self._resolve_head(selected.layers[0], selected.head_numbers[0])  # raises
+        heads_left = [head for head in selected.head_numbers if any(head in found for found in present.values())]
+        if (list(present), heads_left) == (selected.layers, selected.head_numbers):
             return selected
         return Reading(selected.data.sel(layer=list(present), head=heads_left))
 
