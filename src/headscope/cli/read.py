@@ -125,6 +125,8 @@ def read_text(
     selected = reading.select(
         layers=options.parse_numbers(layers, "layers"), heads=options.parse_numbers(heads, "heads")
     )
+    if start is not None:
+        selected.pairs(*start)  # raises before anything is written if there is no such head
     if save is not None:
         reading.save(save)
     if pairs is not None:
