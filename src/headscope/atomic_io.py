@@ -117,8 +117,8 @@ def create_folder(folder: Path, error: type[HeadscopeError], option: str = "--ou
     try:
         yield
     finally:
-        with suppress(OSError):
-            for path in new:
+        for path in new:
+            with suppress(OSError):  # not empty, or removed by another process
                 path.rmdir()
 
 

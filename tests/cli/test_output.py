@@ -150,11 +150,17 @@ def test_a_folder_that_another_process_removes_is_no_error(tmp_path: Path):
     [
         ["study", "x.txt", "--model", "./absent"],
         ["study", "special.txt"],
+        ["study", "special.txt", "--checkpoint-dir", "new/deep"],
+        ["study", "special.txt", "--checkpoint-dir", "another/deep"],
         ["ablate", "x.txt", "--model", "./absent"],
         ["merge", "one.nc", "one.nc"],
+        ["merge", "one.nc", "absent"],
         ["compare", "one.nc", "absent"],
         ["prune", "./absent", "--keep", "1"],
         ["figures", "one.nc", "--only", "99"],
+        ["figures", "one.nc", "--only", "7,9"],
+        ["figures", "one.nc", "--only", "7", "--layers", "99"],
+        ["figures", "x.txt"],
     ],
     ids=" ".join,
 )
@@ -168,6 +174,46 @@ def test_a_command_that_fails_leaves_no_folder(
     result = headscope_command(*command, "--output", "new/folder")
     assert result.code == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.nc", "special.txt", "x.txt"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["read", "x.txt", "--head", "L99H0", "--output", "page.html", "--save", "r.nc", "--figures", "new/figures"],
+        ["read", "x.txt", "--layers", "99", "--output", "page.html", "--pairs", "p.csv", "--figures", "new"],
+        ["segment", "x.txt", "--count", "99", "--output", "page.html"],
+        ["heads", "one.nc", "--type", "nonsense", "--csv", "heads.csv"],
+        ["report", "x.txt"],
+        ["report", "one.nc", "--output", "new/page.html"],
+        ["findings", "one.nc", "--json", "--markdown"],
+        ["inspect", "minilm", "--model", "minilm"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("loaded_once")
+def test_a_command_that_fails_leaves_no_file(headscope_command, saved_study: Path, tmp_path: Path, command: list[str]):
+    (tmp_path / "one.nc").write_bytes(saved_study.read_bytes())
+    (tmp_path / "x.txt").write_text("Rain fell. Snow fell too.")
+    result = headscope_command(*command)
+    assert result.code in (1, 2), result.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.nc", "x.txt"]
+
+
+def test_my_page_is_not_replaced_by_a_report(headscope_command, saved_study: Path, tmp_path: Path):
+    for path in (tmp_path / "mine.html", tmp_path / "study" / "report.html"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+        (path.parent / "study.nc").write_bytes(saved_study.read_bytes())
+        output = ["--output", "mine.html"] if path.name == "mine.html" else []
+        result = headscope_command("report", str(path.parent), *output)
+        assert result.code == 1
+        assert f"{path.name} is there already, and is no page of headscope" in result.err
+        assert path.read_text() == "mine"
+
+
+def test_a_study_that_is_not_there_is_named_once(headscope_command, saved_study: Path, tmp_path: Path):
+    (tmp_path / "one.nc").write_bytes(saved_study.read_bytes())
+    assert headscope_command("merge", "one.nc", "absent").err == "headscope: absent: no study there\n"
 
 
 def test_a_full_disk_leaves_no_folder(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headscope
+from headscope.corpus import documents as corpus_documents
 from headscope.corpus.documents import Document, as_corpus, documents
 from headscope.model.model import Model
 from tests.helpers.document_formats import TABLES, TEXTS, as_csv, as_jsonl, names_of, put, texts_of
@@ -33,6 +34,67 @@ def test_tables_read_back(tmp_path: Path, kind: str, ending: str):
 def test_another_field(tmp_path: Path, kind: str):
     path = put(tmp_path / f"texts.{kind}", TABLES[kind](TEXTS, field="body"))
     assert texts_of(documents(path, field="body")) == TEXTS
+
+
+# What is read before a model is loaded
+
+
+def test_the_opening_is_the_first_text_that_is_not_blank(tmp_path: Path):
+    put(tmp_path / "a.txt", " ")
+    put(tmp_path / "b.jsonl", '{"text": ""}\n{"text": "Rain."}\n{"text": "Snow."}\n')
+    opening = documents(tmp_path).check_opening()
+    assert opening is not None
+    assert opening.text == "Rain."
+    assert documents(tmp_path, limit=1).check_opening() is None  # which says nothing of the files after it
+    assert documents().check_opening() == next(iter(documents()))
+
+
+@pytest.mark.parametrize("files", [{"a.txt": ""}, {"a.txt": " \n", "b.jsonl": "\n", "c.csv": "text\n"}], ids=str)
+def test_files_without_any_text(tmp_path: Path, files: dict[str, str]):
+    for name, content in files.items():
+        put(tmp_path / name, content)
+    with pytest.raises(headscope.CorpusError, match="there is no text in it"):
+        documents(tmp_path).check_opening()
+    put(tmp_path / "d.txt", "Rain.")
+    assert documents(tmp_path).check_opening() is not None
+
+
+def test_every_one_of_a_few_files_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    put(tmp_path / "a.jsonl", '{"text": "Rain."}')
+    put(tmp_path / "b.jsonl", '{"body": "Rain."}')
+    with pytest.raises(headscope.CorpusError, match=r"b\.jsonl:1: no field 'text'"):
+        documents(tmp_path).check_opening()
+    assert documents(tmp_path, limit=1).check_opening() is not None
+    assert documents(tmp_path).check_opening(limit=1) is not None
+    for name, value in (("MAX_OPENED", 1), ("MAX_OPENED_BYTES", 5)):
+        with monkeypatch.context() as patch:
+            patch.setattr(corpus_documents, name, value)
+            assert documents(tmp_path).check_opening() is not None
+
+
+def test_many_blank_documents_may_be_followed_by_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(corpus_documents, "MAX_BLANK", 3)
+    put(tmp_path / "a.jsonl", '{"text": ""}\n' * 3)
+    with pytest.raises(headscope.CorpusError, match="there is no text in it"):
+        documents(tmp_path).check_opening()
+    put(tmp_path / "a.jsonl", '{"text": ""}\n' * 4)
+    assert documents(tmp_path).check_opening() is None
+
+
+def test_what_can_be_read_once_is_not_opened():
+    assert documents("-").check_opening() is None
+    assert as_corpus(iter([])).check_opening() is None
+
+
+@pytest.mark.parametrize("sources", [None, "a.txt", "example:gerstenslager"])
+def test_texts_without_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sources: str | None):
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "a.txt", "Rain.")
+    put(tmp_path / "b.jsonl", '{"body": "Snow."}')
+    with pytest.raises(headscope.CorpusError, match="no fields"):
+        documents(sources, field="body")
+    assert texts_of(documents(["a.txt", "b.jsonl"], field="body")) == ["Rain.", "Snow."]
+    assert documents("-", field="body").options.field == "body"
 
 
 @pytest.mark.parametrize("ending", [".txt", ".text", ".md", ".txt.gz", ".log", ""])

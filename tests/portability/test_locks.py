@@ -59,6 +59,18 @@ def test_a_folder_is_locked_on_windows(tmp_path: Path) -> None:
         assert not (tmp_path / FILE).exists()
 
 
+def test_a_folder_created_for_a_lock_is_removed_if_empty(tmp_path: Path) -> None:
+    with Lock(tmp_path / "new" / "deep"):
+        assert (tmp_path / "new" / "deep" / FILE).exists()
+    assert not list(tmp_path.iterdir())
+    with Lock(tmp_path / "new" / "deep"):
+        (tmp_path / "new" / "deep" / "mine").write_text("mine")
+    assert [path.name for path in (tmp_path / "new" / "deep").iterdir()] == ["mine"]
+    with Lock(tmp_path / "new"):  # it was there before
+        pass
+    assert (tmp_path / "new").exists()
+
+
 WINDOWS = """
 import os, signal, sys
 from types import SimpleNamespace

@@ -129,6 +129,8 @@ def read_text(
         )
     reading = reading.with_thresholds(theta=theta, tau=tau)
     selected = reading.select(layers=layers, heads=heads)
+    if start is not None:
+        selected.pairs(*start)  # raises before anything is written if there is no such head
     if save is not None:
         reading.save(save)
     if pairs is not None:
