@@ -284,8 +284,6 @@ class Reading:
         share = self._resolve_threshold("theta", theta)
         is_numbered = layer is not None and head is not None and _is_single(layer) and _is_single(head)
         is_single_head = is_numbered or _is_name(head)
-            not (layer is None or head is None) and _is_single(layer) and _is_single(head)
-        )
         tables = [
             self._list_pairs(a, b, share, special=special, words=words).assign(**_name_head(a, b))
             for a, b in self._iterate_heads(layer, head)
