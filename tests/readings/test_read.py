@@ -180,6 +180,24 @@ def test_heads_are_named_in_many_ways(reading: Reading, heads: Any):
     assert reading.dominant(1, heads)["head"].tolist() == ["L1H0", "L1H2"]
 
 
+def test_heads_are_selected_by_the_names_of_tables(reading: Reading):
+    names = reading.dominant()["head"].tolist()
+    assert reading.pairs(head=names).equals(reading.pairs())
+    assert reading.pairs(head="L1H3").equals(reading.pairs(1, 3))
+    assert reading.pairs(head="L1sum").equals(reading.pairs(1, "sum"))
+    assert reading.dominant(head=["L1H3", "L0sum", "L1H3"])["head"].tolist() == ["L1H3", "L0sum"]
+    for arguments, message in (
+        ({"head": "L9H0"}, "no layer 9: this reading has layers 0, 1"),
+        ({"head": "L0H9"}, "no head 9"),
+        ({"head": "L3"}, "'L3' .*: write L11H8"),
+        ({"head": "H3"}, "no head H3"),
+        ({"layer": 1, "head": "L1H3"}, "L1H3 names its layer: leave `layer` out"),
+        ({"head": []}, "the list given is empty"),
+    ):
+        with pytest.raises(ReadingError, match=message):
+            reading.pairs(**arguments)
+
+
 @pytest.mark.parametrize("zero", [0, np.int64(0), 0.0, np.array(0), xr.DataArray(0)])
 def test_one_layer_is_named_in_many_ways(reading: Reading, zero: Any):
     assert reading.pairs(zero, 1).equals(reading.pairs(0, 1))

@@ -53,8 +53,9 @@ def compare(
     >>> import headscope
     >>> ravens = headscope.study("minilm", ["Two ravens met. The ravens left."])
     >>> bread = headscope.study("minilm", ["Bread is made of flour. Dough needs yeast."])
-    >>> headscope.compare([ravens, bread], ["ravens", "bread"])
-    <Comparison of ravens, bread: 2 studies, 2 warnings>
+    >>> comparison = headscope.compare([ravens, bread], ["ravens", "bread"])
+    >>> comparison.names
+    ['ravens', 'bread']
     """
     if isinstance(studies, (Study, Reading, str, Path)):
         raise StudyError(f"{TOO_FEW}, and one was given: give a list of them")

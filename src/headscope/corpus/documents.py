@@ -40,6 +40,8 @@ from headscope.errors import CorpusError
 
 __all__ = ["Corpus", "Document", "as_corpus", "documents"]
 
+MAX_NAME = 80
+"""characters of a name in a repr"""
 MAX_INSPECTED = 3
 """text files that are inspected for a note"""
 MAX_OPENED, MAX_OPENED_BYTES, MAX_BLANK = 32, 2**24, 1000
@@ -58,8 +60,10 @@ class Corpus:
     --------
     >>> import headscope
     >>> corpus = headscope.documents(limit=2)
-    >>> corpus.name, [document.name for document in corpus]
-    ('bundled openings', ['openings:1', 'openings:2'])
+    >>> corpus
+    <Corpus bundled openings, 64 documents, at most 2 are read>
+    >>> [document.name for document in corpus]
+    ['openings:1', 'openings:2']
     """
 
     name: str
@@ -132,6 +136,12 @@ class Corpus:
         ['Two ravens met.']
         """
         return cls(name, [Source(name, read)], **more)
+
+    def __repr__(self) -> str:
+        name = self.name if len(self.name) <= MAX_NAME else f"{self.name[:MAX_NAME]}…"
+        size = "" if self.size is None else f", {self.size:,} document{'s' * (self.size != 1)}"
+        limit = "" if self.limit is None else f", at most {self.limit:,} are read"
+        return f"<Corpus {name}{size}{limit}>"
 
     def __iter__(self) -> Iterator[Document]:
         return islice((document for source in self.sources for document in source.read()), self.limit)

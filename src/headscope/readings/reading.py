@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SUM: Literal["sum"] = "sum"
 Head = int | Literal["sum"]
 """the number of a head, or the sum over all heads of a layer"""
+HeadSelection = Head | str | Iterable[int] | Iterable[str] | None
+"""heads of some layers by number, or heads by the names of tables, such as L1H6 or L1sum; None: all"""
 RELATIONS = ("equal", "sentence", "neighbours")
 """how the text may relate two tokens: they are equal, in one sentence, or adjacent"""
 
@@ -245,7 +247,7 @@ class Reading:
     def pairs(
         self,
         layer: int | Iterable[int] | None = None,
-        head: Head | Iterable[int] | None = None,
+        head: HeadSelection = None,
         theta: float | None = None,
         *,
         special: bool = True,
@@ -257,7 +259,8 @@ class Reading:
         Parameters
         ----------
         layer, head
-            A number or several; `head="sum"` is the sum over the layer's heads. Without them: all.
+            A number or several; `head="sum"` is the sum over the layer's heads. Without them: all. Or only `head`, a
+            name or several, such as `"L1H6"`.
         theta
             Threshold as a share of the maximum, by default that of the reading.
         special
@@ -291,7 +294,8 @@ class Reading:
         ('ravens', 'ravens', 2, 6)
         """
         share = self._resolve_threshold("theta", theta)
-        is_single_head = layer is not None and head is not None and _is_single(layer) and _is_single(head)
+        is_numbered = layer is not None and head is not None and _is_single(layer) and _is_single(head)
+        is_single_head = is_numbered or _is_name(head)
         tables = [
             self._list_pairs(a, b, share, special=special, words=words).assign(**_name_head(a, b))
             for a, b in self._iterate_heads(layer, head)
@@ -460,7 +464,7 @@ class Reading:
     def dominant(
         self,
         layer: int | Iterable[int] | None = None,
-        head: Head | Iterable[int] | None = None,
+        head: HeadSelection = None,
         theta: float | None = None,
     ) -> pd.DataFrame:
         """Return for each head the token value that most high pairs include, and the share of pairs that do.
@@ -468,7 +472,8 @@ class Reading:
         Parameters
         ----------
         layer, head
-            A number or several; `head="sum"` is the sum over the layer's heads. Without them: all.
+            A number or several; `head="sum"` is the sum over the layer's heads. Without them: all. Or only `head`, a
+            name or several, such as `"L1H6"`.
         theta
             Threshold as a share of the maximum, by default that of the reading.
 
@@ -486,7 +491,7 @@ class Reading:
         --------
         >>> import headscope
         >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
-        >>> reading.dominant(layer=1, head=6)[["head", "token"]].values.tolist()
+        >>> reading.dominant(head="L1H6")[["head", "token"]].values.tolist()
         [['L1H6', 'ravens']]
         """
         share, ids, rows = self._resolve_threshold("theta", theta), self._get_ids(), []
@@ -811,18 +816,30 @@ class Reading:
             equations.mark_lines(self._get_map(layer, head), self._resolve_threshold("tau", tau))
         )
 
-    def _iterate_heads(
-        self, layer: int | Iterable[int] | None, head: Head | Iterable[int] | None
-    ) -> Iterator[tuple[int, Head]]:
+    def _iterate_heads(self, layer: int | Iterable[int] | None, head: HeadSelection) -> Iterator[tuple[int, Head]]:
+        selected = None if head is None else [head] if _is_single(head) else list(head)  # type: ignore[arg-type]
+        if selected and all(map(_is_name, selected)):
+            yield from self._iterate_names(layer, selected)
+            return
         layers = self.layers if layer is None else self._resolve_numbers("layer", layer)
         if _is_sum(head):
             yield from ((number, SUM) for number in layers)
             return
-        heads = self.head_numbers if head is None else self._resolve_numbers("head", head)
+        heads = self.head_numbers if selected is None else self._resolve_numbers("head", selected)
         pairs = [(a, b) for a in layers for b in heads if b in self.heads_of(a)]
         if not pairs:
             self._resolve_head(layers[0], heads[0])  # raises
         yield from pairs
+
+    def _iterate_names(self, layer: Any, names: Iterable[Any]) -> Iterator[tuple[int, Head]]:
+        from headscope.readings.arguments import parse_head
+
+        if layer is not None:
+            raise ReadingError(f"{next(iter(names))} names its layer: leave `layer` out, or give the head's number")
+        for name in dict.fromkeys(names):
+            layer_number, head = parse_head(name)
+            self._make_coordinates(layer_number, head)  # raises if it is not in the reading
+            yield layer_number, head
 
     def _resolve_numbers(self, name: str, selection: Any) -> list[int]:
         """Return the numbers of the selected layers or heads, without duplicates; raise ReadingError if one is absent.
@@ -954,6 +971,10 @@ def _name_head(layer: int, head: Head) -> dict[str, Any]:
 
 def _is_single(selection: Any) -> bool:
     return isinstance(selection, str) or not np.iterable(selection)
+
+
+def _is_name(head: Any) -> bool:
+    return isinstance(head, str) and head[:1] in ("L", "l")
 
 
 def _is_sum(head: Any) -> bool:

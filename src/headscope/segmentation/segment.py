@@ -51,7 +51,8 @@ def segment(
     """Split a text where its subject changes, or into clauses and sentences that belong together.
 
     Nothing is trained and no labels are used. The first use of a model takes a pass over the bundled texts, to measure
-    how its heads vary within a subject.
+    how its heads vary within a subject. Every character of the text is in a segment; of a sentence longer than 256
+    tokens the first 256 say what it is about.
 
     Parameters
     ----------
