@@ -143,7 +143,8 @@ def _group_claims(comparison: Comparison) -> list[tuple[str, list[int]]]:
         NO_VERDICT: NO_VERDICT,
     }
     claims = {
-        group: comparison.summary.loc[comparison.summary["consistent_for"] == group, "number"].tolist() for group in labels
+        group: comparison.summary.loc[comparison.summary["consistent_for"] == group, "number"].tolist()
+        for group in labels
     }
     return [(labels[group], numbers) for group, numbers in claims.items() if numbers]
 

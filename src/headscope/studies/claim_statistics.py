@@ -143,7 +143,10 @@ def compute_scattered_share(study: Study) -> float:
     counts, tokens = study.data["window_tokens"].values, study.data["tokens"].values
     pairs = np.maximum(tokens * (tokens - 1) // 2, 2)
     normal = NormalDist()
-    shares = [normal.cdf(0.1 * normal.inv_cdf(1 - 1 / count)) if windows else 0.0 for count, windows in zip(pairs, counts, strict=True)]
+    shares = [
+        normal.cdf(0.1 * normal.inv_cdf(1 - 1 / count)) if windows else 0.0
+        for count, windows in zip(pairs, counts, strict=True)
+    ]
     return float(counts * pairs @ shares / (counts * pairs).sum())
 
 
@@ -154,7 +157,7 @@ def average_distinct(study: Study, name: str = "distinct_dominants") -> Floats:
 
 
 def compute_matched_chance(study: Study) -> Floats:
-    """Return the share of pairs within one sentence among all pairs at the distances of a head's pairs: (layer, head)."""
+    """Return the share of one sentence among all pairs at the distances of a head's pairs: (layer, head)."""
     tokens, distances = study.data["tokens"].values, study.data["tokens_apart"].values
     apart = (tokens[:, None] - distances).clip(min=0)
     same, pairs = get_values(study, "sentence_tokens") @ apart, study.data["window_tokens"].values @ apart

@@ -13,8 +13,9 @@ from html import escape
 from typing import Any, Literal
 
 from headscope.errors import StudyError
+from headscope.studies.claim_measurement import Condition
 from headscope.studies.claim_statistics import CannotMeasure
-from headscope.studies.claims import CLAIMS, Claim, Condition
+from headscope.studies.claims import CLAIMS, Claim
 from headscope.studies.result import Study
 from headscope.studies.wording import RASTER_NOTE, adapt_wording
 
@@ -119,7 +120,7 @@ def _list_cells(finding: Finding) -> tuple[str, str, str, str]:
 
 
 def findings(study: Study) -> Findings:
-    """Return all eighteen findings of a study: the claims of the paper, each with a number, its error, null and verdict.
+    """Return all eighteen findings of a study: the paper's claims, each with a number, its error, null and verdict.
 
     Parameters
     ----------
@@ -158,10 +159,9 @@ def measure_claim(claim: Claim, study: Study) -> Finding:
         measured = claim.measure(study)
     except CannotMeasure as reason:
         explanation = f"Not measured: {adapt_wording(study, str(reason))}."
-        return Finding(
-            *claim_fields, explanation, "not measurable", claim.criterion, paper_number=claim.paper_number
-        )
-    value, error, null = (float(number) for number in (measured.value, measured.error, measured.null))
+        return Finding(*claim_fields, explanation, "not measurable", claim.criterion, paper_number=claim.paper_number)
+    numbers = (float(number) for number in (measured.value, measured.error, measured.null))
+    value, error, null = (None if math.isnan(number) else number for number in numbers)
     verdict, explanation = judge(measured.conditions), measured.explanation
     shortage = explain_shortage(study, of_sample=claim.of_sample)
     if shortage:
@@ -172,10 +172,10 @@ def measure_claim(claim: Claim, study: Study) -> Finding:
         verdict,
         claim.criterion,
         value,
-        None if math.isnan(error) else error,
+        error,
         adapt_wording(study, measured.unit),
         {"conditions": [condition.as_dict() for condition in measured.conditions], **measured.details},
-        None if math.isnan(null) else null,
+        null,
         claim.paper_number,
     )
 

@@ -1,7 +1,7 @@
 """The sums that only the paper's claims need (METHOD §6, docs/findings.md), for the texts in the sample.
 
-All backends but the reference share this: batched torch, on any device. Each structure that a claim speaks of comes with
-its null, the same number without that structure.
+All backends but the reference share this: batched torch, on any device. Each structure that a claim speaks of comes
+with its null, the same number without that structure.
 
     words      is the most attended token that is not special a separator?                                     claim 3
     columns    correlation between heads of the attention that positions receive                               claim 13
@@ -188,8 +188,9 @@ def _count_random_dominants(texts: ClaimTexts, pairs: Tensor) -> Tensor:
     heads, tokens = pairs.shape[1], texts.real.sum(1)
     count = (tokens * (tokens - 1) // 2)[:, None]
     start = torch.arange(heads, device=pairs.device) * count // heads
-    ranks, (first, after, wrapped) = texts.ranks[:, None], (
-        bound.int()[..., None, None] for bound in (start, torch.minimum(start + pairs, count), start + pairs - count)
+    ranks, (first, after, wrapped) = (
+        texts.ranks[:, None],
+        (bound.int()[..., None, None] for bound in (start, torch.minimum(start + pairs, count), start + pairs - count)),
     )
     high = (((ranks >= first) & (ranks < after)) | (ranks < wrapped)).float()
     equal = ((texts.ids[:, :, None] == texts.ids[:, None, :]) & texts.real[:, None, :]).float()

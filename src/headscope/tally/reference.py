@@ -224,7 +224,10 @@ class ReferenceTallier:
         random_dominants = set()
         ranks, order, count = rank_pairs(window), draw_position_order(window), n * (n - 1) // 2
         for head, matrix in enumerate(matrices):
-            p, start = len(equations.list_pairs(equations.mark_high(matrix, self.counting.theta))), head * count // heads
+            p, start = (
+                len(equations.list_pairs(equations.mark_high(matrix, self.counting.theta))),
+                head * count // heads,
+            )
             drawn = [(i, j) for i in range(n) for j in range(i + 1, n) if (ranks[i, j] - start) % count < p]
             dominant = equations.find_dominant(drawn, window.ids)
             random_dominants |= {dominant[0]} if dominant else set()
@@ -277,8 +280,7 @@ def correlate_columns(first: Floats, second: Floats) -> float:
     deviations = [values - values.mean() for values in (first, second)]
     norms = [float(np.sqrt((values**2).sum())) for values in deviations]
     flat = [
-        norm <= FLAT * values.mean() * np.sqrt(len(values))
-        for norm, values in zip(norms, (first, second), strict=True)
+        norm <= FLAT * values.mean() * np.sqrt(len(values)) for norm, values in zip(norms, (first, second), strict=True)
     ]
     return 0.0 if any(flat) else float(deviations[0] @ deviations[1]) / (norms[0] * norms[1])
 

@@ -63,8 +63,8 @@ def show_findings(study: Study, findings: Sequence[Finding]) -> None:
                 f"{study.size}"
             )
         ),
-        caption="± is one standard error; null: without the structure claimed. How each number was measured: findings.md, report.html"
-        + f"\n{RASTER_NOTE}" * study.has_images,
+        caption="± is one standard error; the null is the number without the structure claimed. "
+        "How each number was measured: findings.md, report.html" + f"\n{RASTER_NOTE}" * study.has_images,
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
