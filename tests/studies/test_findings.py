@@ -60,10 +60,10 @@ def get_blocks(study: Study, name: str) -> np.ndarray:
 def make_offsets(study: Study, offset: int, weight: float = 0.8) -> np.ndarray:
     """Return attention by offset that is strongest at `offset` in every head."""
     spread = np.zeros_like(get_blocks(study, "attention_offset"))
-    occupied = get_blocks(study, "texts") > 0
-    spread[occupied] = (1 - weight) / spread.shape[-1]
-    spread[occupied, ..., offset + study.data.attrs["length"] - 1] += weight
-    return spread
+    tokens = get_blocks(study, "window_tokens") @ study.data["tokens"].values
+    spread[:] = (1 - weight) / spread.shape[-1]
+    spread[..., offset + study.data.attrs["length"] - 1] += weight
+    return spread * tokens[:, None, None, None]
 
 
 @pytest.fixture(scope="module")
@@ -261,8 +261,13 @@ def set_most_attended(study: Study, token: str, layers: slice, share: float) -> 
     return Study(data)
 
 
+def find_word(study: Study) -> str:
+    return next(str(name) for name in study.data["token"].values if name not in ("t1", ".", ","))
+
+
 def test_2_first_special_token(planted: Study):
-    fails = measure(set_most_attended(planted, "t2", slice(0, 2), 1.0), 2)
+    word = find_word(planted)
+    fails = measure(set_most_attended(planted, word, slice(0, 2), 1.0), 2)
     assert (fails.verdict, fails.value) == ("not consistent", 0.0)
     none = Study(planted.data.assign_attrs(first_special_token=""))
     assert measure(none, 2).verdict == "not measurable"
@@ -270,9 +275,10 @@ def test_2_first_special_token(planted: Study):
 
 
 def test_3_names_what_takes_the_attention(planted: Study):
-    taken = measure(set_most_attended(planted, "t2", slice(6, 8), 1.0), 3)
+    word = find_word(planted)
+    taken = measure(set_most_attended(planted, word, slice(6, 8), 1.0), 3)
     assert (taken.verdict, taken.value) == ("not consistent", 0.0)
-    assert "In layer 7 t2 is the most attended token in 100.0 % of texts." in taken.explanation
+    assert f"In layer 7 {word} is the most attended token in 100.0 % of texts." in taken.explanation
     assert (
         "Among words and punctuation alone, a separator is the most attended in 100.0 ± 0.0 % of texts"
         in taken.explanation
@@ -497,7 +503,8 @@ def test_heads_without_pairs_are_left_out():
         values[:, :, 1] = 0
         silent[name] = values
     results = findings(replace_sums(study, **silent))
-    assert all(finding.value is not None and np.isfinite(finding.value) for finding in results)
+    # At random, repeat rates do not spread beyond their errors, so that they have no correlation.
+    assert [finding.number for finding in results if finding.value is None] == [6]
     nothing = {name: 0 * values for name, values in silent.items()}
     verdicts = {finding.number: finding.verdict for finding in findings(replace_sums(study, **nothing))}
     assert {verdicts[number] for number in (6, 7, 8, 9, 12)} == {"not measurable"}
