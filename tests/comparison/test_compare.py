@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import headscope
-from headscope.comparison.claims import SHORT_CLAIMS, describe_spread, summarize_findings
+from headscope.comparison.claims import SHORT_CLAIMS, VERDICT_SIGNS, describe_spread, summarize_findings
 from headscope.comparison.depth import compute_relative_depth, tabulate_depth
 from headscope.comparison.measures import MEASURES, NEAR, OVER_DEPTH
 from headscope.comparison.names import choose_names, shorten_paths
@@ -127,7 +127,7 @@ def test_images_are_compared_with_images_only(base_study: Study) -> None:
     wordless = comparison.depth["rate"].isin(["repeat_rate", "same_sentence_rate"])
     assert comparison.depth[wordless]["value"].isna().all()
     assert comparison.depth[~wordless]["value"].notna().all()
-    assert comparison.summary.set_index("number")["holds_for"][8] == "not measurable"
+    assert comparison.summary.set_index("number")["consistent_for"][8] == "no verdict"
 
 
 def test_one_study_is_no_list(base_study: Study) -> None:
@@ -260,51 +260,59 @@ def test_names() -> None:
 
 def test_findings_side_by_side(comparison: headscope.Comparison, base_study: Study) -> None:
     table = comparison.findings
-    assert len(table) == 12 * 3
-    assert table["number"].tolist() == [number for number in range(1, 13) for _ in range(3)]
-    assert table["model"].tolist() == ["before", "after", "small"] * 12
+    assert len(table) == 18 * 3
+    assert table["number"].tolist() == [number for number in range(1, 19) for _ in range(3)]
+    assert table["model"].tolist() == ["before", "after", "small"] * 18
     expected = findings(base_study)
     rows = table[table["model"] == "before"]
     assert rows["verdict"].tolist() == [finding.verdict for finding in expected]
-    assert rows["measured"].tolist() == [finding.measured for finding in expected]
+    assert rows["explanation"].tolist() == [finding.explanation for finding in expected]
     np.testing.assert_allclose(
         rows["value"].astype(float), [math.nan if f.value is None else f.value for f in expected]
     )
     for row in comparison.summary.to_dict("records"):
-        verdicts = {kind: row[kind] for kind in ("holds", "does_not_hold", "cannot_be_measured")}
+        verdicts = {verdict: row[verdict.replace(" ", "_")] for verdict in VERDICT_SIGNS}
         assert sorted(name for names in verdicts.values() for name in names) == ["after", "before", "small"]
     assert set(SHORT_CLAIMS) == {claim.number for claim in CLAIMS}
 
 
 def make_finding(verdict: str, value: float | None, error: float | None = None, unit: str = "%") -> Finding:
-    return Finding(1, "A claim", "paper", "measured", verdict, "criterion", value, error, unit)  # type: ignore[arg-type]
+    return Finding(1, "A claim", "paper", "explanation", verdict, "criterion", value, error, unit)  # type: ignore[arg-type]
 
 
 def test_summary_worked_by_hand() -> None:
     findings = {
-        "a": [make_finding("holds", 0.5, 0.03)],
-        "b": [make_finding("does not hold", 0.2, 0.04)],
-        "c": [make_finding("cannot be measured", None)],
+        "a": [make_finding("consistent", 0.5, 0.03)],
+        "b": [make_finding("not consistent", 0.2, 0.04)],
+        "c": [make_finding("not measurable", None)],
+        "d": [make_finding("undecided", 0.3, 0.04)],
+        "e": [make_finding("too few texts", 0.3)],
     }
     (row,) = summarize_findings(findings).to_dict("records")
-    assert row["holds_for"] == "some"
-    assert (row["holds"], row["does_not_hold"], row["cannot_be_measured"]) == (["a"], ["b"], ["c"])
+    assert row["consistent_for"] == "some"
+    assert [row[verdict.replace(" ", "_")] for verdict in VERDICT_SIGNS] == [["a"], ["b"], ["d"], ["e"], ["c"]]
     # 0.3 / √(0.03² + 0.04²) = 6
     assert row["differs"] == "from 20.0 ± 4.0 % (b) to 50.0 ± 3.0 % (a), 6.0 standard errors apart"
 
 
 def test_words_for_what_differs() -> None:
-    assert describe_spread({"a": make_finding("holds", None), "b": make_finding("holds", math.nan)}) == "no number"
-    assert describe_spread({"a": make_finding("holds", None), "b": make_finding("holds", 0.1)}) == "one number only"
     assert (
-        describe_spread({"a": make_finding("holds", 0.1), "b": make_finding("holds", 0.1)})
+        describe_spread({"a": make_finding("consistent", None), "b": make_finding("consistent", math.nan)})
+        == "no number"
+    )
+    assert (
+        describe_spread({"a": make_finding("consistent", None), "b": make_finding("consistent", 0.1)})
+        == "one number only"
+    )
+    assert (
+        describe_spread({"a": make_finding("consistent", 0.1), "b": make_finding("consistent", 0.1)})
         == "no difference: 10.0 % for both"
     )
     assert (
-        describe_spread({"a": make_finding("holds", 0.1), "b": make_finding("holds", 0.3)})
+        describe_spread({"a": make_finding("consistent", 0.1), "b": make_finding("consistent", 0.3)})
         == "from 10.0 % (a) to 30.0 % (b)"
     )
-    findings = {"a": make_finding("holds", 3.0, None, "of 9"), "b": make_finding("holds", 4.0, None, "of 12")}
+    findings = {"a": make_finding("consistent", 3.0, None, "of 9"), "b": make_finding("consistent", 4.0, None, "of 12")}
     assert describe_spread(findings) == "3.00 of 9 (a), 4.00 of 12 (b)"
 
 

@@ -105,7 +105,7 @@ def make_study(**changes: Any) -> Study:
 
 
 def make_findings() -> list[Finding]:
-    verdicts = ("holds", "does not hold", "cannot be measured")
+    verdicts = ("consistent", "not consistent", "not measurable")
     findings = [
         Finding(
             number,
@@ -117,8 +117,13 @@ def make_findings() -> list[Finding]:
             value=None if number % 3 == 2 else 0.123456 * number,
             error=None if number == 3 else 0.0123,
             unit="%" if number == 3 else "tokens",
+            null=0.05,
+            paper_number="33 %" if number == 8 else "",
             details={"by_layer": [0.25, float("nan"), None, 1], "heads": {"L0H1": 0.5}, "rows": [[1, 2], [3, 4]]},
         )
         for number in range(1, 12)
     ]
-    return [*findings, Finding(12, ALL, ALL, ALL, "holds", ALL, 1.0, 0.1, ALL, {ALL: ALL, "list": [ALL, {ALL: [ALL]}]})]
+    return [
+        *findings,
+        Finding(12, ALL, ALL, ALL, "consistent", ALL, 1.0, 0.1, ALL, {ALL: ALL, "list": [ALL, {ALL: [ALL]}]}, 0.5, ALL),
+    ]

@@ -68,14 +68,14 @@ def test_no_text_becomes_an_element(hostile_html: str) -> None:
 
 def test_findings_and_summary(page_html: str, comparison: headscope.Comparison) -> None:
     cells = re.findall(r'<td class="verdict (\w+)" data-words="([^"]*)"', page_html)
-    assert len(cells) == 4 * 12
-    kinds = {"holds": "yes", "does not hold": "no", "cannot be measured": "open"}
-    assert [kind for kind, _ in cells] == [kinds[verdict] for verdict in comparison.findings["verdict"]]
+    assert len(cells) == 4 * 18
+    kinds = {"consistent": "yes", "not consistent": "no"}
+    assert [kind for kind, _ in cells] == [kinds.get(verdict, "open") for verdict in comparison.findings["verdict"]]
     text = " ".join(Elements(page_html).text.split())
     for value in comparison.findings["text"]:
         assert value in text or value == "–"
-    for measured in comparison.findings["measured"]:
-        assert " ".join(measured.split()) in text
+    for explanation in comparison.findings["explanation"]:
+        assert " ".join(explanation.split()) in text
 
 
 def test_warnings_stand_on_top(hostile_html: str, page_html: str) -> None:
@@ -176,7 +176,7 @@ def test_words_on_pointing_and_clicking(
     page = page_opener(page_html).page
     cell = page.locator("#claim-5 td.verdict").nth(1)
     cell.hover()
-    expected = comparison.findings_by_model["after"][4].measured
+    expected = comparison.findings_by_model["after"][4].explanation
     assert page.locator("#tip > *").all_inner_texts() == ["after", expected]
     words = page.locator("#claim-5 .words")
     assert not words.is_visible()

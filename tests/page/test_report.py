@@ -93,9 +93,9 @@ def test_findings_stand_with_value_error_and_verdict(html: str) -> None:
     first, second, third = (Elements(text).text for _, _, text in items[:3])
     assert [kind for kind, _, _ in items[:3]] == ["no", "open", "yes"]
     assert "0.12 ± 0.01 tokens" in first
-    assert "does not hold" in first
+    assert "not consistent" in first
     assert "no value" in second
-    assert "cannot be measured" in second
+    assert "not measurable" in second
     assert "37.0 %" in third
     assert "criterion of 1" in first
     assert "0.25, –, –, 1" in " ".join(first.split())
@@ -206,7 +206,7 @@ def test_a_study_writes_its_report(tmp_path: Path) -> None:
     study = make_random_study(3, layers=2, heads=3, texts=40)
     assert study.report(tmp_path) == tmp_path / "report.html"
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert all(finding.claim.split("'")[0] in page for finding in study.findings())
+    assert all(finding.title.split("'")[0] in page for finding in study.findings())
     assert study.report(str(tmp_path / "report.html")) == tmp_path / "report.html"  # our own page is replaced
     foreign = tmp_path / "mine.html"
     foreign.write_text("mine", "utf-8")

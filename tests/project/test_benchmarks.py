@@ -156,10 +156,12 @@ def test_dtypes_compare_with_float32(
 
 
 def test_verdicts_that_change_are_told_with_their_numbers():
-    before, after = (Finding(8, "", "", "", verdict, "", 0.34, 0.01, "%") for verdict in ("holds", "does not hold"))
+    before, after = (
+        Finding(8, "", "", "", verdict, "", 0.34, 0.01, "%") for verdict in ("consistent", "not consistent")
+    )
     assert dtypes.changed_verdicts([before], [before]) == []
     (told,) = dtypes.changed_verdicts([before], [after])
-    assert told == {"number": 8, "before": "holds, 34.0 ± 1.0 %", "after": "does not hold, 34.0 ± 1.0 %"}
+    assert told == {"number": 8, "before": "consistent, 34.0 ± 1.0 %", "after": "not consistent, 34.0 ± 1.0 %"}
 
 
 def test_float32_does_not_differ_from_itself():

@@ -215,8 +215,8 @@ def run_study(
         console.print_note("skipped: " + ", ".join(reasons))
     if not as_json:
         console.print_note(
-            f"{sum(claim.verdict == 'consistent' for claim in claims)} of {len(claims)} claims are consistent with this. "
-            f"Report: {out / output_folder.REPORT}"
+            f"{sum(claim.verdict == 'consistent' for claim in claims)} of {len(claims)} claims are consistent with "
+            f"this. Report: {out / output_folder.REPORT}"
         )
 
 

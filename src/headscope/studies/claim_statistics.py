@@ -157,7 +157,7 @@ def average_distinct(study: Study, name: str = "distinct_dominants") -> Floats:
 
 
 def compute_matched_chance(study: Study) -> Floats:
-    """Return the share of pairs within one sentence among all pairs at the distances of a head's pairs: (layer, head)."""
+    """Return the share of one sentence among all pairs at the distances of a head's pairs: (layer, head)."""
     tokens, distances = study.data["tokens"].values, study.data["tokens_apart"].values
     apart = (tokens[:, None] - distances).clip(min=0)
     same, pairs = get_values(study, "sentence_tokens") @ apart, study.data["window_tokens"].values @ apart

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 from headscope.errors import StudyError
 from headscope.settings import describe_unverified
+from headscope.studies.claim_measurement import Condition
 from headscope.studies.claim_statistics import CannotMeasure
-from headscope.studies.claims import CLAIMS, Claim, Condition
+from headscope.studies.claims import CLAIMS, Claim
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors
 from headscope.studies.wording import RASTER_NOTE, adapt_wording
@@ -190,7 +191,8 @@ def measure_claim(claim: Claim, study: Study) -> Finding:
     except CannotMeasure as reason:
         explanation = f"Not measured: {adapt_wording(study, str(reason))}."
         return Finding(*claim_fields, explanation, "not measurable", claim.criterion, paper_number=claim.paper_number)
-    value, error, null = (float(number) for number in (measured.value, measured.error, measured.null))
+    numbers = (float(number) for number in (measured.value, measured.error, measured.null))
+    value, error, null = (None if math.isnan(number) else number for number in numbers)
     verdict, explanation = judge(measured.conditions), measured.explanation
     shortage = explain_shortage(study, of_sample=claim.of_sample)
     if shortage:
@@ -201,10 +203,10 @@ def measure_claim(claim: Claim, study: Study) -> Finding:
         verdict,
         claim.criterion,
         value,
-        None if math.isnan(error) else error,
+        error,
         adapt_wording(study, measured.unit),
         {"conditions": [condition.as_dict() for condition in measured.conditions], **measured.details},
-        None if math.isnan(null) else null,
+        null,
         claim.paper_number,
     )
 

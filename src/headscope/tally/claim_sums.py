@@ -1,7 +1,7 @@
 """The sums that only the paper's claims need (METHOD §6, docs/findings.md), for the texts in the sample.
 
-All backends but the reference share this: batched torch, on any device. Each structure that a claim speaks of has
-its null, the same number without that structure.
+All backends but the reference share this: batched torch, on any device. Each structure that a claim speaks of comes
+with its null, the same number without that structure.
 
     words      is the most attended token that is not special a separator?                                     claim 3
     columns    correlation between heads of the attention that positions receive                               claim 13

@@ -70,22 +70,22 @@ def test_order_batches_and_kernel_change_no_integer(model: Model, study: Study) 
 
 def test_findings_say_what_images_have_none_of(study: Study) -> None:
     findings = {finding.number: finding for finding in headscope.findings(study)}
-    unmeasured = {n for n, finding in findings.items() if "patches are no words" in finding.measured}
-    assert unmeasured == {3, 6, 7, 8}
-    assert all(findings[n].verdict == "cannot be measured" for n in unmeasured)
-    assert "[CLS], the classification token, is the most attended token" in findings[2].measured
-    assert "of images" in findings[2].measured
-    assert list(findings[12].details) == ["mean_distance"]
+    unmeasured = {n for n, finding in findings.items() if "patches are no words" in finding.explanation}
+    assert unmeasured == {3, 6, 7, 8, 17}
+    assert all(findings[n].verdict == "not measurable" for n in unmeasured)
+    assert "[CLS], the classification token, is the most attended token" in findings[2].explanation
+    assert "of images" in findings[2].explanation
+    assert list(findings[12].details) == ["conditions", "mean_distance"]
     # two layers have no middle
-    assert {n for n in findings if findings[n].verdict == "cannot be measured"} == unmeasured | {4, 11}
-    assert not any(" texts" in finding.measured or " tokens" in finding.measured for finding in findings.values())
+    assert {n for n in findings if findings[n].verdict == "not measurable"} == unmeasured | {4, 11}
+    assert not any(" texts" in finding.explanation or " tokens" in finding.explanation for finding in findings.values())
 
 
 def test_without_a_special_token_finding_2_says_so() -> None:
     study = headscope.study(tiny.vision_model("ijepa"), tiny.pictures(3))
     finding = headscope.findings(study)[1]
-    assert finding.verdict == "cannot be measured"
-    assert "this model puts no special token first. What stands first in an image" in finding.measured
+    assert finding.verdict == "not measurable"
+    assert "this model puts no special token first. What stands first in an image" in finding.explanation
 
 
 def test_figures_of_words_are_not_drawn(study: Study) -> None:

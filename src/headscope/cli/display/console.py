@@ -77,8 +77,8 @@ def show_findings(study: Study, findings: Sequence[Finding]) -> None:
                 f"{study.size}"
             )
         ),
-        caption="± is one standard error; null: without the structure claimed. How each number was measured: "
-        "findings.md, report.html"
+        caption="± is one standard error; the null is the number without the structure claimed. "
+        "How each number was measured: findings.md, report.html"
         + f"\n{RASTER_NOTE}" * study.has_images
         + f"\n{describe_errors(study)}".rstrip()
         + format_unverified_line(manifest),
