@@ -28,13 +28,7 @@ from headscope.model.interventions import (
 )
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
-from headscope.pruning.ablation_result import (
-    FORMAT,
-    KIND,
-    Ablation,
-    AblationInterrupted,
-    compute_standard_error,
-)
+from headscope.pruning.ablation_result import FORMAT, KIND, Ablation, AblationInterrupted, compute_standard_error
 from headscope.pruning.objective import Objective, choose_objective
 from headscope.pruning.text_batches import (
     DEFAULT_LIMIT,
@@ -121,9 +115,10 @@ def ablate(
     >>> ablation.table()["head"].tolist()
     ['L0H0', 'L0H1']
     """
+    # What fits no model is refused before one is loaded.
     check_limit(limit)
     check_run_options(batch_size, AUTO, 0)
-    Settings(length=length, windows=windows)  # raises
+    Settings(length=length, windows=windows)
     check_ablation_type(ablation_type)
     named = None if heads is None else parse_heads(heads)
     if named == []:
@@ -135,12 +130,12 @@ def ablate(
     if corpus.leaves_out and limit == DEFAULT_LIMIT:  # any other was chosen by the user
         on_message(f"{corpus.corpus.name}: {describe_limit(limit)}")
     started = time.monotonic()
-    bench = AblationRunner.create(loaded, corpus.windows, ablation_type, batch_size)
+    runner = AblationRunner.create(loaded, corpus.windows, ablation_type, batch_size)
     sums = _TextResults(selected)
 
     def build_result(stopped_by: str = "") -> Ablation:
         attributes = {
-            "objective": bench.objective.name,
+            "objective": runner.objective.name,
             "ablation_type": ablation_type,
             "complete": int(not stopped_by),
             "stopped_by": stopped_by,
@@ -151,7 +146,7 @@ def ablate(
 
     try:
         with registry.open_progress(progress) as on_progress:
-            for numbered, base, changes in bench.measure_changes(selected, progress=on_progress):
+            for numbered, base, changes in runner.measure_changes(selected, progress=on_progress):
                 sums.add(numbered.places, base, changes)
     except KeyboardInterrupt:
         raise AblationInterrupted(build_result("interrupted") if sums.places else None) from None

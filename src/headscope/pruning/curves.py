@@ -101,9 +101,9 @@ def measure_random_curve(
 
 
 def _measure_curves(
-    bench: AblationRunner, orders: Sequence[Sequence[Head]], shares: Sequence[float], progress: ProgressCallback | None
+    runner: AblationRunner, orders: Sequence[Sequence[Head]], shares: Sequence[float], progress: ProgressCallback | None
 ) -> list[pd.DataFrame]:
-    expected = set(list_heads(bench.model.architecture))
+    expected = set(list_heads(runner.model.architecture))
     for order in orders:
         if len(order) != len(expected) or {(int(layer), int(head)) for layer, head in order} != expected:
             raise StudyError(f"an order contains each of the model's {len(expected)} heads once; this one does not")
@@ -112,7 +112,7 @@ def _measure_curves(
         rows = []
         for share in shares:
             heads = take_share(order, share)
-            losses = bench.measure_losses(heads)
+            losses = runner.measure_losses(heads)
             rows.append((share, len(heads), float(losses.mean()), float(compute_standard_error(losses))))
             done += 1
             if progress is not None:

@@ -183,7 +183,7 @@ def prune(
     Pruned(minilm: 67 of 72 heads)
     """
     check_limit(limit)
-    Settings(length=length)  # raises
+    Settings(length=length)
     check_request(heads, keep, by, study, how)
     named = None if heads is None else parse_heads(heads)
     loaded = resolve_model(model, objective=needs_objective(keep, by), allow_unverified=allow_unverified)

@@ -87,8 +87,8 @@ def score_heads(
     elif by in STUDY_RULES:
         head_scores = np.asarray(STUDY_RULES[by](_check_study(model, by, study)), dtype=np.float64)
     elif by == "ablation":
-        bench = AblationRunner.create(model, windows, batch_size=batch_size)
-        head_scores = bench.compute_mean_changes(list_heads(model.architecture)).reshape(shape)
+        runner = AblationRunner.create(model, windows, batch_size=batch_size)
+        head_scores = runner.compute_mean_changes(list_heads(model.architecture)).reshape(shape)
     elif by == "gradient":
         head_scores = compute_gate_gradients(model, batch_windows(model, windows, batch_size))
     else:
@@ -132,10 +132,10 @@ def rank_greedily(
     size = max(1, len(left) // GREEDY_STEPS) if step is None else step
     if size < 1:
         raise StudyError(f"step is {step}: take at least one head at a time")
-    bench, total = AblationRunner.create(model, windows, ablation_type, batch_size), len(left)
+    runner, total = AblationRunner.create(model, windows, ablation_type, batch_size), len(left)
     removed: list[Head] = []
     while len(left) > 1:
-        changes = bench.compute_mean_changes(left, silent=removed)
+        changes = runner.compute_mean_changes(left, silent=removed)
         order = [left[k] for k in np.argsort(changes, kind="stable")]
         removed += order[:size]
         left = [head for head in left if head in order[size:]]

@@ -37,8 +37,8 @@ def measure_local_attention(study: Study) -> Measurement:
     share, error = study.jackknife(lambda s: stats.is_strongest_local(s)[present].mean())
     local = stats.is_strongest_local(study)
     return Measurement(
-        f"In {int(local.sum())} of {int(present.sum())} heads ({format_percent(share, error)}) the mean attention of an "
-        "element is largest on the diagonal or beside it, and there at least twice that of attention spread evenly.",
+        f"In {int(local.sum())} of {int(present.sum())} heads ({format_percent(share, error)}) the mean attention of "
+        "an element is largest on the diagonal or beside it, and there at least twice that of attention spread evenly.",
         share,
         error,
         0.0,

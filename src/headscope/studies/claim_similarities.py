@@ -166,9 +166,9 @@ def measure_same_sentence_rate(study: Study) -> Measurement:
     return Measurement(
         f"In layer {study.layers[-1]}, {int((rates[counted] > limit).sum())} of {counted.sum()} heads exceed "
         f"{format_share(limit)}, and {int((rates > matched)[counted].sum())} exceed what pairs at their own distances "
-        f"give by chance. The lowest rate is {format_percent(values[0], errors[0])} (H{study.head_numbers[lowest]}); the "
-        f"smallest excess is {format_percent(values[1], errors[1])} (H{study.head_numbers[least]}). All pairs alike would "
-        f"give {format_share(chance)}.",
+        f"give by chance. The lowest rate is {format_percent(values[0], errors[0])} "
+        f"(H{study.head_numbers[lowest]}); the smallest excess is {format_percent(values[1], errors[1])} "
+        f"(H{study.head_numbers[least]}). All pairs alike would give {format_share(chance)}.",
         values[0],
         errors[0],
         matched[lowest],

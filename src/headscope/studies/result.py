@@ -351,7 +351,7 @@ class Study:
         return tabulate_heads(self)
 
     def findings(self) -> Findings:
-        """Return the eighteen claims of the paper measured on this study, each with its standard error, null and verdict.
+        """Return the eighteen claims of the paper, measured on this study, with standard errors, nulls and verdicts.
 
         Returns
         -------
