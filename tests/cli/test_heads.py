@@ -80,11 +80,10 @@ def test_exports_are_the_table_of_the_study(headscope_command, tmp_path: Path):
     result = headscope_command("heads", "a.nc", "--csv", "heads.csv", "--json")
     table = study.heads()
     exported = pd.DataFrame(json.loads(result.out)["heads"]).assign(also=lambda rows: rows["also"].map(tuple))
-    pd.testing.assert_frame_equal(exported, table, check_dtype=False, rtol=1e-12)
+    pd.testing.assert_frame_equal(exported.astype(table.dtypes), table, rtol=1e-12)
     from_csv = pd.read_csv(tmp_path / "heads.csv", keep_default_na=False, na_values={"strength": [""]})
-    pd.testing.assert_frame_equal(
-        from_csv, table.assign(also=table["also"].map("; ".join)), check_dtype=False, rtol=1e-12
-    )
+    in_cells = table.assign(also=table["also"].map("; ".join))
+    pd.testing.assert_frame_equal(from_csv.astype(in_cells.dtypes), in_cells, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
