@@ -229,9 +229,7 @@ class TestFolderRefused:
         monkeypatch.setattr(loading, "find_spec", lambda name: None)
         monkeypatch.setitem(loading.TOKENIZER_MAPPING_NAMES, "marian", None)
         monkeypatch.setattr(loading.AutoTokenizer, "from_pretrained", fail)
-        with pytest.raises(
-            ModelError, match=r"its tokenizer needs the package sentencepiece.*: pip install"
-        ):
+        with pytest.raises(ModelError, match=r"its tokenizer needs the package sentencepiece.*: pip install"):
             load(tmp_path)
 
     def test_a_broken_tokenizer(self, folder: Path) -> None:
