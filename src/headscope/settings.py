@@ -205,7 +205,7 @@ def describe_unverified(manifest: Mapping[str, Any]) -> str:
     """
     if manifest.get("verified", 1):
         return ""
-    return f"{UNVERIFIED}: {manifest.get('verified_note', '')}"
+    return f"{UNVERIFIED}: {manifest.get('verified_note') or 'the reason was not recorded'}"
 
 
 def list_matching(use: Use) -> tuple[str, ...]:

@@ -389,4 +389,4 @@ class TestBatching:
             lambda _, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
         )
         assert model.batching == model.batching == "mixed lengths"
-        assert shapes == [(8, 14), (1, 14), (9, 24)]
+        assert shapes == [(6, 9), (1, 9), (7, 16)]

@@ -21,7 +21,7 @@ from headscope.errors import HeadscopeError
 
 PANELS = {
     "Texts": ("literal", "field", "format", "encoding", "limit", "min_tokens", "skip_broken", "share"),
-    "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle"),
+    "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle", "allow_unverified"),
     "Method": (
         "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "level", "count", "granularity",
         "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers", "precision",

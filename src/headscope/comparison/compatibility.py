@@ -109,8 +109,8 @@ def _warn_incomplete(studies: NamedStudies) -> list[str]:
 
 
 def _warn_unverified(studies: NamedStudies) -> list[str]:
-    marks = [(name, describe_unverified(study.manifest)) for name, study in studies]
-    return [f"{name}: {mark}." for name, mark in marks if mark]
+    marks = [f"{name}: {mark}." for name, study in studies if (mark := describe_unverified(study.manifest))]
+    return [" ".join(marks)] if marks else []
 
 
 def _warn_text_counts(studies: NamedStudies) -> list[str]:

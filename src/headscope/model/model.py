@@ -44,7 +44,7 @@ PADDING_TOLERANCE, PADDING_TOLERANCE_HALF = 1e-3, 5e-2
 """differences up to this, relative to the largest value, come from the order of floating-point sums; more in half
 precision"""
 
-BATCH_PROBE_TEXTS, BATCH_PROBE_TOKENS = 8, 24
+BATCH_PROBE_TEXTS, BATCH_PROBE_TOKENS = 6, 16
 """number of texts, and tokens of the longest, with which it is found out which texts can share a batch"""
 Batching = Literal["mixed lengths", "equal lengths", "single texts"]
 """which texts can share a batch"""
