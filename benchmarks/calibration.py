@@ -140,6 +140,11 @@ class Population:
         """Return the rates over all documents."""
         return divide(self.documents.numerators.sum(axis=0), self.documents.denominators.sum(axis=0))
 
+    def measure_largest_document(self) -> float:
+        """Return the share of the rate's variance that comes from one document, in the median head."""
+        influence = (self.documents.numerators - self.compute_rates() * self.documents.denominators) ** 2
+        return float(np.nanmedian(divide(influence.max(axis=0), influence.sum(axis=0))))
+
     def sum_blocks(self, drawn: Ints, unit: str, random: np.random.Generator) -> RateSums:
         """Return the sums of these documents, in blocks of documents or of windows that are drawn at random."""
         if unit == "documents":
@@ -174,6 +179,7 @@ def measure_errors(
             "ratio": float(np.median(ratios)),
             "coverage": float(covered.mean()),
             "lowest_coverage": float(np.quantile(covered, 0.1)),
+            "largest_document": population.measure_largest_document(),
         }
     return results
 

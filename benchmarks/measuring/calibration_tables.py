@@ -11,14 +11,19 @@ from measuring.tables import Section, made_with, of_kind, table
 
 def tabulate_errors(result: dict[str, Any], *, markdown: bool = False) -> str:
     """Return jackknife errors over true ones, and the coverage of intervals: the mean over rates, and their range."""
-    header = ["model", "windows", "blocks of", "documents", "texts", "error / true error", "coverage of 95 %"]
+    header = ["model", "windows", "blocks of", "documents", "texts"]
+    header += ["error / true error", "coverage of 95 %", "largest document"]
     rows = []
     for row in result["rows"]:
         if row["measured"] != "errors":
             continue
         drawn = row["drawn"] or row["documents"]
         texts = round(row["texts"] * drawn / row["documents"])
-        numbers = [_format_range(row, "ratio", 1, 2, ""), _format_range(row, "coverage", 100, 1, " %")]
+        numbers = [
+            _format_range(row, "ratio", 1, 2, ""),
+            _format_range(row, "coverage", 100, 1, " %"),
+            _format_range(row, "largest_document", 100, 0, " %"),
+        ]
         rows.append([row["model"], row["windows"], row["blocks"], f"{drawn:,}", f"{texts:,}", *numbers])
     return table(header, rows, markdown=markdown)
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ import torch
 
 import headscope
 from headscope.corpus.chunks import ChunkSize
+from headscope.corpus.document import Document
 from headscope.corpus.windows import WindowSpec
+from headscope.model.model import Model
 from headscope.run import plan
 from headscope.studies.findings import Finding
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import calibration  # noqa: E402
 import chunks  # noqa: E402
 import dtypes  # noqa: E402
 import gpu  # noqa: E402
@@ -30,6 +34,7 @@ import job as paper_job  # noqa: E402
 import profiling  # noqa: E402
 import speed  # noqa: E402
 from measuring import (  # noqa: E402
+    calibration_tables,
     cost_tables,
     dtype_tables,
     lens,
@@ -316,6 +321,7 @@ def test_other_ways_to_start_kernels_are_timed_and_checked(
         ("dtypes.md", dtype_tables.SECTIONS, {"dtypes"}),
         ("segmentation.md", segment_tables.SECTIONS, {"segmentation"}),
         ("noise.md", noise_tables.SECTIONS, {"noise"}),
+        ("errors.md", calibration_tables.SECTIONS, {"calibration"}),
         ("pruning.md", prune_tables.SECTIONS, {"pruning", "pruned"}),
         (
             "cluster.md",
@@ -331,6 +337,47 @@ def test_the_tables_in_the_docs_are_written_from_the_results(page: str, sections
     made = tables.written(written, sections, results)
     assert made == written, f"write docs/{page} anew: it says itself how"
     assert tables.written(made, sections, results) == made
+
+
+def test_windows_are_counted_one_by_one(minilm: Model):
+    documents = [document for document, _ in zip(headscope.documents(), range(5), strict=False)]
+    texts = [Document(f"{first.text} {second.text}", first.name) for first, second in pairwise(documents)]
+    sums = calibration.count_windows("minilm", [Document(" ", "empty"), *texts], "all")
+    study = headscope.study(minilm, texts, windows="all")
+    by_document = sums["repeat_rate"].sum_documents()
+    assert len(sums["repeat_rate"].documents) == study.texts > len(by_document.documents) == len(texts)
+    for rate in ("repeat_rate", "mean_distance", "dominant_share"):
+        population = calibration.Population.create(sums[rate])
+        np.testing.assert_allclose(population.compute_rates(), study.rate(rate).values, rtol=0.02, atol=1e-3)
+    for number, text in enumerate(texts):
+        pairs = headscope.study(minilm, [text], windows="all").data["pairs"].values
+        np.testing.assert_allclose(by_document.denominators[number], pairs, rtol=0.02, atol=3)
+
+
+def test_calibration_finds_errors_that_are_too_small():
+    """Documents of equal windows: blocks of windows give small errors and false alarms, blocks of documents do not."""
+    random = np.random.default_rng(0)
+    documents = np.repeat(np.arange(80), random.integers(5, 15, 80))
+    denominators = np.full((len(documents), 1, 4), 100.0)
+    rates = np.clip(0.3 + 0.1 * random.standard_normal((80, 1, 4)), 0, 1)[documents]
+    sums = calibration.WindowSums(rates * denominators, denominators, documents)
+    populations = {mode: {"rate": calibration.Population.create(sums)} for mode in calibration.MODES}
+    rows = calibration.calibrate("planted", populations, 60)
+    result = {"kind": "calibration", "rows": rows}
+    measured = {
+        (row["blocks"], row["measured"], row.get("drawn")): row["rates"]["rate"]
+        for row in rows
+        if row["windows"] == "all"
+    }
+    right, small = measured["documents", "errors", None], measured["windows", "errors", None]
+    assert 0.85 < right["ratio"] < 1.15
+    assert right["coverage"] > 0.88
+    assert small["ratio"] < 0.5
+    assert small["coverage"] < 0.75
+    assert measured["documents", "halves", None]["tests"] < 0.1 < measured["windows", "halves", None]["tests"]
+    assert measured["documents", "paired", None]["tests"] < 0.1 < measured["windows", "paired", None]["tests"]
+    assert len(calibration_tables.tabulate_errors(result).splitlines()) == 1 + 6
+    assert len(calibration_tables.tabulate_alarms(result).splitlines()) == 1 + 6
 
 
 def test_a_way_that_is_not_there_says_so_and_has_no_numbers():
