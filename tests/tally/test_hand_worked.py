@@ -34,10 +34,11 @@ import pytest
 import torch
 
 from headscope.corpus.windows import BLOCKS, Batch
+from headscope.similarity import find_dominant
 from headscope.studies.result import Study
 from headscope.tally.quantities import QUANTITIES, RECEIVERS, Shape
 from headscope.tally.tally import Tally, TallySettings
-from headscope.tally.text_structure import rank_pairs
+from headscope.tally.text_structure import draw_position_order, rank_pairs
 from headscope.tally.torch_backend import TorchTallier
 from tests.helpers.synthetic import TALLIERS, study_of, tally, window
 
@@ -217,6 +218,92 @@ def test_most_attended(study: Study):
     assert study.data["token"].values.tolist() == ["t1"]
     assert study.data["token_id"].values.tolist() == [1]
     assert get_values(study, "most_attended") == [[1]]
+
+
+def test_sentences_by_their_number_of_tokens(study: Study):
+    assert get_values(study, "sentence_tokens") == [0, 0, 1, 1, 0, 0, 0]
+
+
+def test_separators_among_words(study: Study):
+    # Words and punctuation are positions 1, 2, 3 with columns 2.5, 2.75, 2.25: the full stop is the strongest.
+    assert [get_values(study, name) for name in ("word_texts", "separator_share", "separator_texts")] == [1, 1 / 3, [1]]
+
+
+def test_attention_in_lines_and_on_the_diagonal(study: Study):
+    # Of 15, columns 0 and 2 have 5 + 2.75; on the diagonal of the others are .5 + .25 + .5 and twice 3.
+    np.testing.assert_allclose(study.data["line_attention_sum"].values, [7.75 / 15])
+    np.testing.assert_allclose(study.data["line_even_sum"].values, [2 / 5])
+    np.testing.assert_allclose(study.data["diagonal_attention_sum"].values, [7.25 / 15])
+    np.testing.assert_allclose(study.data["diagonal_even_sum"].values, [3 / 25])
+
+
+def test_dominant_tokens_of_random_pairs(study: Study):
+    # Head 0 takes the 3 pairs of lowest rank, head 1 none, head 2 all ten, of which 7 is in the most.
+    ranks = rank_pairs(WINDOW)
+    drawn = find_dominant([(i, j) for i in range(5) for j in range(i + 1, 5) if ranks[i, j] < 3], WINDOW.ids)
+    assert drawn is not None
+    different = len({drawn[0], 7})
+    assert get_values(study, "shuffled_distinct_dominants") == [[float(k == different) for k in range(4)]]
+
+
+def test_strongest_regions(study: Study):
+    # Blocks {0}, {1, 2}, {3, 4}: two regions on the diagonal, three off it. Head 0: 0 and −1 on it, 1, 1 and 1 off it.
+    # Head 1 has none above another, and in head 2 all are equal.
+    assert get_values(study, "region_texts") == [1]
+    assert get_values(study, "region_chance_sum") == [2 / 5]
+    assert get_values(study, "diagonal_region_texts") == [[0, 0, 0]]
+    # Positions 1, 3 and 4 are no lines: none of their pairs is between lines and across one at the same distance.
+    assert get_values(study, "delineated_texts") == [0]
+
+
+def make_line_maps(n: int, line: int, weight: float = 0.9) -> torch.Tensor:
+    """Return a map whose only line is this column."""
+    maps = torch.full((1, 1, n, n), (1 - weight) / n, dtype=torch.float64)
+    maps[..., line] += weight
+    return maps
+
+
+@pytest.mark.parametrize("kernel", TALLIERS)
+def test_strongest_region_on_the_diagonal(kernel: str):
+    # A line at position 1 of four: blocks {0, 1} and {2, 3}. Outputs 2 2 1 1: 4 and 1 on the diagonal, off it 8/4 = 2.
+    output = torch.tensor([2.0, 2, 1, 1], dtype=torch.float64).view(1, 4, 1, 1)
+    counting = TallySettings(Shape(1, 1, 4), 0.3, 0.3, 1.0)
+    sums = tally(kernel, counting, [window([7, 8, 9, 10])], [output], [make_line_maps(4, 1)])
+    assert sums["diagonal_region_texts"].sum() == sums["region_texts"].sum() == 1
+    assert sums["region_chance_sum"].sum() == 2 / 3
+    # Shuffled, the two tokens of output 2 are in one block, or each is with a 1: 2 and 2 on the diagonal, off it 9/4.
+    order = draw_position_order(window([7, 8, 9, 10])).tolist()
+    together = sorted((order.index(0), order.index(1))) in ([0, 1], [2, 3])
+    assert sums["shuffled_diagonal_region_texts"].sum() == together
+
+
+@pytest.mark.parametrize("kernel", TALLIERS)
+def test_similarity_between_and_across_lines(kernel: str):
+    # A line at position 3 of six. At distance 2, (0,2) lies between lines and (2,4) across; no other distance has both
+    # without the line's own token. Outputs 2 0 1 0 3 0: C02 = 2 and C24 = 3; T = 14/6.
+    output = torch.tensor([2.0, 0, 1, 0, 3, 0], dtype=torch.float64).view(1, 6, 1, 1)
+    counting = TallySettings(Shape(1, 1, 6), 0.3, 0.3, 1.0)
+    sums = tally(kernel, counting, [window([7, 8, 9, 10, 11, 12])], [output], [make_line_maps(6, 3)])
+    assert sums["delineated_texts"].sum() == 1
+    np.testing.assert_allclose(sums["delineated_inside_sum"].sum(), 2 / (14 / 6))
+    np.testing.assert_allclose(sums["delineated_across_sum"].sum(), 3 / (14 / 6))
+
+
+@pytest.mark.parametrize("kernel", TALLIERS)
+@pytest.mark.parametrize(("causal", "expected"), [(False, -0.5), (True, 0.0)])
+def test_correlation_of_columns(kernel: str, causal: bool, expected: float):
+    # Three tokens, two heads. Columns 2, 1/2, 1/2 and 1/2, 2, 1/2: deviations (1, −1/2, −1/2) and (−1/2, 1, −1/2).
+    # Causal and even, columns 11/6, 5/6, 1/3: relative to even attention they are flat.
+    maps = torch.zeros((1, 2, 3, 3), dtype=torch.float64)
+    if causal:
+        maps[:] = torch.ones(3, 3).tril() / torch.arange(1, 4)[:, None]
+    else:
+        maps[0, 0] = torch.tensor([[2 / 3, 1 / 6, 1 / 6]])
+        maps[0, 1] = torch.tensor([[1 / 6, 2 / 3, 1 / 6]])
+    counting = TallySettings(Shape(1, 2, 3), 0.3, 0.3, 1.0, causal)
+    sums = tally(kernel, counting, [window([7, 8, 9])], [torch.ones((1, 3, 2, 1)).double()], [maps])
+    assert sums["column_texts"].sum() == 1
+    np.testing.assert_allclose(sums["column_correlation_sum"].sum(), expected, atol=1e-12)
 
 
 def test_blocks(study: Study):

@@ -102,6 +102,12 @@ def average(values: Any) -> float:
     return float(finite.mean()) if finite.size else math.nan
 
 
+def compute_median(values: Any) -> float:
+    """Return the median of the numbers that are known; NaN if there are none."""
+    finite = np.asarray(values)[np.isfinite(values)]
+    return float(np.median(finite)) if finite.size else math.nan
+
+
 def format_layers(layers: Sequence[int]) -> str:
     """Return the numbers of consecutive layers."""
     return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"

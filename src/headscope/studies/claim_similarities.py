@@ -25,6 +25,7 @@ from headscope.studies.claim_measurement import (
     Condition,
     Measurement,
     average,
+    compute_median,
     format_groups,
     format_layers,
     format_number,
@@ -121,7 +122,7 @@ def measure_short_distances(study: Study) -> Measurement:
     others = np.isfinite(distances) & (np.arange(len(distances)) != repeat_head)
 
     def compute(s: Study) -> list[float]:
-        farthest = np.nanmax(s.rate("mean_distance").values[-1][others])
+        farthest = np.fmax.reduce(s.rate("mean_distance").values[-1][others])
         chance = float(s.chance("mean_distance"))
         return [farthest, chance, farthest / chance]
 
@@ -158,7 +159,7 @@ def measure_same_sentence_rate(study: Study) -> Measurement:
 
     def compute(s: Study) -> list[float]:
         own = s.rate("same_sentence_rate").values[-1][counted]
-        return [own.min(), (own - stats.compute_matched_chance(s)[-1][counted]).min()]
+        return [np.fmin.reduce(own), np.fmin.reduce(own - stats.compute_matched_chance(s)[-1][counted])]
 
     values, errors = study.jackknife(compute)
     least = int(np.nanargmin(rates - matched))
@@ -188,7 +189,7 @@ def measure_dominant_token(study: Study) -> Measurement:
 
     def compute(s: Study) -> list[float]:
         shares, random = s.rate("dominant_share").values, s.chance("dominant_share").values
-        return [np.nanmedian(shares), np.nanmedian(random), np.nanmedian(shares / random)]
+        return [compute_median(shares), compute_median(random), compute_median(shares / random)]
 
     values, errors = study.jackknife(compute)
     shares = study.rate("dominant_share").values
@@ -223,7 +224,7 @@ def measure_different_tokens(study: Study) -> Measurement:
         actual = stats.average_distinct(s)[-1]
         random = stats.average_distinct(s, "shuffled_distinct_dominants")[-1]
         with np.errstate(invalid="ignore"):
-            ratio = np.nanmedian(s.rate("dominant_share").values[-1] / s.chance("dominant_share").values[-1])
+            ratio = compute_median(s.rate("dominant_share").values[-1] / s.chance("dominant_share").values[-1])
         return [actual, random, actual - random, ratio]
 
     values, errors = study.jackknife(compute)
@@ -368,7 +369,7 @@ def measure_distances_over_layers(study: Study) -> Measurement:
 
     def compute(s: Study) -> list[float]:
         by_layer = np.array([average(row) for row in s.rate("mean_distance").values])
-        first, middle, last = (float(np.nanmean(by_layer[group])) for group in groups)
+        first, middle, last = (average(by_layer[group]) for group in groups)
         chance = float(s.chance("mean_distance"))
         return [first, middle, last, first - last, last - middle, middle / chance, chance]
 
@@ -405,8 +406,8 @@ def measure_growing_sentence_preference(study: Study) -> Measurement:
         rates, matched = s.rate("same_sentence_rate").values, stats.compute_matched_chance(s)
         excess = np.array([average(row) for row in rates - matched])
         ratio = np.array([average(row) for row in stats.divide(rates, matched)])
-        at_end, at_start = float(np.nanmean(excess[last])), float(np.nanmean(excess[first]))
-        return [at_start, at_end, at_end - at_start, float(np.nanmean(ratio[last]))]
+        at_end, at_start = average(excess[last]), average(excess[first])
+        return [at_start, at_end, at_end - at_start, average(ratio[last])]
 
     values, errors = study.jackknife(compute)
     return Measurement(
@@ -440,7 +441,7 @@ def measure_random_early_distances(study: Study) -> Measurement:
 
     def compute(s: Study) -> list[float]:
         by_layer = stats.compute_distance_deviation(s)
-        early, late = float(np.nanmean(by_layer[first])), float(np.nanmean(by_layer[others]))
+        early, late = average(by_layer[first]), average(by_layer[others])
         return [early, late, late - early]
 
     values, errors = study.jackknife(compute)
