@@ -27,6 +27,10 @@ class ModelError(HeadscopeError):
     """A model cannot be loaded, or its heads cannot be observed."""
 
 
+class NonFiniteError(ModelError):
+    """What a model computes for a text is NaN or infinite."""
+
+
 class StudyError(HeadscopeError):
     """A study cannot be run, opened, merged or written."""
 

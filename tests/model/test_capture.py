@@ -250,7 +250,8 @@ def test_layers_that_differ_in_heads() -> None:
     model.observe(tiny.batch(6), recorder)
     assert [tuple(output.shape) for output in recorder.outputs] == [(1, 6, 4, 8), (1, 6, 4, 16)]
     assert [tuple(maps.shape) for maps in recorder.maps] == [(1, 4, 6, 6)] * 2
-    assert not recorder.outputs[1][:, :, 2:].any() and not recorder.maps[1][:, 2:].any()
+    assert not recorder.outputs[1][:, :, 2:].any()
+    assert not recorder.maps[1][:, 2:].any()
 
 
 class TestRefused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headscope.atomic_io import check_writable, create_folder, write_atomically
+from headscope.atomic_io import check_writable, create_folder, format_csv, write_atomically
 from headscope.errors import StudyError
 from headscope.pruning.ablation import FILE, Ablation
 
@@ -31,8 +31,7 @@ def write(ablation: Ablation, folder: Path) -> None:
 
 def as_csv(ablation: Ablation) -> str:
     """Return the table as CSV."""
-    text: str = ablation.table().to_csv(index=False, lineterminator="\n")
-    return text
+    return format_csv(ablation.table())
 
 
 def as_json(ablation: Ablation) -> str:

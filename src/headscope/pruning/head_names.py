@@ -92,9 +92,7 @@ def _check_head(architecture: StackArchitecture, head: Head) -> None:
     count = architecture.head_counts[architecture.numbers.index(head[0])]
     if not 0 <= head[1] < count:
         layer = "a layer" if count == architecture.heads else f"layer {head[0]}"
-        raise StudyError(
-            f"{format_head(head)}: there is no head {head[1]}; the heads of {layer} are 0 to {count - 1}"
-        )
+        raise StudyError(f"{format_head(head)}: there is no head {head[1]}; the heads of {layer} are 0 to {count - 1}")
 
 
 def _check_unique(heads: list[Head]) -> None:

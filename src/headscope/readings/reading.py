@@ -116,7 +116,7 @@ class Reading:
 
     @property
     def outputs(self) -> xr.DataArray:
-        """The head outputs (layer, position, head, width); NaN where a layer has fewer or narrower heads than others."""
+        """The head outputs (layer, position, head, width); NaN where a layer has fewer or narrower heads."""
         return self.data["outputs"]
 
     def output(self, layer: int, head: int) -> Floats:

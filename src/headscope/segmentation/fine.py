@@ -83,9 +83,7 @@ def cut_reading(
         )
     heads = [(layer, head) for layer in layers for head in reading.heads_of(layer)]
     # Where heads of layers differ in width, zeros fill up the narrow ones: they add nothing to a product.
-    outputs = np.stack(
-        [np.nan_to_num(reading.outputs.sel(layer=a, head=b).values[words]) for a, b in heads], axis=1
-    )
+    outputs = np.stack([np.nan_to_num(reading.outputs.sel(layer=a, head=b).values[words]) for a, b in heads], axis=1)
     means = np.stack([outputs[block.start : block.stop].mean(axis=0) for block in blocks])
     vectors, head_weights, contrasts = _weight_heads(means)
     band = boundary_search.choose_band(len(blocks), count)

@@ -55,9 +55,7 @@ class HeadWeight:
         return f"L{self.layer}H{self.head}"
 
 
-def list_votes(
-    weights: Floats, contrasts: Floats, heads: Sequence[tuple[int, int]]
-) -> tuple[HeadWeight, ...]:
+def list_votes(weights: Floats, contrasts: Floats, heads: Sequence[tuple[int, int]]) -> tuple[HeadWeight, ...]:
     """Return the heads with a positive weight, largest first.
 
     Args:

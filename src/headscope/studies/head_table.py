@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 
+from headscope.atomic_io import format_csv
 from headscope.errors import StudyError
 from headscope.studies.head_types import HEAD_TYPES, NAMES
 from headscope.studies.result import Study
@@ -40,8 +41,7 @@ def sort_heads(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
 
 def as_csv(table: pd.DataFrame) -> str:
     """Return the table as CSV; the other types that fit share one cell."""
-    text: str = table.assign(also=table["also"].map("; ".join)).to_csv(index=False, lineterminator="\n")
-    return text
+    return format_csv(table.assign(also=table["also"].map("; ".join)))
 
 
 def as_json(study: Study, table: pd.DataFrame, all_counts: pd.Series) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
-from headscope.errors import ModelError
+from headscope.errors import NonFiniteError
 from headscope.tally.quantities import QUANTITIES, Quantity, Shape
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class TallySettings:
     numbers: tuple[int, ...] = ()
     """layer numbers to use in error messages, if they are not 0, 1, 2, …"""
 
-    def make_nonfinite_error(self, layer: int, head: int) -> ModelError:
+    def make_nonfinite_error(self, layer: int, head: int) -> NonFiniteError:
         """Return the error for outputs of a head that are NaN or infinite; `layer` counts from 0."""
         return make_nonfinite_error(self.numbers[layer] if self.numbers else layer, head)
 
@@ -135,9 +136,30 @@ def get_dtype(quantity: Quantity) -> type[np.float64] | type[np.int64]:
     return np.float64 if quantity.real else np.int64
 
 
-def make_nonfinite_error(layer: int, head: int) -> ModelError:
+def make_nonfinite_error(layer: int, head: int, subject: str = "outputs") -> NonFiniteError:
     """Return the error for outputs that are NaN or infinite."""
-    return ModelError(
-        f"the outputs of head L{layer}H{head} are not finite numbers (NaN or infinity): broken weights, "
+    return NonFiniteError(
+        f"the {subject} of head L{layer}H{head} are not finite numbers (NaN or infinity): broken weights, "
         "or a dtype too narrow for this model (try --dtype float32)"
     )
+
+
+def check_sums(tally: Tally, layers: Sequence[int]) -> None:
+    """Raise `NonFiniteError` if a sum is NaN or infinite, as where attention maps are, or where energies overflow.
+
+    Args:
+        layers: Numbers of the layers.
+    """
+    for quantity in QUANTITIES:
+        array = tally.arrays.get(quantity.name)
+        if array is None or "layer" not in quantity.dims or not quantity.real:
+            continue
+        if np.isfinite(array.sum()) or np.isfinite(array).all():
+            continue
+        place = np.argwhere(~np.isfinite(array))[0][1 if quantity.in_blocks else 0 :]
+        numbers = dict(zip(quantity.dims, place.tolist(), strict=True))
+        head = f"H{numbers['head']}" if "head" in numbers else ""
+        raise NonFiniteError(
+            f"in L{layers[numbers['layer']]}{head} the sum {quantity.name!r} is not a finite number (NaN or infinity): "
+            "broken weights, or a dtype too narrow for this model (try --dtype float32)"
+        )
