@@ -1,12 +1,14 @@
-"""Write files atomically (an existing file stays until its replacement is complete); write and read netCDF files.
+"""Write files atomically (an existing file stays until its replacement is complete); write netCDF files and CSV.
 
 The checks of output paths, called before anything is computed, need none of the libraries that take long to import.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,12 +20,15 @@ from headscope.interrupts import defer_interrupts
 from headscope.netcdf_validation import InvalidFileError, check_file
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 GENERATOR_TAG = b'<meta name="generator" content="headscope">'
 """Tag by which pages written by headscope are recognized; it is within the first `TAG_SEARCH_BYTES` bytes."""
 TAG_SEARCH_BYTES = 2000
 SEAL, DIGEST, BLOCK_SIZE = b"\nsealed by headscope: ", 32, 2**20
+FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+"""how texts begin that a spreadsheet takes for a formula; the last four are full-width forms of the first"""
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -238,6 +243,19 @@ def _open_netcdf(source: str | Path, mode: str, **options: Any) -> Iterator[tupl
     with CachedFile(source, mode, **options) as file, h5netcdf.File(file, mode, decode_vlen_strings=True) as netcdf:
         yield file, H5NetCDFStore(netcdf)
         cache.clear()
+
+
+def format_csv(table: pd.DataFrame) -> str:
+    """Return a table as CSV, whose texts no spreadsheet takes for formulas.
+
+    A token such as `=cmd|…` would be executed when the file is opened in one. As OWASP advises, a text that begins with
+    one of `= + - @`, a tab or a line break gets a `'` before it; numbers stay as they are. Parquet keeps all texts.
+    """
+    safe = table.map(lambda value: f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value)
+    # A text with a carriage return stays in its row only if it is quoted.
+    has_returns = any("\r" in value for column in safe for value in safe[column] if isinstance(value, str))
+    quoting = csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL
+    return str(safe.to_csv(index=False, lineterminator="\n", quoting=quoting))
 
 
 def write_atomically(path: Path, content: bytes, error: type[HeadscopeError]) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headscope.atomic_io import check_writable, create_folder, refuse_foreign, write_atomically
+from headscope.atomic_io import check_writable, create_folder, format_csv, refuse_foreign, write_atomically
 from headscope.comparison.result import Comparison
 from headscope.comparison.serialization import as_json
 from headscope.errors import StudyError
@@ -38,7 +38,7 @@ def write_comparison(comparison: Comparison, folder: Path, formats: Sequence[str
         written = [write_atomically(folder / JSON, _encode(as_json(comparison)), StudyError)]
         table = folder / TABLE
         if comparison.pairs:
-            content = comparison.differences().to_csv(index=False, lineterminator="\n")
+            content = format_csv(comparison.differences())
             written.append(write_atomically(table, _encode(content), StudyError))
         elif table.exists():  # left by an earlier comparison
             table.unlink()

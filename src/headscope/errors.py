@@ -27,10 +27,14 @@ class ModelError(HeadscopeError):
     """A model cannot be loaded, or its heads cannot be observed."""
 
 
-def make_nonfinite_error(layer: int, head: int) -> ModelError:
+class NonFiniteError(ModelError):
+    """What a model computes for a text is NaN or infinite."""
+
+
+def make_nonfinite_error(layer: int, head: int, subject: str = "outputs") -> NonFiniteError:
     """Return the error for outputs that are NaN or infinite."""
-    return ModelError(
-        f"the outputs of head L{layer}H{head} are not finite numbers (NaN or infinity): broken weights, "
+    return NonFiniteError(
+        f"the {subject} of head L{layer}H{head} are not finite numbers (NaN or infinity): broken weights, "
         "or a dtype too narrow for this model (try --dtype float32)"
     )
 

@@ -163,6 +163,53 @@ def test_parquet_strings_that_are_no_utf8(tmp_path: Path):
     assert "field 'text' holds bytes" in get_error(lambda: documents(tmp_path / "b.parquet"))
 
 
+# Quotes
+
+
+def test_quotes_in_tsv_swallow_no_rows(tmp_path: Path):
+    rows = ["first", '"opened', "between", 'closed"', '"Hello" she said', 'say "hi"', '"never closed', "x", "last"]
+    lines = ["id\ttext", *(f"{k}\t{row}" for k, row in enumerate(rows))]
+    path = put(tmp_path / "a.tsv", "\n".join(lines).encode())
+    read = list(documents(path))
+    assert [document.text for document in read] == rows
+    assert [document.name for document in read] == [f"{path}:{k}" for k in range(2, 11)]
+
+
+@pytest.mark.parametrize("quotes", [['"a', "b", 'c"'], ["plain", '"a', "b"], ['"a"b', "c", "d"], ['"', '"', '"']])
+@pytest.mark.parametrize("id_column", [True, False])
+def test_no_row_of_a_tsv_file_is_lost(tmp_path: Path, quotes: list[str], id_column: bool):
+    lines = [f"{k}\t{row}" if id_column else row for k, row in enumerate(["text", *quotes, "more", "end"])]
+    path = put(tmp_path / "a.tsv", "\n".join(lines).encode())
+    read = texts_of(documents(path, field="text"))
+    if id_column or '"a"b' in quotes or quotes[0] == "plain":
+        assert read == [*quotes, "more", "end"]
+    else:  # of a single column nothing shows that a balanced quote is none
+        assert "".join(read).endswith("moreend")
+
+
+def test_quoted_cells_of_tsv_may_have_line_breaks_and_tabs(tmp_path: Path):
+    path = put(tmp_path / "a.tsv", b'id\ttext\n1\t"two\nlines"\n2\t"a\ttab"\n3\t"a ""quote"""\n4\tplain\n')
+    assert texts_of(documents(path)) == ["two\nlines", "a\ttab", 'a "quote"', "plain"]
+
+
+def test_rows_after_a_quote_that_is_not_closed_are_read(tmp_path: Path):
+    lines = ["id,text", "1,ok", '2,"never closed', "3,more", '4,"again', '5,"fine"', '6,"bad" one', "7,last"]
+    path = put(tmp_path / "a.csv", "\n".join(lines).encode())
+    assert "a.csv:3: not readable as CSV from here" in get_error(lambda: documents(path), 1)
+    read = list(documents(path, skip_broken=True))
+    assert [document.text for document in read if not document.broken] == ["ok", "more", "fine", "last"]
+    assert [document.name.rpartition(":")[2] for document in read if document.broken] == ["3", "5", "7"]
+
+
+def test_many_quotes_take_linear_time(tmp_path: Path):
+    content = "id\ttext\n" + "".join(f'{k}\t"open {k}\n' for k in range(20_000))
+    for name, delimiter in (("a.tsv", "\t"), ("a.csv", ",")):
+        path = put(tmp_path / name, content.replace("\t", delimiter).encode())
+        read = list(documents(path, skip_broken=True))
+        assert len(read) == 20_000
+        assert sum(not document.broken for document in read) == (20_000 if name == "a.tsv" else 0)
+
+
 # Any bytes at all
 
 

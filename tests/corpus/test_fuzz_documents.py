@@ -169,6 +169,7 @@ def test_what_is_skipped_is_counted_under_one_reason_each(tmp_path: Path):
     read = list(documents(path, skip_broken=True))
     assert [(d.text, d.broken) for d in read] == [
         *(("a", ""), ("", "not a CSV row"), ("", ""), ("", "badly encoded"), ("", "not a CSV row")),
+        ("closed", ""),
     ]
     (document,) = documents(put(tmp_path / "a.txt", b"caf\xe9"), skip_broken=True)
     assert (document.broken, document.is_image) == ("badly encoded", False)

@@ -472,11 +472,7 @@ def save_tiny(folder: Path, network: Any, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        (
-            "bert",
-            {"num_hidden_layers": 2},
-            r"weights of encoder\.layer\.2 to 3, where its config.json asks for 2 layers",
-        ),
+        ("bert", {"num_hidden_layers": 2}, r"weights of encoder\.layer\.2 to 3, where .* asks for 2 layers"),
         ("gpt2", {"n_layer": 3}, r"weights of h\.3, where its config.json asks for 3 layers"),
         ("llama", {"num_hidden_layers": 1}, r"weights of layers\.1 to 3, where its config.json asks for 1 layers"),
         ("vit", {"num_hidden_layers": 1}, r"weights of layers\.1 to 3"),
@@ -508,9 +504,7 @@ def test_layers_left_out_below_a_head(tmp_path: Path, objective: bool):
 
 def test_biases_without_a_place(tmp_path: Path):
     network = tiny.network("llama", attention_bias=True)
-    with pytest.raises(
-        ModelError, match=r"weight layers\.0\.self_attn\.k_proj\.bias, for which its config.json has no"
-    ):
+    with pytest.raises(ModelError, match=r"weight layers\.0\.self_attn\.k_proj\.bias, for which its config"):
         load(save_tiny(tmp_path, network, attention_bias=False))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 
 import headscope
 from headscope import Reading, open_reading, open_study
+from headscope.atomic_io import format_csv
 from headscope.errors import ReadingError, StudyError
 from headscope.readings.files import _escape, _unescape, write_table
 from tests.helpers import tiny
@@ -280,7 +284,26 @@ def test_csv_comes_back(table: str, which: str, request: pytest.FixtureRequest, 
     types = {name: str for name in written if not pd.api.types.is_numeric_dtype(written[name])}
     read = pd.read_csv(path, dtype=types, keep_default_na=False, na_values={"share": [""]})
     assert list(read.columns) == list(written.columns)
-    assert read.values.tolist() == written.values.tolist()
+    is_formula = re.compile("[=+@\t\r\n-]")  # which gets a quote before it
+    expected = written.map(lambda value: f"'{value}" if isinstance(value, str) and is_formula.match(value) else value)
+    assert read.values.tolist() == expected.values.tolist()
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+def test_no_text_of_a_csv_is_a_formula(start: str, tmp_path: Path):
+    token = f"{start}cmd|' /C calc'!A0"
+    reading = Reading.from_arrays([token, "b=1"], [[[[-2.0]], [[-1.0]]]])
+    (row,) = csv.DictReader(io.StringIO(format_csv(reading.pairs(0, 0)), newline=""))
+    assert (row["token_i"], row["token_j"], row["value"]) == (f"'{token}", "b=1", "2.0")
+    numbers = pd.DataFrame({"n": [-1.5, 2], "mixed": ["sum", -3], "text": ["-3", "plain"]})
+    assert format_csv(numbers) == "n,mixed,text\n-1.5,sum,'-3\n2.0,-3,plain\n"
+    written = pd.read_parquet(write_table(reading.pairs(0, 0), tmp_path / "pairs.parquet"))
+    assert written["token_i"].tolist() == [token]
+
+
+def test_every_csv_is_written_by_one_function():
+    sources = Path(headscope.__file__).parent.rglob("*.py")
+    assert [path.name for path in sources if ".to_csv(" in path.read_text("utf-8")] == ["atomic_io.py"]
 
 
 def test_a_plain_csv_has_no_needless_quotes(tmp_path: Path):

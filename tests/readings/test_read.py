@@ -477,6 +477,23 @@ def test_weights_that_are_not_numbers():
         headscope.read(model, TEXT, length=40)
 
 
+def test_maps_that_are_not_finite_are_refused(monkeypatch: pytest.MonkeyPatch):
+    model = tiny.model("bert")
+    observe = Model.observe
+
+    def observe_damaged(self: Model, batch: Any, see: Any) -> None:
+        def damage(layer: int, output: torch.Tensor, maps: torch.Tensor) -> None:
+            maps = maps.clone()
+            maps[0, 1, 2, 3] = torch.nan
+            see(layer, output, maps)
+
+        observe(self, batch, damage)
+
+    monkeypatch.setattr(Model, "observe", observe_damaged)
+    with pytest.raises(HeadscopeError, match=r"attention weights of head L0H1 are not finite"):
+        headscope.read(model, TEXT, length=40)
+
+
 def test_blocks_cover_the_text_once(reading: Reading):
     for tau in (0.05, 0.3, 0.9):
         table = reading.blocks(1, 2, tau)

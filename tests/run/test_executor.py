@@ -353,3 +353,41 @@ def test_an_interrupt_while_a_batch_is_added_leaves_the_sums_whole(model: Model,
     assert sums["texts"].sum() == 5
     assert sums["window_tokens"].sum() == 5
     executor.close()
+
+
+# What is NaN or infinite
+
+SHORT_TEXTS = ["the cat sat on a mat.", "the owl saw it!", "it ran."]
+
+
+@pytest.mark.parametrize("kernel", ["compiled", "vectorized", "reference"])
+def test_the_text_whose_outputs_are_not_finite_is_named(kernel: str) -> None:
+    model = tiny.model("bert")
+    with torch.no_grad():
+        model.network.embeddings.word_embeddings.weight[tiny.VOCABULARY.index("##w")] = torch.nan
+    message = r"text with the tokens the o ##w ##l s ##a ##w i ##t ! …: the outputs of head L0H0 .*--dtype float32"
+    with pytest.raises(ModelError, match=message):
+        headscope.study(model, SHORT_TEXTS, length=16, kernel=kernel)
+
+
+@pytest.mark.parametrize("kernel", ["compiled", "vectorized"])
+def test_sums_that_overflow_stop_the_study(kernel: str) -> None:
+    """The outputs and their products are finite, but the squares of these are not: ratios would be NaN."""
+    model = tiny.model("bert")
+    with torch.no_grad():
+        model.network.encoder.layer[1].attention.self.value.weight.mul_(1e18)
+    with pytest.raises(ModelError, match=r"in L1H0 the sum 'inside_energy_sum' is not a finite number.*float32"):
+        headscope.study(model, SHORT_TEXTS, length=16, kernel=kernel)
+
+
+@pytest.mark.parametrize("half", ["query", "value"])
+def test_half_precision_that_overflows(half: str) -> None:
+    network = tiny.network("bert").half()
+    with torch.no_grad():
+        getattr(network.encoder.layer[1].attention.self, half).weight.mul_(3e4)
+        network.encoder.layer[1].attention.self.key.weight.mul_(1e3)
+    model = headscope.load(network, tiny.tokenizer())
+    with pytest.raises(ModelError, match=r"text with the tokens the c ##a ##t .*head L1H\d .*--dtype float32"):
+        headscope.study(model, SHORT_TEXTS, length=16)
+    with pytest.raises(ModelError, match=r"head L1H\d .*--dtype float32"):
+        headscope.read(model, SHORT_TEXTS[0], length=16)

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from typing import Any, BinaryIO
 
 from headscope.corpus.document import (
@@ -35,24 +36,27 @@ TOGETHER, ROWS = 2**24, 64
 
 
 def read_csv(path: str, options: ReadOptions) -> Iterator[Document]:
-    """Read a table with a header line, comma-separated (`.tsv`: tab-separated), the text in column `field`."""
-    delimiter = "\t" if strip_query(path).removesuffix(".gz").endswith(".tsv") else ","
+    """Read a table with a header line, comma-separated (`.tsv`: tab-separated), the text in column `field`.
+
+    In TSV files quotes may be quotes, as in CSV, or characters like others: they are quotes until a row shows that they
+    are not. Otherwise a cell that begins with a quote would swallow the rows until the next one.
+    """
+    is_tsv = strip_query(path).removesuffix(".gz").endswith(".tsv")
     # The default limit of 128 KiB per cell is too small for many documents.
     csv.field_size_limit(2**31 - 1)
     with open_file(path) as stream:
-        lines = _Lines(split_lines(stream, f"{path}:", options), path, delimiter)
-        # Without `strict`, an unclosed quote would merge all following rows into one text.
-        rows = csv.reader(lines, delimiter=delimiter, strict=True)
-        names = _read_row(rows, lines)
+        rows = _Rows(_Lines(split_lines(stream, f"{path}:", options), path, "\t" if is_tsv else ","))
+        names = rows.read()
         if names is None:
             return
         if isinstance(names, BrokenDocumentError) or options.field not in names:
             raise (
                 names if isinstance(names, BrokenDocumentError) else make_field_error(f"{path}:1", options.field, names)
             )
+        rows.columns = len(names)
         column = len(names) - 1 - names[::-1].index(options.field)
-        while (row := _read_row(rows, lines)) is not None:
-            where = f"{path}:{lines.number}"
+        while (row := rows.read()) is not None:
+            where = f"{path}:{rows.lines.number}"
             if row:
                 get_text = partial(_get_cell, row, column, where, options)
                 yield build_document(where, options, get_text)
@@ -62,17 +66,31 @@ class _Lines(Iterator[str]):
     """Lines for the csv module, which reads as many as a row spans. A broken line ends its row, but not the file."""
 
     def __init__(self, lines: Iterator[str | BrokenDocumentError], path: str, delimiter: str) -> None:
-        self.parts = (part for line in lines for part in _split_carriage_returns(line))
+        self.parts: Iterator[str | BrokenDocumentError] = (
+            part for line in lines for part in _split_carriage_returns(line)
+        )
         self.path, self.delimiter, self.number = path, delimiter, 0
+        self.longest = 0
+        """most lines of a row; 0: as many as it spans"""
         self.begin()
 
     def begin(self) -> None:
         """Begin a new row."""
         self.first, self.size, self.cells = self.number + 1, 0, 0
+        self.row: list[str | BrokenDocumentError] = []
+
+    def reread(self, start: int) -> None:
+        """Go back to the line of this row with the index `start`."""
+        self.parts = chain(self.row[start:], self.parts)
+        self.number -= len(self.row) - start
+        self.begin()
 
     def __next__(self) -> str:
+        if self.longest and len(self.row) == self.longest:
+            raise StopIteration
         line = next(self.parts)
         self.number += 1
+        self.row.append(line)
         if isinstance(line, BrokenDocumentError):
             raise line
         self.size += len(line)
@@ -84,28 +102,62 @@ class _Lines(Iterator[str]):
         return line
 
 
+class _Rows:
+    """Rows of a table, each with the lines that it spans."""
+
+    def __init__(self, lines: _Lines) -> None:
+        self.lines = lines
+        self.columns = 0
+        """number of cells of the header"""
+        # Without `strict`, an unclosed quote would merge all following rows into one text.
+        self.reader = csv.reader(lines, delimiter=lines.delimiter, strict=True)
+
+    def read(self) -> list[str] | BrokenDocumentError | None:
+        """Return the next row, or the error if it cannot be read; None at the end."""
+        lines = self.lines
+        lines.begin()
+        row = self._parse()
+        is_cut_off = isinstance(row, BrokenDocumentError) and len(lines.row) > 1
+        if lines.delimiter == "\t" and lines.row and not lines.longest:
+            is_wrong = isinstance(row, BrokenDocumentError) and isinstance(lines.row[0], str)
+            if is_wrong or self._swallows_rows():
+                lines.reread(0)
+                lines.longest = 1
+                self.reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+                return self.read()
+        elif is_cut_off:  # by a quote that is not closed: the lines after the first may be rows
+            where = lines.first
+            lines.reread(1)
+            lines.longest = 1
+            lines.number = where
+        return row
+
+    def _parse(self) -> list[str] | BrokenDocumentError | None:
+        lines = self.lines
+        try:
+            return list(next(self.reader))
+        except StopIteration:
+            return None
+        except BrokenDocumentError as error:
+            return error
+        except csv.Error as error:
+            return BrokenDocumentError(
+                NO_ROW,
+                f"{lines.path}:{lines.first}: not readable as CSV from here: {error}. A quote is not closed, or not "
+                "doubled inside a quoted cell",
+            )
+
+    def _swallows_rows(self) -> bool:
+        """Return whether every line of the row has as many cells as the header, so that each is a row by itself."""
+        texts = [line for line in self.lines.row if isinstance(line, str)]
+        return self.columns > 1 and len(texts) > 1 and all(line.count("\t") == self.columns - 1 for line in texts)
+
+
 def _split_carriage_returns(line: str | BrokenDocumentError) -> list[str] | list[BrokenDocumentError]:
     """Split a line at lone carriage returns (old Excel), which the csv module accepts only at the end of its input."""
     if isinstance(line, BrokenDocumentError):
         return [line]
     return re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", line) if "\r" in line else [line]
-
-
-def _read_row(rows: Any, lines: _Lines) -> list[str] | BrokenDocumentError | None:
-    """Return the next row, or the error if it cannot be read; None at the end."""
-    lines.begin()
-    try:
-        return list(next(rows))
-    except StopIteration:
-        return None
-    except BrokenDocumentError as error:
-        return error
-    except csv.Error as error:
-        return BrokenDocumentError(
-            NO_ROW,
-            f"{lines.path}:{lines.first}: not readable as CSV from here: {error}. A quote is not closed, or not "
-            "doubled inside a quoted cell",
-        )
 
 
 def _get_cell(row: list[str] | BrokenDocumentError, column: int, where: str, options: ReadOptions) -> str:

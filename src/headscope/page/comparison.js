@@ -234,7 +234,8 @@
   // All pairs and rates, as in differences.csv.
   function comma(data) {
     const quoted = (value) => {
-      const words = String(value ?? "");
+      // As `format_csv` in Python: no text is taken for a formula.
+      const words = typeof value === "string" && /^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/.test(value) ? `'${value}` : String(value ?? "");
       return /[",\n\r]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
     };
     const columns = ["one", "other", "difference", "error", "t", "p", "p_corrected", "significant"];

@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 
 from headscope.array_types import Floats
-from headscope.atomic_io import check_writable, create_folder, load_dataset, save_dataset, write_atomically
+from headscope.atomic_io import check_writable, create_folder, format_csv, load_dataset, save_dataset, write_atomically
 from headscope.errors import Stopped, StudyError
 from headscope.netcdf_validation import check_arrays, check_json, get_scalar_attribute
 from headscope.studies.labels import format_shape, make_head_columns
@@ -221,8 +221,7 @@ def write_files(ablation: Ablation, folder: Path) -> None:
 
 def as_csv(ablation: Ablation) -> str:
     """Return the table as CSV."""
-    text: str = ablation.table().to_csv(index=False, lineterminator="\n")
-    return text
+    return format_csv(ablation.table())
 
 
 def as_json(ablation: Ablation) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 import re
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headscope.atomic_io import check_output_file, load_dataset, save_dataset, write_atomically
+from headscope.atomic_io import check_output_file, format_csv, load_dataset, save_dataset, write_atomically
 from headscope.errors import ReadingError
 from headscope.netcdf_validation import check_arrays, check_numbers, get_scalar_attribute
 from headscope.readings.dataset import FORMAT, KIND
@@ -126,10 +125,7 @@ def write_table(table: pd.DataFrame, path: Path) -> Path:
     """Write a table as CSV or Parquet, depending on the suffix."""
     check_table(path)
     if path.suffix.lower() == ".csv":
-        csv_text = table.to_csv(index=False, lineterminator="\n")
-        if "\r" in csv_text:  # a token with a carriage return stays in its row only if it is quoted
-            csv_text = table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        content = csv_text.encode()
+        content = format_csv(table).encode()
     else:
         buffer = io.BytesIO()
         _convert_heads_to_text(table).to_parquet(buffer, index=False)

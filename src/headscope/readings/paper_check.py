@@ -260,8 +260,7 @@ def _check_heads(reading: Reading, figure: Published) -> tuple[HeadCheck, ...]:
     published = {head: _mark_elements(pairs, n) for head, pairs in figure.pairs.items()}
     closest: dict[int, HeadMatch | None] = dict.fromkeys(figure.pairs)
     checks: dict[int, HeadCheck] = {}
-    all_heads = [(number, head) for number in reading.layers for head in reading.heads_of(number)]
-    for layer, head in all_heads:
+    for layer, head in ((a, b) for a in reading.layers for b in reading.heads_of(a)):
         matrix = equations.compute_similarity(reading.output(layer, head))
         high = np.triu(equations.mark_high(matrix), k=1)
         for number, elements in published.items():

@@ -166,6 +166,9 @@ def _capture_heads(model: Model, batch: Batch) -> tuple[list[Floats], list[Float
             )
         outputs.append(layer_output)
         maps.append(_to_numpy(attention[0, :heads]))
+        if not np.isfinite(maps[-1].sum()):
+            head = int(np.flatnonzero(~np.isfinite(maps[-1].sum(axis=(1, 2))))[0])
+            raise make_nonfinite_error(model.architecture.numbers[layer], head, "attention weights")
 
     model.observe(batch, record)
     return outputs, maps

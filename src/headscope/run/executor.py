@@ -17,16 +17,18 @@ from typing import Any
 import torch
 
 from headscope.corpus.windows import Batch
-from headscope.errors import StudyError
+from headscope.errors import NonFiniteError, StudyError
 from headscope.interrupts import defer_interrupts
 from headscope.model.model import Model
 from headscope.run.batch_size import is_out_of_memory, measure_memory
 from headscope.tally.backends import Choice
 from headscope.tally.quantities import QUANTITIES, Shape
-from headscope.tally.tally import Tallier, Tally, get_array_shape
+from headscope.tally.tally import Tallier, Tally, check_sums, get_array_shape
 
 MEMORY_FRACTION = 0.25
 """Part of the memory that may hold sums: those of the batch that each thread works on, and those of all before."""
+EXCERPT = 12
+"""tokens that an error shows of a text"""
 MODEL_COMPUTED = "attention computed by the model itself"
 """note in the manifest where a kernel could not compute it"""
 
@@ -84,6 +86,7 @@ class BatchExecutor:
                 first.flush_pending()
             sums = first.get_sums()
             self._clear_sums()
+        check_sums(sums, self.model.architecture.numbers)
         return sums
 
     @property
@@ -197,7 +200,25 @@ def count_bytes(shape: Shape) -> int:
 
 def _observe(model: Model, batch: Batch, tallier: Tallier) -> None:
     tallier.begin(batch)
-    model.observe(batch, tallier.observe_layer, getattr(tallier, "attend", None))
+    try:
+        model.observe(batch, tallier.observe_layer, getattr(tallier, "attend", None))
+    except NonFiniteError as error:
+        raise _add_text(error, model, batch) from None
+
+
+def _add_text(error: NonFiniteError, model: Model, batch: Batch) -> NonFiniteError:
+    """Return the error with the beginning of the first text of a batch that causes it, found by reading each alone."""
+    for window in batch.windows:
+        if not _has_finite_products(model, Batch.of([window], batch.pad_id)):
+            labels = model.tokens.labels(window.ids[~window.special][:EXCERPT])
+            return NonFiniteError(f"in the text with the tokens {' '.join(labels)} …: {error}")
+    return error
+
+
+def _has_finite_products(model: Model, batch: Batch) -> bool:
+    sizes: list[torch.Tensor] = []
+    model.observe(batch, lambda layer, output, attention: sizes.append(output.float().square().sum()))
+    return all(bool(size.isfinite()) for size in sizes)
 
 
 @contextmanager

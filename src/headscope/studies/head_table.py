@@ -15,6 +15,7 @@ import pandas as pd
 import xarray as xr
 
 from headscope.array_types import Bools, Floats
+from headscope.atomic_io import format_csv
 from headscope.errors import StudyError
 from headscope.head_selection import Head
 from headscope.studies.head_types import HEAD_TYPES, NAMES, TYPE_COLUMNS, Z, classify_heads
@@ -135,8 +136,7 @@ def sort_heads(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
 
 def as_csv(table: pd.DataFrame) -> str:
     """Return the table as CSV; the other types that fit share one cell."""
-    text: str = table.assign(also=table["also"].map("; ".join)).to_csv(index=False, lineterminator="\n")
-    return text
+    return format_csv(table.assign(also=table["also"].map("; ".join)))
 
 
 def as_json(study: Study, table: pd.DataFrame, all_counts: pd.Series) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
-from headscope.errors import ModelError, make_nonfinite_error
+from headscope.errors import NonFiniteError, make_nonfinite_error
 from headscope.tally.quantities import QUANTITIES, Quantity, Shape
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class TallySettings:
     numbers: tuple[int, ...] = ()
     """layer numbers to use in error messages, if they are not 0, 1, 2, …"""
 
-    def make_nonfinite_error(self, layer: int, head: int) -> ModelError:
+    def make_nonfinite_error(self, layer: int, head: int) -> NonFiniteError:
         """Return the error for outputs of a head that are NaN or infinite; `layer` counts from 0."""
         return make_nonfinite_error(self.numbers[layer] if self.numbers else layer, head)
 
@@ -133,3 +134,24 @@ def get_array_shape(quantity: Quantity, shape: Shape) -> tuple[int, ...]:
 def get_dtype(quantity: Quantity) -> type[np.float64] | type[np.int64]:
     """Return the dtype of a quantity: counts are exact integers, reals are summed in double precision."""
     return np.float64 if quantity.real else np.int64
+
+
+def check_sums(tally: Tally, layers: Sequence[int]) -> None:
+    """Raise `NonFiniteError` if a sum is NaN or infinite, as where attention maps are, or where energies overflow.
+
+    Args:
+        layers: Numbers of the layers.
+    """
+    for quantity in QUANTITIES:
+        array = tally.arrays.get(quantity.name)
+        if array is None or "layer" not in quantity.dims or not quantity.real:
+            continue
+        if np.isfinite(array.sum()) or np.isfinite(array).all():
+            continue
+        place = np.argwhere(~np.isfinite(array))[0][1 if quantity.in_blocks else 0 :]
+        numbers = dict(zip(quantity.dims, place.tolist(), strict=True))
+        head = f"H{numbers['head']}" if "head" in numbers else ""
+        raise NonFiniteError(
+            f"in L{layers[numbers['layer']]}{head} the sum {quantity.name!r} is not a finite number (NaN or infinity): "
+            "broken weights, or a dtype too narrow for this model (try --dtype float32)"
+        )

@@ -49,8 +49,7 @@ def test_sums_and_pairs_are_those_of_python(uneven: Reading, open_explorer: Expl
         explorer.choose(layer, head)  # type: ignore[arg-type]
         expected = uneven.pairs(layer, head)[["index_i", "index_j"]].values.tolist()  # type: ignore[arg-type]
         assert [[pair["index_i"], pair["index_j"]] for pair in explorer.query("pairs")] == expected
-        assert explorer.query("lines")
-        assert len(explorer.query("lines")) == len(uneven.lines(layer, head))  # type: ignore[arg-type]
+        assert len(explorer.query("lines")) == len(uneven.lines(layer, head)) > 0  # type: ignore[arg-type]
 
 
 def test_an_address_of_an_absent_head_shows_another(uneven: Reading, open_explorer: ExplorerOpener) -> None:

@@ -112,7 +112,9 @@ const saving = (() => {
   }
 
   function pairsTable() {
-    const quoted = (value) => (typeof value === "string" ? `"${value.replaceAll('"', '""')}"` : value);
+    // As `format_csv` in Python: no text is taken for a formula.
+    const harmless = (text) => (/^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/.test(text) ? `'${text}` : text);
+    const quoted = (value) => (typeof value === "string" ? `"${harmless(value).replaceAll('"', '""')}"` : value);
     const columns = ["token_i", "token_j", "index_i", "index_j", "value", "relative", ...(about.relations.length ? ["relation"] : [])];
     return `${[columns.join(","), ...text.pairs().map((pair) => columns.map((name) => quoted(pair[name])).join(","))].join("\n")}\n`;
   }
