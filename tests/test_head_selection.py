@@ -143,7 +143,7 @@ def test_layers() -> None:
 def test_layers_and_heads_are_combined() -> None:
     assert combine_selections(None, None, range(2), range(2), OWNER) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert combine_selections("5,1", None, LAYERS, range(1), OWNER) == [(5, 0), (1, 0)]
-    assert combine_selections("1-2", "L2-3,L1H3", LAYERS, range(1, 4), OWNER) == [(2, 1), (2, 2), (2, 3), (1, 3)]
+    assert combine_selections("1-2", "L2-3,L1H3", LAYERS, range(1, 4), OWNER) == [(1, 3), (2, 1), (2, 2), (2, 3)]
     with pytest.raises(SelectionError, match="heads 'L3H2': none of them is in the layers 1-2"):
         combine_selections("1-2", "L3H2", LAYERS, HEADS, OWNER)
 
@@ -154,10 +154,11 @@ def test_layers_and_heads_are_combined() -> None:
         (None, None, (None, None)),
         ("5,1", None, ([5, 1], None)),
         (None, "H2,H0", (None, [2, 0])),
-        ("5,1", "H2", ([1, 5], [2])),
+        ("5,1", "H2", ([5, 1], [2])),
         ([5], "H2-3", ([5], [2, 3])),
         (5, "H2-3", ([5], [2, 3])),
-        (None, "L5H1,L2H1", ([5, 2], [1])),
+        (np.int64(5), "H2-3", ([5], [2, 3])),
+        (None, "L5H1,L2H1", ([2, 5], [1])),
         (None, "L3", ([3], [0, 1, 2, 3])),
         ([5, 5], [2], ([5, 5], [2])),
         (7, None, (7, None)),

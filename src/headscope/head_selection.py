@@ -142,16 +142,16 @@ def select_layers(text: str, layers: Sequence[int], owner: str) -> list[int]:
 def combine_selections(
     layers: str | None, heads: str | None, available_layers: Sequence[int], layer_heads: Sequence[int], owner: str
 ) -> list[Head]:
-    """Return the heads that are in the selected layers and among the selected heads; None selects all.
+    """Return the heads that are in the selected layers and among the selected heads, layer by layer; None selects all.
 
-    >>> combine_selections("3,5", "H1,L4", range(6), range(2), "the model")
+    >>> combine_selections("3,5", "H1", range(6), range(2), "the model")
     [(3, 1), (5, 1)]
     """
     selected_layers = available_layers if layers is None else select_layers(layers, available_layers, owner)
     if heads is None:
         return [(layer, head) for layer in selected_layers for head in layer_heads]
     selected = select_heads(heads, available_layers, layer_heads, owner)
-    in_layers = [(layer, head) for layer, head in selected if layer in selected_layers]
+    in_layers = [(layer, head) for layer in selected_layers for k, head in selected if k == layer]
     if not in_layers:
         raise SelectionError(f"heads {heads!r}: none of them is in the layers {layers}")
     return in_layers
@@ -173,7 +173,7 @@ def select_grid(
     if not isinstance(heads, str):
         return (select_layers(layers, available_layers, owner) if isinstance(layers, str) else layers), heads
     if not (layers is None or isinstance(layers, str)):
-        layers = ",".join(map(str, [layers] if isinstance(layers, int) else layers))
+        layers = ",".join(map(str, layers if isinstance(layers, Iterable) else [layers]))
     by_layer: dict[int, list[int]] = {}
     for layer, head in combine_selections(layers, heads, available_layers, layer_heads, owner):
         by_layer.setdefault(layer, []).append(head)
