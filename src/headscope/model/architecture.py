@@ -60,6 +60,8 @@ class StackArchitecture:
     """the captured outputs are what every layer's output projection gets as input"""
     gated: bool
     """the model changes the heads' outputs before the projection; the changed outputs are captured"""
+    width: int
+    """of what a head writes, in the widest layer"""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class AttentionCall:
     queries: int
     keys: int
     heads: int
+    width: int
     causal: bool
     route: Route
     projection: Projection | None
@@ -163,6 +166,7 @@ def _make_call(
         queries=queries,
         keys=keys,
         heads=heads,
+        width=captured.output.shape[3],
         causal=not bool(future.any()),
         route=captured.route,
         projection=projection,
@@ -191,6 +195,7 @@ def _build_architecture(name: str, network: Any, stack: str, calls: list[Attenti
         routes=tuple(sorted({call.route for call in stack_calls})),
         verified=all(call.projection is not None for call in stack_calls),
         gated=any(call.is_indirect for call in stack_calls),
+        width=max(call.width for call in stack_calls),
     )
 
 

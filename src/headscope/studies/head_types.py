@@ -266,8 +266,9 @@ def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
         numbers[name] = rates[k].ravel()
         numbers[f"{name}_error"] = errors[k].ravel()
         numbers[f"{name}_chance"] = chances[k].ravel()
-    if signal_to_noise.has_signal_to_noise(study.data):
-        numbers["signal_to_noise"] = study.signal_to_noise().values.ravel()
+    if signal_to_noise.has_signal_shares(study.data):
+        shares = study.signal_shares()
+        numbers |= {name: shares[name].values.ravel() for name in ("signal_share", "position_share", "snr_db")}
     return pd.DataFrame(numbers), {name: is_above_chance[k].ravel() for k, name in enumerate(RATES)}
 
 

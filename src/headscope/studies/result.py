@@ -119,12 +119,28 @@ class Study:
         _, error = self.jackknife(lambda study: study.rate(name).values)
         return self.rate(name).copy(data=error)
 
-    def signal_to_noise(self, name: str = signal_to_noise.DEFAULT) -> xr.DataArray:
-        """Return the signal-to-noise ratio of every head in decibels: (layer, head).
+    def signal_shares(self) -> xr.Dataset:
+        """Return how much of what every head writes is signal and position, each with its standard error.
 
-        The definitions (ours, docs/noise.md) are structure, contrast, explained and energy.
+        Returns
+        -------
+        xr.Dataset
+            `signal_share`, `position_share`, `snr_db` (layer, head) and `relation_share` (layer, head, source), defined
+            in docs/noise.md (ours), each also with `_error`.
+
+        Raises
+        ------
+        StudyError
+            If the study was made by a version that did not measure them.
         """
-        return signal_to_noise.signal_to_noise(self.data, name)
+        return signal_to_noise.compute_signal_shares(self.data)
+
+    def signal_to_noise(self) -> xr.DataArray:
+        """Return the signal-to-noise ratio of every head in decibels, signal over noise: (layer, head).
+
+        It is NaN where the signal is not above zero within two standard errors.
+        """
+        return self.signal_shares()["snr_db"]
 
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
         """Return a number or array computed from the sums, and its delete-one-block standard error.
@@ -159,7 +175,7 @@ class Study:
         return studies
 
     def table(self) -> pd.DataFrame:
-        """Return one row per head: its rates, their standard errors, its number of pairs and its signal-to-noise."""
+        """Return one row per head: its rates, its number of pairs, signal and position shares, and standard errors."""
         rows: dict[str, Any] = {
             "head": [f"L{layer}H{head}" for layer in self.layers for head in self.heads],
             "layer": np.repeat(self.layers, len(self.heads)),
@@ -169,10 +185,14 @@ class Study:
         for name in RATES:
             rows[name] = self.rate(name).values.ravel()
             rows[f"{name}_error"] = self.standard_error(name).values.ravel()
-        if signal_to_noise.has_signal_to_noise(self.data):
-            ratios, errors = self.jackknife(lambda study: study.signal_to_noise().values)
-            if np.isfinite(ratios).any():  # images, and studies without a sample, have none
-                rows["signal_to_noise"], rows["signal_to_noise_error"] = ratios.ravel(), errors.ravel()
+        if signal_to_noise.has_signal_shares(self.data):
+            shares = self.signal_shares()
+            if np.isfinite(shares["signal_share"]).any():  # images, and studies without a sample, have none
+                for name in ("signal_share", "position_share", "snr_db"):
+                    rows[name], rows[f"{name}_error"] = (
+                        shares[name].values.ravel(),
+                        shares[f"{name}_error"].values.ravel(),
+                    )
         return pd.DataFrame(rows)
 
     def findings(self) -> Findings:

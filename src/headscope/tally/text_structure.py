@@ -1,29 +1,26 @@
-"""What a text alone determines: random orders of its pairs and positions (the null model), and its attention receivers.
+"""What a text alone determines: the random order of its pairs (the null model), and its attention receivers.
 
-Random orders give what chance gives: pairs drawn at random, for the dominant token (METHOD §6, finding 9), and shuffled
-positions. The null of a head with p high pairs in a text is p pairs drawn at random from all pairs of that text.
-(Shuffling that also keeps the number of pairs of each token would keep the dominant share, so it would be no null.) The
-draw depends only on the window's digest: all pairs are ranked by a hash, and the p of lowest rank are taken, so that
-every head and every machine draws from the same order.
+The random order gives what chance gives for the dominant token (METHOD §6, finding 9). The null of a head with p high
+pairs in a text is p pairs drawn at random from all pairs of that text. (Shuffling that also keeps the number of pairs
+of each token would keep the dominant share, so it would be no null.) The draw depends only on the window's digest: all
+pairs are ranked by a hash, and the p of lowest rank are taken, so that every head and every machine draws from the same
+order.
 
 Receivers are what attention goes to: for each query and key of a window, which of the receivers the key is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from headscope.array_types import Bools, Floats, Ints
+from headscope.array_types import Floats, Ints
 from headscope.corpus.windows import Window
 from headscope.tally.quantities import RECEIVERS
 
 Array = np.ndarray[Any, Any]
 
-NO_ROW = 2**31 - 1
-"""Positions are hashed like pairs of this row, so that their order is independent of the order of pairs."""
 FIRST, LAST_SPECIAL, SENTENCE_END, COMMA, ITSELF, NEIGHBOR, REST = range(len(RECEIVERS))
 
 
@@ -47,21 +44,6 @@ def rank_pairs(window: Window) -> Ints:
     ranks = np.full((n, n), n * n, dtype=np.int64)
     ranks[rows, columns] = np.arange(len(rows))
     return np.minimum(ranks, ranks.T)
-
-
-def draw_position_order(window: Window) -> Ints:
-    """Return the positions of a window in random order, for shuffling its tokens."""
-    positions = np.arange(len(window))
-    return np.argsort(hash_pairs(np.uint64(window.digest), np.full_like(positions, NO_ROW), positions), kind="stable")
-
-
-def draw_position_orders(windows: Sequence[Window], real: Bools) -> Ints:
-    """Return `draw_position_order` of several windows at once, (window, position); padding stays where it is."""
-    positions = np.arange(real.shape[1])
-    digests = np.array([window.digest for window in windows], np.uint64)[:, None]
-    hashes = hash_pairs(digests, np.full_like(positions, NO_ROW), positions)
-    # Padding comes last and keeps its order, because the sort is stable.
-    return np.argsort(np.where(real, hashes, np.iinfo(np.uint64).max), axis=1, kind="stable")
 
 
 def _hash_integers(values: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
-from headscope.tally.signal_to_noise import Structure, measure
+from headscope.tally.signal_to_noise import PairWeights, add_to_corner
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import REST, find_receivers, rank_pairs
 
@@ -34,7 +34,7 @@ class TorchTallier:
     def begin(self, batch: Batch) -> None:
         self.tally = Tally.zeros(self.counting.shape)
         self.batch = batch
-        self.structure = Structure.from_batch(batch, self.counting.fraction, self.device)
+        self.pair_weights = PairWeights.from_batch(batch, self.counting.fraction, self.device)
         n = batch.ids.shape[1]
         ids = torch.from_numpy(batch.ids).to(self.device)
         real = torch.from_numpy(batch.real).to(self.device)
@@ -74,9 +74,9 @@ class TorchTallier:
         ones = torch.ones_like(self.blocks)
         self._add("texts", ones)
         self._add("sample_texts", self.sampled.long())
-        if self.structure is not None:
-            for name, values in self.structure.text_sums.items():
-                self._add(name, values, texts=self.sampled)
+        if self.pair_weights is not None:
+            for name, values in self.pair_weights.sum_texts().items():
+                add_to_corner(self.tally[name], values.cpu().numpy())
         tokens = self.real.sum(1)
         self._add("window_tokens", torch.nn.functional.one_hot(tokens, self.counting.shape.length + 1))
         totals = self.pair_masks[:, :, :4].double().sum(1).long()
@@ -114,7 +114,7 @@ class TorchTallier:
         self._add_dominants(layer, high, pairs)
         self._add_sample(layer, matrix, largest, pairs)
         self._add_attention(layer, attention)
-        self._add_signal(layer, output, attention)
+        self._add_signal(layer, output)
 
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
@@ -215,13 +215,11 @@ class TorchTallier:
             without.fill_diagonal_(0)
             self.tally["attention_without_lines_and_diagonal"][layer, :n, :n] += without.cpu().numpy()
 
-    def _add_signal(self, layer: int, output: Tensor, attention: Tensor) -> None:
-        if self.structure is None:
-            return
-        received = attention[self.sampled].double().sum(1).masked_fill(~self.structure.real[..., None], 0).sum(1)
-        sums = measure(self.structure, output[self.sampled], received, self.counting.theta, self.counting.tau)
-        for name, values in sums.items():
-            self._add(name, values, layer, self.sampled)
+    def _add_signal(self, layer: int, output: Tensor) -> None:
+        if self.pair_weights is not None:
+            for name, values in self.pair_weights.sum_layer(output[self.sampled]).items():
+                if name in self.tally.arrays:
+                    add_to_corner(self.tally[name][:, layer], values.cpu().numpy())
 
     # -- adding to the sums -------------------------------------------------------------------------------------------
 
