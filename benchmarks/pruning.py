@@ -64,10 +64,12 @@ def interval(one: np.ndarray, other: np.ndarray, seed: int = 0) -> list[float]:
 
 
 def candidates(model: Model, windows: Sequence[Window], study: Study, batch: int) -> dict[str, np.ndarray]:
-    """Rankings tried here and nowhere else: the power of a head's signal, and of its noise, after the projection."""
+    """Rankings tried here and nowhere else: the power of a head's signal, and of its noise, after the projection; and
+    how much of what it writes is not position."""
     power = compute_output_norms(model, batch_windows(model, windows, batch), projected=True) ** 2
-    noise = 10 ** (-study.signal_to_noise().values / 10)
-    return {"signal power": power * (1 - noise), "noise power": power * noise}
+    shares = study.signal_shares()
+    signal, position = shares["signal_share"].values, shares["position_share"].values
+    return {"signal power": power * signal, "noise power": power * (1 - signal), "position share": position}
 
 
 def halves(texts: str | None, count: int) -> tuple[Any, Any]:
@@ -111,7 +113,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         }
         print(f"  {by}: {found[by]['correlation']:+.2f}, {time.monotonic() - started:.0f} s", flush=True)
     for by in STUDY_RULES:
-        if by.startswith("snr"):  # is it the noisy heads that matter?
+        if by == "signal-share":  # is it the noisy heads that matter?
             found[by]["reversed"] = curves(order_heads(-given[by], model.architecture.numbers))
     chance = [
         curves(order_heads(score_heads(model, "random", ranking, seed=seed), model.architecture.numbers))

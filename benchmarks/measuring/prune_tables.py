@@ -12,7 +12,7 @@ from measuring.tables import NONE, Section, made_with, number, of_kind, table
 SHOWN = (0.1, 0.3, 0.5)
 """shares of heads removed that stand in the tables"""
 DRAWN = {
-    "snr": ("signal-to-noise", "#0072B2"),
+    "signal-share": ("signal share", "#0072B2"),
     "norm": ("output norm", "#E69F00"),
     "projected-norm": ("projected norm", "#CC79A7"),
     "gradient": ("gradient", "#009E73"),

@@ -58,7 +58,7 @@ def test_legible_for_all_layers(large_study: Study, number: str) -> None:
 def test_signal_and_noise_is_legible_where_it_was_measured(shape: tuple[int, int]) -> None:
     figure = figures.draw(make_random_study(layers=shape[0], heads=shape[1], texts=40), "noise")
     assert_legible(figure)
-    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["signal-to-noise", "heads"]
+    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["signal share", "heads"]
 
 
 def test_illegible_figures_are_noticed(large_study: Study) -> None:

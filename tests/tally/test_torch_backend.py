@@ -72,7 +72,7 @@ def test_sums_agree_with_each_other(case: Case):
 def test_without_maps_everything_else_is_the_same():
     case = Case(5, [9, 4, 7], 3, 2, 1.0, causal=False)
     with_maps = case.tally("vectorized")
-    case.counting = TallySettings(Shape(2, 3, 11, maps=False), 0.3, 0.3, 1.0)
+    case.counting = TallySettings(Shape(2, 3, 11, maps=False, width=3), 0.3, 0.3, 1.0)
     for kernel in TALLIERS:
         without_maps = case.tally(kernel)
         assert set(with_maps.arrays) - set(without_maps.arrays) == {q.name for q in QUANTITIES if q.is_map}

@@ -11,7 +11,8 @@ from headscope.cli import options
 from headscope.cli.interruption import convert_interrupts, end_interrupted
 
 Ranking = Literal[
-    "signal-share", "repeat", "same-sentence", "distance", "dominant-share", "pairs", "norm", "projected-norm", "gradient", "ablation", "random",
+    "signal-share", "repeat", "same-sentence", "distance", "dominant-share", "pairs", "norm", "projected-norm",
+    "gradient", "ablation", "random",
 ]  # fmt: skip
 
 

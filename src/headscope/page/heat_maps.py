@@ -11,7 +11,7 @@ import numpy as np
 from headscope.array_types import Floats
 from headscope.page.colors import pick_color, pick_text_color
 from headscope.page.formatting import NOTHING, RATE_WORDS, format_brief, format_fixed
-from headscope.studies.rates import OF_WORDS, RateWords
+from headscope.studies.rates import OF_WORDS, RATES, RateWords
 from headscope.studies.result import Study
 from headscope.studies.wording import adapt_wording
 

@@ -67,8 +67,8 @@ class ReferenceTallier:
             for (i, j), pair_weights in zip(pairs, weights.T, strict=True):
                 t["pair_weights"][block, :, i, j] += pair_weights
                 t["pair_weights"][block, :, j, i] += pair_weights
-            for i in np.flatnonzero(mark_places(window)):
-                t["position_counts"][block % HALVES, i] += 1
+            for place in np.flatnonzero(mark_places(window)).tolist():
+                t["position_counts"][block % HALVES, place] += 1
         kinds = find_receivers(window)
         for i in range(n):
             reached = range(i + 1) if self.counting.causal else range(n)
@@ -158,8 +158,8 @@ class ReferenceTallier:
         for head in range(outputs.shape[1]):
             output = outputs[:, head]
             if self.counting.shape.width:
-                for i in np.flatnonzero(mark_places(window)):
-                    t["position_sums"][block % HALVES, layer, head, i, : output.shape[1]] += output[i]
+                for place in np.flatnonzero(mark_places(window)).tolist():
+                    t["position_sums"][block % HALVES, layer, head, place, : output.shape[1]] += output[place]
             for (i, j), pair_weights in zip(pairs, weights.T, strict=True):
                 t["contrast_sums"][block, layer, head] += pair_weights * ((output[i] - output[j]) ** 2).sum() / 2
 
@@ -171,7 +171,7 @@ def compute_contrasts(window: Window) -> tuple[list[tuple[int, int]], Floats, Fl
     Weights are residuals of least squares: of the marks on tokens and distances, or, for the pairs of a sentence, on
     tokens alone.
     """
-    places = np.flatnonzero(mark_places(window))
+    places: list[int] = np.flatnonzero(mark_places(window)).tolist()
     pairs = [(i, j) for i in places for j in places if i < j]
     marks = np.zeros((len(CONTRASTS), len(pairs)))
     has_token, has_distance = np.zeros((2, len(pairs), len(window)))

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headscope.array_types import Floats, Ints
+from headscope.array_types import Bools, Ints
 from headscope.corpus.windows import BLOCKS, Batch, Window
 from headscope.tally.quantities import HALVES, MAX_PLACES
 
@@ -66,7 +66,7 @@ class PairWeights:
             torch.from_numpy(_pad([getattr(window, name)[:MAX_PLACES] for window in windows])).to(device)
             for name in ("ids", "sentence")
         )
-        inverses = torch.from_numpy(np.stack([_invert_distances(row.tobytes()) for row in mask])).to(device)
+        inverses = torch.stack([_invert_distances(row.tobytes()) for row in mask]).to(device)
         places = torch.from_numpy(mask).to(device)
         pairs, weights = _compute_weights(places, ids, sentence, inverses)
         products = torch.einsum("sain,sbin->sab", weights, pairs) / 2
@@ -109,7 +109,7 @@ def add_to_corner(target: Any, values: Any) -> None:
     target[tuple(slice(size) for size in values.shape)] += values
 
 
-def mark_places(window: Window) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def mark_places(window: Window) -> Bools:
     """Return which of the first `MAX_PLACES` tokens take part: those that are not special."""
     return ~window.special[:MAX_PLACES]
 
@@ -170,7 +170,7 @@ def _sum_distances(values: Tensor, apart: Tensor) -> Tensor:
 
 
 @lru_cache(CACHED_MASKS)
-def _invert_distances(mask: bytes) -> Floats:
+def _invert_distances(mask: bytes) -> Tensor:
     """Return the pseudo-inverse (N, N) of the products of the marks of two distances, tokens removed.
 
     It turns sums of values by distance into the effects of distances that least squares finds beside those of tokens.
@@ -178,14 +178,16 @@ def _invert_distances(mask: bytes) -> Floats:
     places = np.frombuffer(mask, dtype=bool)
     n, tokens = len(places), int(places.sum())
     if tokens < 3:
-        return np.zeros((n, n))
+        return torch.zeros((n, n), dtype=torch.float64)
     apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     pair = places[:, None] & places[None, :] & (apart > 0)
     degrees = np.zeros((n, n))  # number of pairs of each token at each distance
     np.add.at(degrees, (np.nonzero(pair)[0], apart[pair]), 1)
     totals = degrees.sum(0)
     explained = (degrees.T @ degrees - np.outer(totals, totals) / (2 * (tokens - 1))) / (tokens - 2)
-    return np.linalg.pinv(np.diag(totals / 2) - explained, rcond=CUTOFF, hermitian=True)
+    products = torch.from_numpy(np.diag(totals / 2) - explained)
+    inverse: Tensor = torch.linalg.pinv(products, rtol=CUTOFF, hermitian=True)
+    return inverse
 
 
 def _pad(rows: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
