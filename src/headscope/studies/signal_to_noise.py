@@ -24,7 +24,7 @@ ERRORS_ABOVE_ZERO = 2.0
 """A ratio is given where the signal share is more than this number of standard errors above zero."""
 ROUNDING = 1e-5
 """share of everything that is not told from none"""
-ALL, EQUAL, SAME, ADJACENT, SECOND, _ = range(len(CONTRASTS))
+ALL, REPEATS, EQUAL, SAME, ADJACENT, SECOND, _ = range(len(CONTRASTS))
 EVERYWHERE, IN_SENTENCE = [EQUAL, SAME], [ADJACENT, SECOND, CONTRASTS.index("equal in a sentence")]
 """contrasts whose effects are estimated together"""
 
@@ -97,18 +97,20 @@ def _split(sums: Floats, positions: Floats, products: Floats) -> Floats:
         matrix = products[np.ix_(group, group)]
         if np.linalg.matrix_rank(matrix, tol=1e-6) == len(group):
             effects[..., group] = -np.linalg.solve(matrix, rest[..., group, None])[..., 0]
-    pairs = max(products[ALL, ALL], 1.0)
+    pairs = np.maximum(products[[ALL, REPEATS], ALL], 1.0)
     related = [EQUAL, SAME, ADJACENT, SECOND]
-    unrelated = (rest[..., ALL] + effects[..., related] @ products[ALL, related]) / pairs
-    position = positions[..., ALL] / pairs
+    unrelated = (rest[..., [ALL, REPEATS]] + effects[..., related] @ products[[ALL, REPEATS]][:, related].T) / pairs
+    position = positions[..., ALL] / pairs[0]
     # The line through the effects at distances 1 and 2, at distance 0: what the neighbourhood of a token adds to it.
     neighbors = 2 * effects[..., ADJACENT] - effects[..., SECOND]
     parts = np.stack([effects[..., EQUAL], effects[..., SAME], neighbors], -1)
-    everything = position + unrelated
+    # Repeated tokens are not like others: what they have in common is a share of how far apart they would be.
+    references = unrelated[..., [1, 0, 0]]
+    everything = position + unrelated[..., 0]
     everything = np.where(everything > 0, everything, np.nan)
     # A head that writes nothing but positions has no signal.
-    is_rest = unrelated > ROUNDING * everything
-    shares = parts / np.where(is_rest, unrelated, np.inf)[..., None] + 0 * everything[..., None]
+    is_rest = references > ROUNDING * everything[..., None]
+    shares = parts / np.where(is_rest, references, np.inf) + 0 * everything[..., None]
     result: Floats = np.concatenate([shares.sum(-1)[..., None], (position / everything)[..., None], shares], -1)
     return result
 

@@ -14,7 +14,7 @@ VALUE_BINS = 200
 """number of bins on [−1, 1]"""
 RECEIVERS = ("first token", "last special token", "sentence end", "comma", "itself", "neighbour", "rest")
 """What a key is to a query that attends to it. If several fit, the first counts."""
-CONTRASTS = ("all", "equal", "same", "adjacent", "second", "equal in a sentence")
+CONTRASTS = ("all", "repeats", "equal", "same", "adjacent", "second", "equal in a sentence")
 """weights of the pairs of a text, see `tally.signal_to_noise`"""
 HALVES = 2
 """number of groups of texts by which outputs are summed at each position"""

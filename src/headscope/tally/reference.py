@@ -177,13 +177,13 @@ def compute_contrasts(window: Window) -> tuple[list[tuple[int, int]], Floats, Fl
     has_token, has_distance = np.zeros((2, len(pairs), len(window)))
     for k, (i, j) in enumerate(pairs):
         equal, same = window.ids[i] == window.ids[j], window.sentence[i] == window.sentence[j]
-        marks[:, k] = [1, equal, same, same and j - i == 1, same and j - i == 2, same and equal]
+        marks[:, k] = [1, equal, equal, same, same and j - i == 1, same and j - i == 2, same and equal]
         has_token[k, [i, j]] = has_distance[k, j - i] = 1
     weights = np.zeros_like(marks)
-    weights[0] = 1
-    weights[1:3] = compute_residuals(marks[1:3], np.hstack([has_token, has_distance]))
-    in_sentence = marks[2] == 1
-    weights[3:, in_sentence] = compute_residuals(marks[3:, in_sentence], has_token[in_sentence])
+    weights[:2] = marks[:2]
+    weights[2:4] = compute_residuals(marks[2:4], np.hstack([has_token, has_distance]))
+    in_sentence = marks[3] == 1
+    weights[4:, in_sentence] = compute_residuals(marks[4:, in_sentence], has_token[in_sentence])
     return pairs, marks, weights
 
 

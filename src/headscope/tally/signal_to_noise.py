@@ -1,9 +1,9 @@
 """The sums that signal shares of heads are made of (docs/noise.md), for the texts in the sample. All backends use them.
 
-Every text has six *contrasts*: weights w of its pairs of tokens, which depend on the text alone. A head's sums are
+Every text has seven *contrasts*: weights w of its pairs of tokens, which depend on the text alone. A head's sums are
 Σ w·½|oᵢ−oⱼ|² over the pairs i < j:
 
-    all                     1 for every pair
+    all, repeats            1 for every pair, or for every pair of equal tokens
     equal, same             whether tokens are equal, or in one sentence: the part of it that is explained neither by
                             which two tokens a pair has nor by how far they are apart
     adjacent, second,       whether tokens are 1 or 2 apart, or equal, among the pairs of one sentence: the part that is
@@ -30,10 +30,10 @@ from torch import Tensor
 
 from headscope.array_types import Bools, Ints
 from headscope.corpus.windows import BLOCKS, Batch, Window
-from headscope.tally.quantities import HALVES, MAX_PLACES
+from headscope.tally.quantities import CONTRASTS, HALVES, MAX_PLACES
 
 MAX_ELEMENTS = 1 << 25
-"""number of similarities computed at a time"""
+"""number of similarities, or of weights, computed at a time"""
 CACHED_MASKS = 64
 """number of masks whose inverses are kept: most windows of a study have one of a few"""
 CUTOFF = 1e-9
@@ -68,8 +68,12 @@ class PairWeights:
         )
         inverses = torch.stack([_invert_distances(row.tobytes()) for row in mask]).to(device)
         places = torch.from_numpy(mask).to(device)
-        pairs, weights = _compute_weights(places, ids, sentence, inverses)
-        products = torch.einsum("sain,sbin->sab", weights, pairs) / 2
+        step = max(1, MAX_ELEMENTS // (len(CONTRASTS) * mask.shape[1] ** 2))
+        parts = [
+            _compute_weights(*(tensor[start : start + step] for tensor in (places, ids, sentence, inverses)))
+            for start in range(0, len(rows), step)
+        ]
+        weights, products = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         blocks = torch.tensor([window.block for window in windows], device=device)
         return cls(rows, blocks, places, weights, products)
 
@@ -125,7 +129,7 @@ def _sum_contrasts(vectors: Tensor, weights: Tensor) -> Tensor:
 
 
 def _compute_weights(mask: Tensor, ids: Tensor, sentence: Tensor, inverses: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the pairs that each contrast marks, and its weights: (S, contrast, N, N) each.
+    """Return the weights of each contrast, (S, contrast, N, N), and their sums over the pairs that each one marks.
 
     Args:
         mask: (S, N), like `ids` and `sentence`.
@@ -137,12 +141,14 @@ def _compute_weights(mask: Tensor, ids: Tensor, sentence: Tensor, inverses: Tens
     pair = together & (apart > 0)
     same = pair & (sentence[:, :, None] == sentence[:, None, :])
     equal = pair & (ids[:, :, None] == ids[:, None, :])
-    marks = torch.stack([pair, equal, same, same & (apart == 1), same & (apart == 2), same & equal], 1).double()
-    related, near = marks[:, 1:3], marks[:, 3:]
+    near = (same & (apart == 1), same & (apart == 2), same & equal)
+    marks = torch.stack([pair, equal, equal, same, *near], 1).double()
+    related = marks[:, 2:4]
     in_sentence = together & (sentence[:, :, None] == sentence[:, None, :])
     effects = _sum_distances(_remove_tokens(related, together), apart) @ inverses
     related = _remove_tokens(related - effects[..., apart] * pair[:, None], together)
-    return marks, torch.cat([marks[:, :1], related, _remove_tokens(near, in_sentence)], 1)
+    weights = torch.cat([marks[:, :2], related, _remove_tokens(marks[:, 4:], in_sentence)], 1)
+    return weights, torch.einsum("sain,sbin->sab", weights, marks) / 2
 
 
 def _remove_tokens(values: Tensor, groups: Tensor) -> Tensor:
