@@ -47,15 +47,17 @@ class Case:
         return tally(kernel, self.counting, windows, outputs, maps)
 
 
+def assert_reals_close(name: str, actual: Tally, expected: Tally, *, rtol: float, atol: float) -> None:
+    """Assert that the arrays of a quantity are close; differences of large numbers, relative to the largest."""
+    if name in DIFFERENCES:
+        atol *= max(1.0, float(np.abs(expected[name]).max()))
+    np.testing.assert_allclose(actual[name], expected[name], rtol=rtol, atol=atol, err_msg=name)
+
+
 def assert_equal(actual: Tally, expected: Tally) -> None:
     for quantity in QUANTITIES:
         if quantity.real:
-            atol = 1e-13
-            if quantity.name in DIFFERENCES:
-                atol *= max(1.0, np.abs(expected[quantity.name]).max())
-            np.testing.assert_allclose(
-                actual[quantity.name], expected[quantity.name], rtol=1e-12, atol=atol, err_msg=quantity.name
-            )
+            assert_reals_close(quantity.name, actual, expected, rtol=1e-12, atol=1e-13)
         else:
             np.testing.assert_array_equal(actual[quantity.name], expected[quantity.name], err_msg=quantity.name)
     assert actual.most_attended.keys() == expected.most_attended.keys()

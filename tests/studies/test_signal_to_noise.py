@@ -68,26 +68,26 @@ class TestByHand:
         counting = TallySettings(Shape(1, 1, 6, width=1), 0.3, 0.3, 1.0)
         output = torch.tensor([9.0, 1, 1, 3, 5, -7], dtype=torch.float64).view(1, 6, 1, 1)
         sums = tally(kernel, counting, [self.text], [output], [torch.full((1, 1, 6, 6), 1 / 6).double()])
-        expected = [22, 0, 0, 0 - 1 - 4 + 1, 2 / 3 * 10 - 12 / 3, 10 / 3 - 12 / 6]
+        expected = [22, 2, 0, 0, 0 - 1 - 4 + 1, 2 / 3 * 10 - 12 / 3, 10 / 3 - 12 / 6]
         np.testing.assert_allclose(sums["contrast_sums"].sum(0)[0, 0], expected, atol=1e-12)
         products = sums["contrast_products"].sum(0)
-        np.testing.assert_allclose(products[0], [6, 1, 6, 3, 2, 1], atol=1e-12)
-        np.testing.assert_allclose(products[3:, 3:], [[1, -1, -0.5], [-1, 4 / 3, 2 / 3], [-0.5, 2 / 3, 1 / 3]])
+        np.testing.assert_allclose(products[:2], [[6, 1, 1, 6, 3, 2, 1], [1, 1, 1, 1, 0, 1, 1]], atol=1e-12)
+        np.testing.assert_allclose(products[4:, 4:], [[1, -1, -0.5], [-1, 4 / 3, 2 / 3], [-0.5, 2 / 3, 1 / 3]])
         assert np.count_nonzero(sums["contrast_products"].sum((1, 2))) == 1
-        np.testing.assert_allclose(sums["pair_weights"].sum(0)[3, 1], [0, 0, 0.5, -0.5, 0, 0], atol=1e-12)
+        np.testing.assert_allclose(sums["pair_weights"].sum(0)[4, 1], [0, 0, 0.5, -0.5, 0, 0], atol=1e-12)
         assert sums["position_counts"].sum(0).tolist() == [0, 1, 1, 1, 1, 0]
         assert sums["position_sums"].sum(0)[0, 0, :, 0].tolist() == [0, 1, 1, 3, 5, 0]
 
     def test_shares(self):
-        """Unrelated tokens are 10 apart. Equal ones are 3 nearer, those of a sentence 2, and adjacent ones 1, second
-        ones ½, so that the neighbourhood adds 2·1 − ½."""
+        """Unrelated tokens are 10 apart, and those that are repeated 20. Equal ones are 3 nearer, those of a sentence
+        2, and adjacent ones 1, second ones ½, so that the neighbourhood adds 2·1 − ½."""
         study = study_of(make_sums())
         shares = study.signal_shares()
-        assert shares["relation_share"].values[0, 0].tolist() == pytest.approx([0.3, 0.2, 0.15])
-        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.65)
+        assert shares["relation_share"].values[0, 0].tolist() == pytest.approx([0.15, 0.2, 0.15])
+        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.5)
         assert float(shares["position_share"][0, 0]) == 0
         assert float(shares["signal_share_error"][0, 0]) == pytest.approx(0, abs=1e-9)
-        assert float(study.signal_to_noise()[0, 0]) == pytest.approx(10 * np.log10(0.65 / 0.35))
+        assert float(study.signal_to_noise()[0, 0]) == pytest.approx(0, abs=1e-9)
 
     def test_position_is_apart(self):
         """Means of 0 and 4 at two positions, whose pairs are half of all: they are 8 apart there, so 4 on average."""
@@ -97,17 +97,21 @@ class TestByHand:
         sums["contrast_sums"][:, 0, 0, 0] += 50 * 8
         shares = study_of(sums).signal_shares()
         assert float(shares["position_share"][0, 0]) == pytest.approx(4 / 14)
-        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.65)
+        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.5)
 
 
 def make_sums(blocks: int = BLOCKS) -> Tally:
-    """Return the sums of 100 pairs in each of some blocks: 10 equal, 20 in a sentence, 5 adjacent, 4 second."""
+    """Return the sums of 100 pairs in each of some blocks: 10 equal, 20 in a sentence, 5 adjacent, 4 second.
+
+    Of the equal pairs, which are 20 apart when unrelated, 2 are in a sentence.
+    """
     sums = Tally.zeros(Shape(1, 1, 2, width=1))
     used = slice(blocks)
     sums["texts"][used] = sums["sample_texts"][used] = 1
-    sums["contrast_products"][used] = np.diag([100.0, 8, 15, 4, 3, 2])
-    sums["contrast_products"][used, 0] = [100, 10, 20, 5, 4, 2]
-    sums["contrast_sums"][used, 0, 0] = [1000 - 30 - 40 - 5 - 2, -24, -30, -4, -1.5, 0]
+    sums["contrast_products"][used] = np.diag([100.0, 10, 8, 15, 4, 3, 2])
+    sums["contrast_products"][used, 0] = [100, 10, 10, 20, 5, 4, 2]
+    sums["contrast_products"][used, 1] = [10, 10, 10, 2, 0, 0, 2]
+    sums["contrast_sums"][used, 0, 0] = [1000 - 30 - 40 - 5 - 2, 200 - 30 - 4, -24, -30, -4, -1.5, 0]
     sums["position_counts"][:] = 10
     return sums
 
@@ -131,9 +135,9 @@ class TestWeights:
         weights = PairWeights.from_batch(Batch.of(windows[:4]), 1.0, "cpu")
         assert weights is not None
         matrices = weights.weights.numpy()
-        np.testing.assert_allclose(matrices[:, 1:].sum(3), 0, atol=1e-9)
+        np.testing.assert_allclose(matrices[:, 2:].sum(3), 0, atol=1e-9)
         for distance in range(1, matrices.shape[3]):
-            np.testing.assert_allclose(matrices[:, 1:3].diagonal(distance, 2, 3).sum(2), 0, atol=1e-9)
+            np.testing.assert_allclose(matrices[:, 2:4].diagonal(distance, 2, 3).sum(2), 0, atol=1e-9)
 
     @pytest.mark.parametrize("kernel", TALLIERS)
     def test_of_a_long_window_the_first_tokens_take_part(self, kernel: str):
@@ -193,7 +197,7 @@ class TestPlanted:
 
 
 class TestNoSignal:
-    """No signal is zero within two errors, but for one head in twenty by chance, and has no ratio."""
+    """No signal is zero within two errors, but for a few of twenty heads by chance, and has no ratio."""
 
     @pytest.mark.parametrize(
         ("shares", "how"),
@@ -211,7 +215,7 @@ class TestNoSignal:
         study = make_study(windows, *[shares] * 20, **how)
         result = study.signal_shares()
         value, error = result["signal_share"].values[0], result["signal_share_error"].values[0]
-        assert (np.abs(value) < 2 * error).sum() >= 17
+        assert (np.abs(value) < 2 * error).sum() >= 16
         assert abs(value.mean()) < 3 * value.std() / np.sqrt(len(value))
         assert np.isnan(result["snr_db"].values[0]).sum() >= 18
 
@@ -257,13 +261,13 @@ class TestStudies:
     def test_few_blocks_have_no_errors_and_no_ratio(self):
         study = study_of(make_sums(blocks=9))
         shares = study.signal_shares()
-        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.65)
+        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.5)
         assert np.isnan(shares["signal_share_error"]).all()
         assert np.isnan(shares["snr_db"]).all()
 
     def test_less_noise_is_not_told_from_none(self):
         sums = make_sums()
-        sums["contrast_sums"][:, 0, 0] = [1000 - 100, -80, 0, 0, 0, 0]
+        sums["contrast_sums"][:, 0, 0] = [1000 - 200, 0, -160, 0, 0, 0, 0]
         assert float(study_of(sums).signal_to_noise()[0, 0]) == pytest.approx(30, abs=0.01)
 
     def test_without_equal_tokens_or_sentences_nothing_is_measured(self):
