@@ -95,8 +95,8 @@ def reduced(options: argparse.Namespace) -> dict[str, Any]:
     from measuring.memory import resident
     from measuring.tables import machine
 
-    layers, heads, _ = map(int, options.shape.split("x"))
-    shape = Shape(layers, heads, options.length)
+    layers, heads, hidden = map(int, options.shape.split("x"))
+    shape = Shape(layers, heads, options.length, width=hidden // heads)
     random = np.random.default_rng(SEED)
     sums = Tally.zeros(shape)
     for array in sums.arrays.values():

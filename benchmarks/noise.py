@@ -1,11 +1,12 @@
-"""Which signal-to-noise ratio says what it should? Planted signals of known strength, and real models.
+"""Do signal shares say what they should? Planted signals of known strength, and real models.
 
-    python benchmarks/noise.py [--model NAME …] [--texts FILE] [--windows 400] [--json FILE]
+    python benchmarks/noise.py [--model NAME …] [--texts FILE] [--windows 128] [--json FILE]
     python benchmarks/noise.py --docs benchmarks/results/noise.json
 
-Planted: heads that write a signal shared by a sentence's tokens, by equal tokens, by both or by neighbours, and noise
-around it, over the windows of real texts; the ratio of their powers is known. Real: the ratios of every head of each
-model, their errors with fewer and fewer texts, and how the definitions agree over heads (rank correlations).
+Planted: heads that write noise, position, a signal shared by equal tokens, by a sentence's tokens or by neighbours, or
+a mixture, over the windows of the bundled texts; their shares are known. Coverage: how often the known share lies
+within one and two standard errors, over many such heads. Real: shares of each model's heads, and their rank correlation
+with the same heads on other texts.
 
 `--docs` writes the tables of docs/noise.md.
 """
@@ -20,21 +21,42 @@ from typing import Any
 import numpy as np
 
 import headscope
-from headscope.corpus.windows import BLOCKS, Batch, Window, WindowSpec
-from headscope.studies import signal_to_noise
-from headscope.studies.labels import label_sums
-from headscope.studies.result import Study
-from headscope.tally.quantities import Shape
-from headscope.tally.tally import TallySettings
-from headscope.tally.torch_backend import TorchTallier
+from headscope.corpus.windows import Window, WindowSpec
 from measuring.noise_tables import SECTIONS, planted_table
-from measuring.planting import SIGNALS, lines_at_ends, planted, stacked
+from measuring.planting import RELATIONS, plant_head, study_heads
 from measuring.tables import DOCS, machine, read_all, save, write_page
 from pruning import correlation
 
-RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-PLANTED = {"plain": {}, "common part": {"offset": 1.0}, "lengths vary": {"tail": 0.7}}
-"""what is done to outputs: nothing; the same added to all, as long as the noise; lengths spread by 0.7 in logarithm"""
+MIXTURE = {"equal": 0.2, "same": 0.2, "near": 0.2}
+PLANTED: list[tuple[str, dict[str, float], dict[str, float]]] = [
+    ("noise", {}, {}),
+    ("noise, lengths by token", {}, {"tail": 0.7}),
+    ("position only", {"position": 1.0}, {}),
+    ("position and noise", {"position": 0.5}, {}),
+    ("much position and noise", {"position": 0.95}, {}),
+    ("mixture, places exchanged", {"equal": 0.3, "same": 0.3, "near": 0.35}, {"shuffle": 1}),
+    *(
+        (relation, {name: share}, {})
+        for name, relation in zip(RELATIONS, ("equal tokens", "one sentence", "neighbours"), strict=True)
+        for share in (0.05, 0.2, 0.5, 0.8, 0.95)
+    ),
+    ("equal and sentence", {"equal": 0.3, "same": 0.2}, {}),
+    ("equal and neighbours", {"equal": 0.2, "near": 0.3}, {}),
+    ("sentence and neighbours", {"same": 0.3, "near": 0.3}, {}),
+    ("all three", MIXTURE, {}),
+    ("all three and position", {**MIXTURE, "position": 0.5}, {}),
+    ("all three and much position", {**MIXTURE, "position": 0.9}, {}),
+    ("all three, common vector", MIXTURE, {"offset": 3.0}),
+    ("all three, lengths by token", MIXTURE, {"tail": 0.7}),
+    ("all three, one table of tokens", MIXTURE, {"constant": 1}),
+]
+"""name, shares, and other arguments of `plant_head`"""
+COVERED: dict[str, dict[str, float]] = {
+    "noise": {},
+    "position and noise": {"position": 0.5},
+    "all three": MIXTURE,
+    "all three and position": {**MIXTURE, "position": 0.5},
+}
 
 
 def windows_of(count: int) -> list[Window]:
@@ -43,67 +65,59 @@ def windows_of(count: int) -> list[Window]:
     return [window for each in made if not isinstance(each, str) for window in each][:count]
 
 
-def planted_study(windows: Sequence[Window], signal: str, how: dict[str, float], seed: int = 0) -> Study:
-    """A head for each ratio."""
-    random = np.random.default_rng(seed)
-    outputs = stacked([[planted(each, signal, ratio, random, **how) for ratio in RATIOS] for each in windows])
-    counting = TallySettings(Shape(1, len(RATIOS), outputs.shape[1], maps=False), 0.3, 0.3, 1.0)
-    tallier = TorchTallier(counting)
-    tallier.begin(Batch.of(windows))
-    tallier.observe_layer(0, outputs, lines_at_ends(windows, len(RATIOS)))
-    tallier.end()
-    return Study(label_sums(tallier.get_sums(), lambda ids: [str(k) for k in ids]))
+def expected_share(shares: dict[str, float], how: dict[str, float]) -> float:
+    return 0.0 if how.get("shuffle") else sum(shares.get(name, 0.0) for name in RELATIONS)
 
 
 def recovered(windows: Sequence[Window]) -> list[dict[str, Any]]:
-    """Every definition on every planted signal: decibels found, with errors."""
-    found = []
-    for signal in SIGNALS:
-        for name, how in PLANTED.items():
-            study = planted_study(windows, signal, how)
-            ratios = {}
-            for definition in signal_to_noise.DEFINITIONS:
-                value, error = study.jackknife(lambda each, d=definition: each.signal_to_noise(d).values)
-                ratios[definition] = {"dB": value[0].tolist(), "error": error[0].tolist()}
-            found.append({"signal": signal, "how": name, "ratios": ratios})
-    return found
+    heads = [plant_head(windows, shares, k, **how) for k, (_, shares, how) in enumerate(PLANTED)]  # type: ignore[arg-type]
+    found = study_heads(windows, heads).signal_shares()
+    names = ("signal_share", "signal_share_error", "position_share", "snr_db")
+    return [
+        {
+            "name": name,
+            "planted": expected_share(shares, how),
+            "planted_position": shares.get("position", 0.0),
+            **{each: float(found[each].values[0, k]) for each in names},
+            "relations": found["relation_share"].values[0, k].tolist(),
+        }
+        for k, (name, shares, how) in enumerate(PLANTED)
+    ]
+
+
+def covered(windows: Sequence[Window], heads: int) -> list[dict[str, Any]]:
+    """How often the planted share lies within so many errors, over many heads."""
+    results = []
+    for name, shares in COVERED.items():
+        planted = [plant_head(windows, shares, 1000 + k, width=8) for k in range(heads)]
+        found = study_heads(windows, planted).signal_shares()
+        difference = np.abs(found["signal_share"].values[0] - expected_share(shares, {}))
+        ratios = difference / found["signal_share_error"].values[0]
+        spread = float(np.std(found["signal_share"].values[0]) / found["signal_share_error"].values[0].mean())
+        results.append(
+            {"name": name, "within": [float((ratios < k).mean()) for k in (1, 2)], "spread": spread, "heads": heads}
+        )
+    return results
 
 
 def of_model(name: str, texts: str | None, count: int) -> dict[str, Any]:
-    model, names = headscope.load(name), list(signal_to_noise.DEFINITIONS)
+    """Shares of a model's heads by layer, and how well those of half the documents agree with those of the others."""
+    model = headscope.load(name)
     held = list(headscope.documents(texts) if texts else headscope.documents())
-    step = max(1, len(held) // count)  # all kinds of texts, which lie in the file one after the other
-    chosen = held[::step][:count]
-    errors = {}
-    for number in (count // 4, count):
-        study = headscope.study(model, chosen[:: count // number], sample=1.0)
-        found = {each: study.jackknife(lambda held, d=each: held.signal_to_noise(d).values) for each in names}
-        errors[study.texts] = {each: float(np.nanmedian(error)) for each, (_, error) in found.items()}
-    ratios = {each: value for each, (value, _) in found.items()}
-    alike = [[correlation(ratios[a], ratios[b]) for b in names] for a in names]
-    shares = signal_to_noise.compute_reductions(study.data)
+    chosen = held[:: max(1, len(held) // count)][:count]  # all kinds of texts, which lie in the file in a row
+    study = headscope.study(model, chosen, sample=1.0)
+    shares = study.signal_shares()
+    first, second = (headscope.study(model, chosen[k::2], sample=1.0).signal_shares() for k in range(2))
     return {
         "texts": study.texts,
-        "by_layer": np.median(ratios[signal_to_noise.DEFAULT], axis=1).tolist(),
-        "errors": errors,
-        "spread": {each: float(np.nanstd(ratios[each])) for each in names},
-        "alike": alike,
-        "halves": {each: _halves(study, each) for each in names},
-        "shares": {str(s): np.median(shares.sel(source=s).values, axis=1).tolist() for s in shares["source"].values},
+        "signal": np.median(shares["signal_share"], axis=1).tolist(),
+        "position": np.median(shares["position_share"], axis=1).tolist(),
+        "relations": np.median(shares["relation_share"], axis=1).tolist(),
+        "error": float(np.nanmedian(shares["signal_share_error"])),
+        "range": [float(np.nanmin(shares["signal_share"])), float(np.nanmax(shares["signal_share"]))],
+        "halves": correlation(first["signal_share"].values, second["signal_share"].values),
+        "without_ratio": int(np.isnan(shares["snr_db"]).sum()),
     }
-
-
-def _halves(study: Study, definition: str) -> float:
-    """The correlation over heads between the two halves of the texts, by block."""
-    held = []
-    for chosen in (range(0, BLOCKS, 2), range(1, BLOCKS, 2)):
-        names = [str(name).removesuffix("_blocks") for name in study.data if str(name).endswith("_blocks")]
-        sums = {name: study.data[f"{name}_blocks"].isel(block=list(chosen)).sum("block").variable for name in names}
-        rest = study.data[[name for name in study.data.coords if name != "distance"]]
-        held.append(
-            signal_to_noise.signal_to_noise(rest.assign(sums).assign_attrs(study.data.attrs), definition).values
-        )
-    return correlation(*held)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -111,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     made.add_argument("--model", nargs="+", default=["minilm"])
     made.add_argument("--texts")
     made.add_argument("--windows", type=int, default=128, help="of the bundled texts, for planted signals")
+    made.add_argument("--heads", type=int, default=200, help="for the coverage of errors")
     made.add_argument("--documents", type=int, default=200, help="for the models")
     made.add_argument("--json", type=Path)
     made.add_argument("--docs", type=Path, nargs="+", help="results to write docs/noise.md from")
@@ -121,10 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     windows = windows_of(options.windows)
     result = {
         "kind": "noise",
-        "ratios": list(RATIOS),
-        "definitions": list(signal_to_noise.DEFINITIONS),
         "windows": len(windows),
         "planted": recovered(windows),
+        "covered": covered(windows, options.heads),
         "models": {Path(name).name: of_model(name, options.texts, options.documents) for name in options.model},
         "machine": machine("cpu"),
     }

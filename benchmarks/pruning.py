@@ -2,6 +2,7 @@
 
     make curves MODELS="FOLDER …" TEXTS=FILE
     python benchmarks/pruning.py --model FOLDER … --texts FILE [--windows 96] [--draws 10] [--json FILE]
+    python benchmarks/pruning.py --model FOLDER … --update FILE [--no-curves]
     python benchmarks/pruning.py --docs benchmarks/results/prun*.json
 
 Heads are ranked on the first windows of every other document, and removed on those of the documents between, which no
@@ -9,12 +10,14 @@ ranking has seen. For each ranking: the rank correlation of its scores with what
 objective (a 95 % interval from 2,000 draws of heads), and the objective when ever more heads are silent, least scores
 first, by zero and by each head's mean. `greedy` measures again after every step; `ablation` measures once.
 
-`--docs` writes the tables and the figure of docs/pruning.md.
+`--update` measures the rankings by signal shares alone and puts them into an earlier result, against what silencing
+each head did there: the settings and texts must be the same. `--docs` writes the tables and the figure of docs/pruning.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,10 +65,12 @@ def interval(one: np.ndarray, other: np.ndarray, seed: int = 0) -> list[float]:
 
 
 def candidates(model: Model, windows: Sequence[Window], study: Study, batch: int) -> dict[str, np.ndarray]:
-    """Rankings tried here and nowhere else: the power of a head's signal, and of its noise, after the projection."""
+    """Rankings tried here and nowhere else: the power of a head's signal, and of its noise, after the projection; and
+    how much of what it writes is not position."""
     power = compute_output_norms(model, batch_windows(model, windows, batch), projected=True) ** 2
-    noise = 10 ** (-study.signal_to_noise().values / 10)
-    return {"signal power": power * (1 - noise), "noise power": power * noise}
+    shares = study.signal_shares()
+    signal, position = shares["signal_share"].values, shares["position_share"].values
+    return {"signal power": power * signal, "noise power": power * (1 - signal), "position share": position}
 
 
 def halves(texts: str | None, count: int) -> tuple[Any, Any]:
@@ -112,7 +117,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         }
         print(f"  {by}: {found[by]['correlation']:+.2f}, {time.monotonic() - started:.0f} s", flush=True)
     for by in STUDY_RULES:
-        if by.startswith("snr"):  # is it the noisy heads that matter?
+        if by == "signal-share":  # is it the noisy heads that matter?
             found[by]["reversed"] = curves(order_heads(-given[by], model.architecture.numbers))
     chance = [
         curves(order_heads(score_heads(model, "random", ranking, seed=seed), model.architecture.numbers))
@@ -135,6 +140,39 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def updated(name: str, earlier: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """An earlier result of a model with the rankings by signal shares measured again."""
+    model = headscope.load(name, objective=True, device=options.device)
+    first, second = halves(options.texts, options.windows)
+    ranking, removal = (
+        read_windows(model, each, length=options.length, limit=None).windows for each in (first, second)
+    )
+    if len(removal) != earlier["texts"]:
+        raise SystemExit(f"{name}: the result is of {earlier['texts']} windows, not of {len(removal)}")
+    study = headscope.study(model, first, length=options.length, sample=1.0)
+    truth = np.array(earlier["truth"])
+    given = {"signal-share": score_heads(model, "signal-share", [], study=study)}
+    given |= candidates(model, ranking, study, options.batch)
+    norms = score_heads(model, "norm", ranking, batch_size=options.batch)
+    same = correlation(norms, np.array(earlier["rankings"]["norm"]["scores"]))
+    print(f"{model.name}: norms correlate with those of the earlier result by {same:+.4f}", flush=True)
+    kept = {by: each for by, each in earlier["rankings"].items() if by not in given and not by.startswith("snr")}
+    found = {
+        by: {"correlation": correlation(each, truth), "interval": interval(each, truth), "scores": each.tolist()}
+        for by, each in given.items()
+    }
+    for by, each in found.items():
+        print(f"  {by}: {each['correlation']:+.2f} {each['interval']}", flush=True)
+    if options.curves:
+        order = order_heads(given["signal-share"], model.architecture.numbers)
+        means = compute_head_means(model, (each.batch for each in batch_windows(model, ranking, options.batch)))
+        found["signal-share"]["curves"] = {
+            by: measure_curve(model, order, removal, by=by, batch_size=options.batch, means=means)["loss"].tolist()  # type: ignore[arg-type]
+            for by in ("zero", "mean")
+        }
+    return {**earlier, "rankings": found | kept}
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--model", nargs="+", default=["minilm"])
@@ -146,6 +184,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--batch", type=int, default=None)
     made.add_argument("--device", default="auto")
     made.add_argument("--json", type=Path)
+    made.add_argument("--update", type=Path, metavar="FILE", help="an earlier result, which is changed")
+    made.add_argument("--curves", action=argparse.BooleanOptionalAction, default=True, help="with --update")
     made.add_argument("--docs", type=Path, nargs="+", help="results to write docs/pruning.md from")
     return made
 
@@ -156,6 +196,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results = read_all(options.docs)
         write_page(DOCS / "pruning.md", SECTIONS, results)
         draw(results, DOCS / "images" / "pruning.png")
+        return
+    if options.update:
+        result = json.loads(options.update.read_text(encoding="utf-8"))
+        for name in options.model:
+            result["models"][Path(name).name] = updated(name, result["models"][Path(name).name], options)
+        save(result, options.update)
         return
     models = {Path(name).name: measured(name, options) for name in options.model}
     device = "cuda" if torch.cuda.is_available() and options.device != "cpu" else "cpu"

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from measuring.tables import Section, made_with, number, of_kind, table
+from measuring.tables import NONE, Section, made_with, number, of_kind, table
 
 
 def planted_table(result: dict[str, Any], *, markdown: bool = False) -> str:
-    """What each definition finds of what was planted, in decibels."""
-    wanted = [10 * np.log10(1 + ratio) for ratio in result["ratios"]]
-    header = ["signal", "outputs", "ratio", *(f"{number(each, 1)} dB" for each in wanted), "error"]
+    """What is found of what was planted."""
+    header = ["head", "planted", "signal share", "error", "equal", "sentence", "neighbours", "position", "dB"]
     rows = []
     for case in result["planted"]:
-        for definition, held in case["ratios"].items():
-            found = [number(each, 1) for each in held["dB"]]
-            error = number(float(np.median(held["error"])), 2)
-            rows.append([case["signal"], case["how"], definition, *found, error])
+        ratio = number(case["snr_db"], 1) if np.isfinite(case["snr_db"]) else NONE
+        parts = [number(share, 3) for share in case["relations"]]
+        position = f"{number(case['position_share'], 2)} of {number(case['planted_position'], 2)}"
+        found = [number(case[name], 3) for name in ("signal_share", "signal_share_error")]
+        rows.append([case["name"], number(case["planted"], 2), *found, *parts, position, ratio])
     return table(header, rows, markdown=markdown)
 
 
@@ -27,33 +27,45 @@ def _planted(results: list[dict[str, Any]]) -> str:
     return f"{planted_table(result, markdown=True)}\n\n{result['windows']} windows, {made_with(result['machine'])}."
 
 
-def _alike(results: list[dict[str, Any]]) -> str:
-    """How the definitions agree over the heads of each model, and with themselves on other texts."""
+def _covered(results: list[dict[str, Any]]) -> str:
+    """How often the planted share is within one and two errors."""
     (result,) = of_kind(results, "noise")
-    names = result["definitions"]
-    rows = []
-    for model, held in result["models"].items():
-        for k, name in enumerate(names):
-            alike = [f"{held['alike'][k][j]:+.2f}" for j in range(len(names))]
-            errors = [number(each[name], 2) for each in held["errors"].values()]
-            row = [model, name, " / ".join(errors), number(held["spread"][name], 1)]
-            rows.append([*row, f"{held['halves'][name]:+.2f}", *alike])
-    texts = " / ".join(next(iter(result["models"].values()))["errors"])
-    header = ["model", "ratio", f"error with {texts} texts, dB", "spread over heads, dB", "with itself, other texts"]
-    header += [f"with {name}" for name in names]
+    rows = [
+        [case["name"], str(case["heads"]), *(f"{100 * x:.0f} %" for x in case["within"]), number(case["spread"])]
+        for case in result["covered"]
+    ]
+    header = ["heads that write", "heads", "within 1 error", "within 2 errors", "spread / error"]
     return table(header, rows, markdown=True)
 
 
 def _layers(results: list[dict[str, Any]]) -> str:
-    """The median head of each layer, by the default definition, and what its signal is of."""
+    """The median head of each layer."""
     (result,) = of_kind(results, "noise")
     rows = []
     for model, held in result["models"].items():
-        for layer, ratio in enumerate(held["by_layer"]):
-            nearer = [f"{100 * shares[layer]:.0f} %" for shares in held["shares"].values()]
-            rows.append([model, str(layer), number(ratio, 1), *nearer])
-    sources = next(iter(result["models"].values()))["shares"]
-    return table(["model", "layer", "dB", *sources], rows, markdown=True)
+        for layer, signal in enumerate(held["signal"]):
+            shares = [signal, *held["relations"][layer], held["position"][layer]]
+            rows.append([model, str(layer), *(f"{100 * share:.0f} %" for share in shares)])
+    header = ["model", "layer", "signal", "equal tokens", "one sentence", "neighbours", "position"]
+    return table(header, rows, markdown=True)
 
 
-SECTIONS: dict[str, Section] = {"planted": _planted, "alike": _alike, "layers": _layers}
+def _models(results: list[dict[str, Any]]) -> str:
+    """How well a model's shares are known."""
+    (result,) = of_kind(results, "noise")
+    rows = [
+        [
+            model,
+            str(held["texts"]),
+            " … ".join(f"{100 * share:.0f}" for share in held["range"]) + " %",
+            f"{100 * held['error']:.1f} %",
+            f"{held['halves']:+.2f}",
+            str(held["without_ratio"]),
+        ]
+        for model, held in result["models"].items()
+    ]
+    header = ["model", "texts", "signal shares of heads", "median error", "with other texts", "heads without signal"]
+    return table(header, rows, markdown=True)
+
+
+SECTIONS: dict[str, Section] = {"planted": _planted, "covered": _covered, "models": _models, "layers": _layers}

@@ -12,7 +12,7 @@ from measuring.tables import NONE, Section, made_with, number, of_kind, table
 SHOWN = (0.1, 0.3, 0.5)
 """shares of heads removed that stand in the tables"""
 DRAWN = {
-    "snr": ("signal-to-noise", "#0072B2"),
+    "signal-share": ("signal share", "#0072B2"),
     "norm": ("output norm", "#E69F00"),
     "projected-norm": ("projected norm", "#CC79A7"),
     "gradient": ("gradient", "#009E73"),
@@ -49,7 +49,8 @@ def _ranking_table(held: dict[str, Any], shares: list[float], *, markdown: bool)
         edges = each.get("interval")
         shown = f"{edges[0]:+.2f} … {edges[1]:+.2f}" if edges else NONE
         found = f"{each['correlation']:+.2f}" if "correlation" in each else NONE
-        rows.append([name, found, shown, *_losses(each["curves"], at)])
+        losses = _losses(each["curves"], at) if "curves" in each else [NONE] * 2 * len(at)
+        rows.append([name, found, shown, *losses])
         if "reversed" in each:
             rows.append([f"{name}, most first", NONE, NONE, *_losses(each["reversed"], at)])
     chance = {by: _random(held, by) for by in ("zero", "mean")}
@@ -128,7 +129,9 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
                 share, chance.mean(0), color="#888888", linewidth=1.0, linestyle=(0, (3, 2)), label="random, mean"
             )
             for rule, (label, colour) in DRAWN.items():
-                axes.plot(share, held["rankings"][rule]["curves"]["zero"], color=colour, linewidth=1.2, label=label)
+                curves = held["rankings"].get(rule, {}).get("curves")
+                if curves:
+                    axes.plot(share, curves["zero"], color=colour, linewidth=1.2, label=label)
             axes.set_xlabel("heads removed (%)")
             axes.set_xlim(0, share[-1])
             axes.set_ylim(bottom=min(0.0, held["base"]) if held["base"] < 0.1 else 0.95 * held["base"])

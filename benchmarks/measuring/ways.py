@@ -57,7 +57,13 @@ class Job:
 
     def counting(self, sample: float) -> TallySettings:
         architecture, plain = self.model.architecture, Settings()
-        shape = Shape(architecture.layers, architecture.heads, self.length, self.length <= MAX_LENGTH_WITH_MAPS)
+        shape = Shape(
+            architecture.layers,
+            architecture.heads,
+            self.length,
+            self.length <= MAX_LENGTH_WITH_MAPS,
+            architecture.width,
+        )
         return TallySettings(shape, plain.theta, plain.tau, sample, architecture.causal, architecture.numbers)
 
 

@@ -94,10 +94,10 @@ def test_texts_rank(headscope_command: Any, llama_folder: str, tmp_path: Path) -
         ((), "one of the two"),
         (("--heads", "L0H9"), "head 9: a layer has heads 0 to 3"),
         (("--heads", "L0H0", "--how", "remove"), "cannot be removed in layer 0"),
-        (("--keep", "4", "--by", "snr", "--study", "nowhere"), "nowhere"),
+        (("--keep", "4", "--by", "signal-share", "--study", "nowhere"), "nowhere"),
         (
             ("--keep", "4", "--study", "nowhere"),
-            "'gradient' reads no study: leave the study out, or rank by one of snr",
+            "'gradient' reads no study: leave the study out, or rank by one of signal-share",
         ),
         (("--heads", "L0H0", "--out", "taken"), "not empty"),
         (("--heads", "L0H0", "--out", "taken", "--overwrite"), "holds no pruned model"),

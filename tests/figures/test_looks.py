@@ -59,7 +59,7 @@ def test_legible_for_all_layers(large_study: Study, number: str) -> None:
 def test_signal_and_noise_is_legible_where_it_was_measured(shape: tuple[int, int]) -> None:
     figure = figures.draw(make_random_study(layers=shape[0], heads=shape[1], texts=40), "noise")
     assert_legible(figure)
-    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["signal-to-noise", "heads"]
+    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["signal share", "heads"]
 
 
 @pytest.mark.parametrize("shape", [(48, 64), (24, 32), (3, 2)])

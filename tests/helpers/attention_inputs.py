@@ -10,6 +10,7 @@ from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.tally.quantities import QUANTITIES
 from headscope.tally.tally import Tally
 from tests.helpers.synthetic import window
+from tests.helpers.tally_cases import assert_reals_close
 
 FORBIDDEN = torch.finfo(torch.float32).min
 
@@ -49,9 +50,7 @@ def differences(first: Tally, second: Tally, *, rtol: float, atol: float) -> dic
         if quantity.name not in first.arrays:
             continue
         if quantity.real:
-            np.testing.assert_allclose(
-                first[quantity.name], second[quantity.name], rtol=rtol, atol=atol, err_msg=quantity.name
-            )
+            assert_reals_close(quantity.name, first, second, rtol=rtol, atol=atol)
         else:
             difference = int(np.abs(first[quantity.name] - second[quantity.name]).sum())
             if difference:

@@ -37,7 +37,7 @@ def make_study(layers: int = 12, heads: int = 12, length: int = 12, *, maps: boo
         texts: Number of texts in each of the first blocks.
     """
     random = np.random.default_rng(7)
-    tally = Tally.zeros(Shape(layers, heads, length, maps))
+    tally = Tally.zeros(Shape(layers, heads, length, maps, width=2))
     blocks = range(len(texts))
     for name in ("texts", "sample_texts"):
         tally[name][list(blocks)] = texts

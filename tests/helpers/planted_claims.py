@@ -35,7 +35,7 @@ def make_claim_study(without: Collection[int] = (), seed: int = 0, texts: int = 
         *(_make_layer(random, windows, layer, frozenset(without)) for layer in range(LAYERS)), strict=True
     )
     counting = TallySettings(Shape(LAYERS, HEADS, TOKENS, maps=False), 0.3, 0.3, 1.0)
-    return _name_marks(study_of(tally("vectorized", counting, windows, list(outputs), list(maps)), length=TOKENS))
+    return _name_marks(study_of(tally("torch", counting, windows, list(outputs), list(maps)), length=TOKENS))
 
 
 def make_null_study(seed: int = 0, texts: int = TEXTS) -> Study:
@@ -45,7 +45,7 @@ def make_null_study(seed: int = 0, texts: int = TEXTS) -> Study:
     outputs = [torch.from_numpy(random.normal(size=(texts, TOKENS, HEADS, 32))) for _ in range(LAYERS)]
     maps = [torch.full((texts, HEADS, TOKENS, TOKENS), 1 / TOKENS, dtype=torch.float64)] * LAYERS
     counting = TallySettings(Shape(LAYERS, HEADS, TOKENS, maps=False), 0.3, 0.3, 1.0)
-    return _name_marks(study_of(tally("vectorized", counting, windows, outputs, maps), length=TOKENS))
+    return _name_marks(study_of(tally("torch", counting, windows, outputs, maps), length=TOKENS))
 
 
 def _name_marks(study: Study) -> Study:

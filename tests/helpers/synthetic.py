@@ -104,7 +104,7 @@ def make_random_study(
 ) -> Study:
     """Return a study of random outputs over random windows: every quantity is filled, none is meaningful."""
     random = np.random.default_rng(seed)
-    shape = Shape(layers, heads, length, maps)
+    shape = Shape(layers, heads, length, maps, width=4)
     windows = [
         window([CLS, *random.integers(3, 9, random.integers(4, length - 1)).tolist(), SEP]) for _ in range(texts)
     ]

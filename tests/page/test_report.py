@@ -191,15 +191,15 @@ def test_empty_notes_are_not_shown():
     assert rows == {"Why this kernel": "not numba: it is not installed", "Products in TF32": "yes"}
 
 
-def test_signal_to_noise_has_a_map_where_it_was_measured() -> None:
-    study = make_random_study(texts=60)
+@pytest.mark.parametrize("name", ["signal_share", "position_share"])
+def test_signal_and_position_have_maps_where_they_were_measured(name: str) -> None:
+    study, label = make_random_study(texts=60), name.replace("_", " ")
     page = render_report(study, [], [])
-    assert "signal-to-noise" in page
-    value = float(study.signal_to_noise()[2, 1])
-    shown = re.search(r"L2H1[^<]*?: (\S+) ± (\S+) dB", render_study_card(study))
-    assert shown is not None
-    assert float(shown[1].replace("−", "-")) == pytest.approx(value, abs=0.06)
-    assert "signal-to-noise" not in render_report(make_random_study(modality="image"), [], [])
+    assert label in page
+    value = 100 * float(study.signal_shares()[name][2, 1])
+    shown = re.findall(r"L2H1[^<]*?: (\S+) ± (\S+) %", render_study_card(study))
+    assert any(float(number.replace("−", "-")) == pytest.approx(value, abs=0.6) for number, _ in shown)
+    assert label not in render_report(make_random_study(modality="image"), [], [])
 
 
 def test_a_study_writes_its_report(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_pruning_measures_every_ranking(tmp_path: Path, capsys: pytest.CaptureFi
     shape = tiny.model("bert").architecture
     assert (results["objective"], results["texts"]) == ("embedding distance", 2)
     assert (results["layers"], results["heads"]) == (shape.layers, shape.heads)
-    assert {"snr", "gradient", "ablation", "greedy", "norm", "signal power"} <= set(results["rankings"])
+    assert {"signal-share", "gradient", "ablation", "greedy", "norm", "signal power"} <= set(results["rankings"])
     for ranking in results["rankings"].values():
         for curve in ranking["curves"].values():
             assert len(curve) == len(result["shares"])
@@ -67,6 +67,8 @@ def test_pruning_measures_every_ranking(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_noise_recovers_what_was_planted():
-    study = noise.planted_study(noise.windows_of(12), "sentence", {})
-    ratios = study.signal_to_noise().values[0]
-    np.testing.assert_allclose(ratios[:4], 10 * np.log10(1 + np.array(noise.RATIOS[:4])), atol=0.8)
+    cases = noise.recovered(noise.windows_of(40))
+    for case in cases:
+        assert abs(case["signal_share"] - case["planted"]) < 0.2 * case["planted"] + 3 * case["signal_share_error"]
+    (covered, *_) = noise.covered(noise.windows_of(40), 20)
+    assert covered["within"][1] > 0.8

@@ -68,7 +68,7 @@ def test_those_ranked_least_go() -> None:
     assert "corpus" not in smaller.manifest["ranking"]
 
 
-@pytest.mark.parametrize("by", ["norm", "snr"])
+@pytest.mark.parametrize("by", ["norm", "signal-share"])
 def test_texts_are_named_in_the_manifest(by: str, tmp_path: Path) -> None:
     smaller = headscope.prune(tiny.model("bert"), keep=6, by=by, documents=TEXTS, limit=2, length=16)
     manifest = smaller.save(tmp_path / "out")
@@ -92,8 +92,8 @@ def test_the_default_is_the_gradient_on_the_bundled_texts() -> None:
 
 
 def test_a_ranking_without_a_number_for_any_head() -> None:
-    with pytest.raises(StudyError, match=r"'snr' is undefined for every head on these texts \(3 in all\): give more"):
-        headscope.prune(tiny.model("bert"), keep=6, by="snr", limit=3, length=16)
+    with pytest.raises(StudyError, match=r"'signal-share' is undefined for every head on these texts \(3 in all\)"):
+        headscope.prune(tiny.model("bert"), keep=6, by="signal-share", limit=3, length=16)
 
 
 def test_as_many_in_each_layer_makes_an_ordinary_model(tmp_path: Path) -> None:

@@ -77,26 +77,14 @@ def test_the_measures_of_the_paper(bert: Model, by: str, name: str) -> None:
     assert head_scores.argmin() == (2 if by == "distance" and np.isfinite(head_scores[1, 0]) else 4)
 
 
-@pytest.mark.parametrize("by", [name for name in STUDY_RULES if name.startswith("snr")])
-def test_signal_to_noise_is_that_of_the_study(bert: Model, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, calls = make_study(bert, *VARIED), []
+def test_the_signal_share_is_that_of_the_study(bert: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = make_study(bert, *VARIED)
     values = np.arange(8.0).reshape(2, 4)
     values[0, 0] = np.nan
-
-    def return_values(self: Study, *name: str) -> Any:
-        calls.append(name)
-        return self.data["pairs"].copy(data=values)
-
-    monkeypatch.setattr(Study, "signal_to_noise", return_values)
-    head_scores = score_heads(bert, by, [], study=study)
-    assert calls == [() if by == "snr" else (by.removeprefix("snr-"),)]
+    shares = study.data["pairs"].copy(data=values).rename("signal_share").to_dataset()
+    monkeypatch.setattr(Study, "signal_shares", lambda self: shares)
+    head_scores = score_heads(bert, "signal-share", [], study=study)
     assert head_scores.ravel().tolist() == [-np.inf, 1, 2, 3, 4, 5, 6, 7]
-
-
-def test_the_real_signal_to_noise_has_these_names(bert: Model) -> None:
-    from headscope.studies.signal_to_noise import DEFINITIONS
-
-    assert {name.removeprefix("snr-") for name in STUDY_RULES if name.startswith("snr-")} <= set(DEFINITIONS)
 
 
 @pytest.mark.parametrize("by", STUDY_RULES)
@@ -119,7 +107,7 @@ def test_a_study_of_something_else_is_refused(bert: Model) -> None:
 def test_an_unknown_rule_lists_the_known(bert: Model) -> None:
     with pytest.raises(StudyError) as refused:
         score_heads(bert, "size", [])
-    assert "unknown ranking 'size'; there are: snr, " in str(refused.value)
+    assert "unknown ranking 'size'; there are: signal-share, " in str(refused.value)
     assert all(name in str(refused.value) for name in RULES)
 
 

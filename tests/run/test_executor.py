@@ -360,7 +360,7 @@ def test_an_interrupt_while_a_batch_is_added_leaves_the_sums_whole(model: Model,
 SHORT_TEXTS = ["the cat sat on a mat.", "the owl saw it!", "it ran."]
 
 
-@pytest.mark.parametrize("kernel", ["compiled", "vectorized", "reference"])
+@pytest.mark.parametrize("kernel", ["numba", "torch", "reference"])
 def test_the_text_whose_outputs_are_not_finite_is_named(kernel: str) -> None:
     model = tiny.model("bert")
     with torch.no_grad():
@@ -370,7 +370,7 @@ def test_the_text_whose_outputs_are_not_finite_is_named(kernel: str) -> None:
         headscope.study(model, SHORT_TEXTS, length=16, kernel=kernel)
 
 
-@pytest.mark.parametrize("kernel", ["compiled", "vectorized"])
+@pytest.mark.parametrize("kernel", ["numba", "torch"])
 def test_sums_that_overflow_stop_the_study(kernel: str) -> None:
     """The outputs and their products are finite, but the squares of these are not: ratios would be NaN."""
     model = tiny.model("bert")

@@ -1,5 +1,4 @@
-"""Signal-to-noise ratios of heads: worked out by hand, planted in synthetic heads, and 0 dB where there is no
-signal."""
+"""Signal shares of heads: worked out by hand, planted in synthetic heads, and zero where there is no signal."""
 
 from __future__ import annotations
 
@@ -9,227 +8,302 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import headscope
-from headscope.corpus.windows import Batch, Window, WindowSpec
+from headscope.corpus.windows import BLOCKS, Batch, Window, WindowSpec
 from headscope.errors import StudyError
 from headscope.model.model import Model
-from headscope.studies import signal_to_noise
 from headscope.studies.result import Study
-from headscope.tally.quantities import PAIR_KINDS, Shape
-from headscope.tally.relations import compute_kinds, compute_relations
-from headscope.tally.signal_to_noise import Structure
+from headscope.tally.quantities import CONTRASTS, MAX_PLACES, Shape
+from headscope.tally.reference import compute_contrasts
+from headscope.tally.signal_to_noise import PairWeights
 from headscope.tally.tally import Tally, TallySettings
-from headscope.tally.text_structure import draw_position_order
-from tests.helpers.synthetic import STOP, TALLIERS, make_random_study, study_of, tally, window
+from tests.helpers.synthetic import CLS, SEP, TALLIERS, make_random_study, study_of, tally, window
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from measuring.planting import lines_at_ends, planted, stacked
+from measuring.planting import plant_head, study_heads
+
+MIXTURE = {"equal": 0.2, "same": 0.2, "near": 0.2}
 
 
 @pytest.fixture(scope="module")
 def windows(minilm: Model) -> list[Window]:
-    cut = WindowSpec(windows="all", min_tokens=40)
+    cut = WindowSpec(windows="all", min_tokens=60)
     documents = [minilm.windows(document, cut) for document in headscope.documents()]
-    return [text for texts in documents if not isinstance(texts, str) for text in texts][:120]
+    return [text for texts in documents if not isinstance(texts, str) for text in texts][:100]
 
 
-def make_planted_study(windows: list[Window], heads: list[dict[str, object]], seed: int = 0) -> Study:
-    random = np.random.default_rng(seed)
-    return make_written_study(windows, [[planted(text, random=random, **head) for head in heads] for text in windows])  # type: ignore[arg-type]
+def make_study(windows: list[Window], *heads: dict[str, float], **how: float | bool) -> Study:
+    return study_heads(windows, [plant_head(windows, shares, k, **how) for k, shares in enumerate(heads)])  # type: ignore[arg-type]
 
 
-def make_written_study(windows: list[Window], outputs: list[list[np.ndarray]]) -> Study:
-    """Return a study of one layer with these outputs of heads, text by text."""
-    stacked_outputs, heads = stacked(outputs), len(outputs[0])
-    counting = TallySettings(Shape(1, heads, stacked_outputs.shape[1], maps=False), 0.3, 0.3, 1.0)
-    return study_of(tally("numba", counting, windows, [stacked_outputs], [lines_at_ends(windows, heads)]))
-
-
-def compute_all_ratios(study: Study) -> np.ndarray:
-    return np.stack([study.signal_to_noise(name).values for name in signal_to_noise.DEFINITIONS])
-
-
-def tally_one_head(kernel: str, text: Window, output: list[float], strong: list[int]) -> Tally:
-    """Tally a head of width 1 that attends to the strong positions."""
-    n = len(text)
-    maps = torch.full((1, 1, n, n), 0.01)
-    maps[..., strong] = 1
-    outputs = torch.tensor(output, dtype=torch.float64).view(1, n, 1, 1)
-    return tally(kernel, TallySettings(Shape(1, 1, n), 0.3, 0.3, 1.0), [text], [outputs], [maps.double()])
+def assert_close(study: Study, expected: list[float], *, relative: float = 0.1) -> None:
+    """Assert that signal shares are within four errors of the expected ones, and within a fraction of them."""
+    shares = study.signal_shares()
+    value, error = shares["signal_share"].values[0], shares["signal_share_error"].values[0]
+    np.testing.assert_array_less(np.abs(value - expected), 4 * error + 1e-6)
+    np.testing.assert_array_less(np.abs(value - expected), relative * np.array(expected) + 0.02)
 
 
 class TestByHand:
-    """Two sentences, `a . | a b`, for which a head outputs 1, 1, 3, 5: its power is 9."""
+    """One sentence, `[CLS] a b a c [SEP]`, for which a head outputs 9, 1, 1, 3, 5, −7. Special tokens take no part.
 
-    text = window([3, STOP, 3, 6])
+    ½|oᵢ−oⱼ|² of the pairs 01 02 03 12 13 23 is 0 2 8 2 8 2. The weights of a contrast are its marks without the effects
+    of tokens, aᵢ = (rᵢ − Σr/6)/2, where rᵢ is the number of marked pairs of token i:
 
-    @pytest.mark.parametrize("kernel", TALLIERS)
-    def test_distances_by_kind_of_pair(self, kernel: str):
-        sums = tally_one_head(kernel, self.text, [1, 1, 3, 5], [1])
-        # (0,1) and (2,3) are neighbours in a sentence, (0,2) equal tokens, (0,3) and (1,3) unrelated; (1,2) is none.
-        assert sums["output_power"].sum() == 9
-        assert sums["kind_share"].sum(0).tolist() == pytest.approx([2 / 6, 1 / 6, 0, 0, 2 / 6])
-        apart = sums["apart_sum"].sum(0)[0, 0]
-        assert (apart * 6 * 9).tolist() == pytest.approx([16, 2, 0, 0, 2])
-        assert sums["within_sum"].sum() == pytest.approx((0 + 2) / 2 / 9)
-        assert sums["across_sum"].sum() == pytest.approx((2 + 2 + 8 + 8) / 4 / 9)
-        assert sums["sentence_texts"].sum() == 1
+        adjacent    marks 01 12 23, r = 1 2 2 1, a = 0 ½ ½ 0; weights ½ −½ 0 0 −½ ½
+        second      marks 02 13, r = 1 1 1 1, a = 1/6; weights 2/3 for 02 and 13, −1/3 for the others
+        equal       marks 02, r = 1 0 1 0, a = 1/3 −1/6 1/3 −1/6; weights 1/3 for 02 and 13, −1/6 for the others
+
+    Over all four tokens, distances and tokens leave nothing of six pairs to equal tokens and to sentences.
+    """
+
+    text = window([CLS, 3, 6, 3, 7, SEP])
 
     @pytest.mark.parametrize("kernel", TALLIERS)
-    def test_explained_pairs(self, kernel: str):
-        sums = tally_one_head(kernel, self.text, [1, 1, 3, 5], [1])
-        # C: 1, 3, 5 / 3, 5 / 15; above 0.3 · 15 are (0,3), (1,3), (2,3), and only the last is explained.
-        assert (sums["sample_pairs"].sum(), sums["explained"].sum()) == (3, 1)
-        order, kinds = draw_position_order(self.text), compute_relations(self.text)
-        shuffled = sum(bool(kinds[:, order[i], order[3]].any()) for i in range(3))
-        assert sums["shuffled_explained"].sum() == shuffled
+    def test_contrasts(self, kernel: str):
+        counting = TallySettings(Shape(1, 1, 6, width=1), 0.3, 0.3, 1.0)
+        output = torch.tensor([9.0, 1, 1, 3, 5, -7], dtype=torch.float64).view(1, 6, 1, 1)
+        sums = tally(kernel, counting, [self.text], [output], [torch.full((1, 1, 6, 6), 1 / 6).double()])
+        expected = [22, 2, 0, 0, 0 - 1 - 4 + 1, 2 / 3 * 10 - 12 / 3, 10 / 3 - 12 / 6]
+        np.testing.assert_allclose(sums["contrast_sums"].sum(0)[0, 0], expected, atol=1e-12)
+        products = sums["contrast_products"].sum(0)
+        np.testing.assert_allclose(products[:2], [[6, 1, 1, 6, 3, 2, 1], [1, 1, 1, 1, 0, 1, 1]], atol=1e-12)
+        np.testing.assert_allclose(products[4:, 4:], [[1, -1, -0.5], [-1, 4 / 3, 2 / 3], [-0.5, 2 / 3, 1 / 3]])
+        assert np.count_nonzero(sums["contrast_products"].sum((1, 2))) == 1
+        np.testing.assert_allclose(sums["pair_weights"].sum(0)[4, 1], [0, 0, 0.5, -0.5, 0, 0], atol=1e-12)
+        assert sums["position_counts"].sum(0).tolist() == [0, 1, 1, 1, 1, 0]
+        assert sums["position_sums"].sum(0)[0, 0, :, 0].tolist() == [0, 1, 1, 3, 5, 0]
+
+    def test_shares(self):
+        """Unrelated tokens are 10 apart, and those that are repeated 20. Equal ones are 3 nearer, those of a sentence
+        2, and adjacent ones 1, second ones ½, so that the neighbourhood adds 2·1 − ½."""
+        study = study_of(make_sums())
+        shares = study.signal_shares()
+        assert shares["relation_share"].values[0, 0].tolist() == pytest.approx([0.15, 0.2, 0.15])
+        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.5)
+        assert float(shares["position_share"][0, 0]) == 0
+        assert float(shares["signal_share_error"][0, 0]) == pytest.approx(0, abs=1e-9)
+        assert float(study.signal_to_noise()[0, 0]) == pytest.approx(0, abs=1e-9)
+
+    def test_position_is_apart(self):
+        """Means of 0 and 4 at two positions, whose pairs are half of all: they are 8 apart there, so 4 on average."""
+        sums = make_sums()
+        sums["pair_weights"][:, 0, 0, 1] = sums["pair_weights"][:, 0, 1, 0] = 50
+        sums["position_sums"][:, 0, 0, 1] = 4 * sums["position_counts"][0, 0]
+        sums["contrast_sums"][:, 0, 0, 0] += 50 * 8
+        shares = study_of(sums).signal_shares()
+        assert float(shares["position_share"][0, 0]) == pytest.approx(4 / 14)
+        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.5)
+
+
+def make_sums(blocks: int = BLOCKS) -> Tally:
+    """Return the sums of 100 pairs in each of some blocks: 10 equal, 20 in a sentence, 5 adjacent, 4 second.
+
+    Of the equal pairs, which are 20 apart when unrelated, 2 are in a sentence.
+    """
+    sums = Tally.zeros(Shape(1, 1, 2, width=1))
+    used = slice(blocks)
+    sums["texts"][used] = sums["sample_texts"][used] = 1
+    sums["contrast_products"][used] = np.diag([100.0, 10, 8, 15, 4, 3, 2])
+    sums["contrast_products"][used, 0] = [100, 10, 10, 20, 5, 4, 2]
+    sums["contrast_products"][used, 1] = [10, 10, 10, 2, 0, 0, 2]
+    sums["contrast_sums"][used, 0, 0] = [1000 - 30 - 40 - 5 - 2, 200 - 30 - 4, -24, -30, -4, -1.5, 0]
+    sums["position_counts"][:] = 10
+    return sums
+
+
+class TestWeights:
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(st.lists(st.integers(1, 8), min_size=2, max_size=14), min_size=1, max_size=4))
+    def test_equal_those_of_least_squares(self, texts: list[list[int]]):
+        windows = [window(ids) for ids in texts]
+        weights = PairWeights.from_batch(Batch.of(windows), 1.0, "cpu")
+        assert weights is not None
+        for row, text in enumerate(windows):
+            expected = np.zeros(weights.weights.shape[1:])
+            pairs, marks, values = compute_contrasts(text)
+            for (i, j), value in zip(pairs, values.T, strict=True):
+                expected[:, i, j] = expected[:, j, i] = value
+            np.testing.assert_allclose(weights.weights[row].numpy(), expected, atol=1e-9)
+            np.testing.assert_allclose(weights.products[row].numpy(), values @ marks.T, atol=1e-9)
+
+    def test_sum_to_zero_over_tokens_and_distances(self, windows: list[Window]):
+        weights = PairWeights.from_batch(Batch.of(windows[:4]), 1.0, "cpu")
+        assert weights is not None
+        matrices = weights.weights.numpy()
+        np.testing.assert_allclose(matrices[:, 2:].sum(3), 0, atol=1e-9)
+        for distance in range(1, matrices.shape[3]):
+            np.testing.assert_allclose(matrices[:, 2:4].diagonal(distance, 2, 3).sum(2), 0, atol=1e-9)
 
     @pytest.mark.parametrize("kernel", TALLIERS)
-    def test_energy_in_blocks(self, kernel: str):
-        sums = tally_one_head(kernel, self.text, [1, 1, 3, 5], [1])
-        # The line at place 1 cuts two blocks of two: C² is 1 and 225 inside, 9, 25, 9, 25 outside.
-        assert sums["block_texts"].sum() == 1
-        assert sums["inside_energy_sum"].sum() == pytest.approx((1 + 225) / 2 / 81)
-        assert sums["outside_energy_sum"].sum() == pytest.approx((9 + 25 + 9 + 25) / 4 / 81)
-        inside, outside = sums["shuffled_inside_energy_sum"].sum(), sums["shuffled_outside_energy_sum"].sum()
-        assert 2 * inside + 4 * outside == pytest.approx((1 + 225 + 68) / 81)
-
-    @pytest.mark.parametrize("kernel", TALLIERS)
-    def test_a_text_without_lines_inside_or_of_one_sentence_is_not_compared(self, kernel: str):
-        sums = tally_one_head(kernel, window([3, 6, 7]), [1, 2, 3], [0, 1, 2])
-        assert sums["block_texts"].sum() == sums["sentence_texts"].sum() == 0
-        assert not any(sums[name].any() for name in ("within_sum", "across_sum", "inside_energy_sum"))
-
-    @pytest.mark.parametrize("kernel", TALLIERS)
-    def test_a_head_that_writes_nothing_adds_nothing(self, kernel: str):
-        sums = tally_one_head(kernel, self.text, [0, 0, 0, 0], [1])
-        study = study_of(sums)
-        assert all(np.isnan(study.signal_to_noise(name)).all() for name in signal_to_noise.DEFINITIONS)
-
-    def test_the_ratio_is_what_is_left_where_all_is_shared(self):
-        shape = Shape(1, 1, 4)
-        sums = Tally.zeros(shape)
-        sums["texts"][0] = sums["sample_texts"][0] = 1
-        sums["kind_share"][0] = [0.5, 0.1, 0.2, 0.1, 0.1]
-        sums["apart_sum"][0, 0, 0] = [0.5, 0.1, 0.16, 0.02, 0.04]
-        sums["shuffled_apart_sum"][0, 0, 0] = [0.5, 0.1, 0.2, 0.1, 0.1]
-        study = study_of(sums)
-        # Means: 1 unrelated, 0.8 in a sentence, 0.2 equal there, 0.4 neighbours: noise is 0.2 · 0.4/0.8 of it all.
-        assert float(study.signal_to_noise()[0, 0]) == pytest.approx(10)
-        assert signal_to_noise.compute_reductions(study.data).values[0, 0].tolist() == pytest.approx([0, 0.2, 0.5])
+    def test_of_a_long_window_the_first_tokens_take_part(self, kernel: str):
+        if kernel == "reference":
+            pytest.skip("plain loops are slow, and cut in the same function")
+        ids = np.random.default_rng(0).integers(3, 9, MAX_PLACES + 40).tolist()
+        outputs = torch.randn((1, len(ids), 1, 2), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        sums = []
+        for length in (MAX_PLACES, len(ids)):
+            shape, maps = Shape(1, 1, len(ids), maps=False, width=2), torch.full((1, 1, length, length), 1 / length)
+            text = window(ids)
+            text = Window(*(array[:length] for array in (text.ids, text.special, text.sentence, text.end, text.comma)))
+            counting = TallySettings(shape, 0.3, 0.3, 1.0)
+            sums.append(tally(kernel, counting, [text], [outputs[:, :length]], [maps.double()]))
+        for name in ("contrast_sums", "contrast_products", "pair_weights"):
+            np.testing.assert_allclose(sums[1][name].sum(0), sums[0][name].sum(0), rtol=1e-9, atol=1e-9)
+        assert sums[1]["position_counts"].shape == (2, MAX_PLACES)
 
 
 class TestPlanted:
-    """The measured ratio is the planted one."""
+    """The measured share is the planted one, whatever else is there."""
 
-    @pytest.mark.parametrize("signal", ["sentence", "token", "both"])
-    @pytest.mark.parametrize("offset", [0.0, 2.0])
-    def test_structure_recovers_it(self, windows: list[Window], signal: str, offset: float):
-        ratios = (0.0, 0.3, 1.0, 10.0)
-        study = make_planted_study(windows, [{"signal": signal, "ratio": r, "offset": offset} for r in ratios])
-        value, error = study.jackknife(lambda part: part.signal_to_noise().values)
-        expected = 10 * np.log10(1 + np.array(ratios))
-        np.testing.assert_array_less(np.abs(value[0] - expected), 4 * error[0] + 0.01)
-        assert error.max() < 0.3
+    @pytest.mark.parametrize("relation", ["equal", "same", "near"])
+    def test_one_relation(self, windows: list[Window], relation: str):
+        planted = [0.05, 0.2, 0.5, 0.95]
+        assert_close(make_study(windows, *({relation: share} for share in planted)), planted)
 
-    def test_of_neighbours_it_finds_the_half_that_both_share(self, windows: list[Window]):
-        study = make_planted_study(windows, [{"signal": "neighbour", "ratio": 1.0}])
-        assert float(study.signal_to_noise()[0, 0]) == pytest.approx(-10 * np.log10(1 - 0.25), abs=0.3)
-        assert signal_to_noise.compute_reductions(study.data).values[0, 0, 2] == pytest.approx(0.25, abs=0.03)
+    def test_mixtures(self, windows: list[Window]):
+        heads = [{"equal": 0.3, "same": 0.2}, {"equal": 0.2, "near": 0.3}, {"same": 0.3, "near": 0.3}, MIXTURE]
+        study = make_study(windows, *heads)
+        assert_close(study, [0.5, 0.5, 0.6, 0.6])
+        relations = study.signal_shares()["relation_share"].values[0, 3]
+        np.testing.assert_allclose(relations, 0.2, atol=0.03)
 
-    def test_contrast_recovers_sentences_and_is_blind_to_tokens(self, windows: list[Window]):
-        heads = [{"signal": "sentence", "ratio": 1.0, "offset": 2.0}, {"signal": "token", "ratio": 10.0}]
-        study = make_planted_study(windows, heads)
-        ratios = study.signal_to_noise("contrast").values[0]
-        assert ratios[0] == pytest.approx(3.01, abs=0.1)
-        assert abs(ratios[1]) < 0.1
+    def test_position_signal_and_noise(self, windows: list[Window]):
+        heads: list[dict[str, float]] = [{**MIXTURE, "position": share} for share in (0.3, 0.6, 0.9)]
+        study = make_study(windows, *heads)
+        assert_close(study, [0.6, 0.6, 0.6])
+        np.testing.assert_allclose(study.signal_shares()["position_share"].values[0], [0.3, 0.6, 0.9], atol=0.02)
 
-    def test_more_signal_is_more(self, windows: list[Window]):
-        study = make_planted_study(windows, [{"signal": "sentence", "ratio": r} for r in (0.1, 0.3, 1.0, 3.0)])
-        for name in signal_to_noise.DEFINITIONS:
-            assert (np.diff(study.signal_to_noise(name).values[0]) > 0.1).all(), name
+    def test_ten_decibels_are_ten_decibels(self, windows: list[Window]):
+        study = make_study(windows, {"equal": 5 / 11, "same": 5 / 11}, {"same": 0.5})
+        np.testing.assert_allclose(study.signal_to_noise().values[0], [10, 0], atol=0.8)
 
-    @pytest.mark.parametrize("offset", [0.0, 1.0])
-    def test_noise_alone_is_at_zero(self, windows: list[Window], offset: float):
-        study = make_planted_study(windows, [{"signal": "sentence", "ratio": 0.0, "offset": offset}] * 6, seed=3)
-        value, error = study.jackknife(compute_all_ratios)
-        assert (np.abs(value) < 4 * error).all()
-        assert error.max() < 0.25
+    @pytest.mark.parametrize("how", [{"offset": 3.0}, {"tail": 0.7}, {"constant": True}], ids=str)
+    def test_common_vector_lengths_and_table_of_tokens(self, windows: list[Window], how: dict[str, float]):
+        shares = make_study(windows, MIXTURE, **how).signal_shares()
+        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.6, rel=0.1)
 
-    def test_a_signal_at_shuffled_places_is_none(self, windows: list[Window]):
-        """The planted signal vanishes when each text's positions are permuted, whatever its strength."""
-        random = np.random.default_rng(1)
-        outputs = [planted(text, "both", 3.0, random)[random.permutation(len(text))] for text in windows]
-        value, error = make_written_study(windows, [[text] for text in outputs]).jackknife(compute_all_ratios)
-        assert (np.abs(value) < 4 * error).all()
+    def test_scale_and_rotation_do_not_matter(self, windows: list[Window]):
+        outputs = plant_head(windows[:40], MIXTURE, 0, offset=1.0)
+        rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(32, 32)))[0]
+        heads = [outputs, [1e4 * o for o in outputs], [1e-4 * o for o in outputs], [o @ rotation for o in outputs]]
+        shares = study_heads(windows[:40], heads).signal_shares()
+        for name in ("signal_share", "signal_share_error", "snr_db"):
+            np.testing.assert_allclose(shares[name].values[0], shares[name].values[0, 0], rtol=1e-6)
 
-    def test_the_scale_of_outputs_does_not_matter(self, windows: list[Window]):
-        random = np.random.default_rng(2)
-        outputs = [planted(text, "both", 1.0, random) for text in windows[:30]]
-        ratios = compute_all_ratios(
-            make_written_study(windows[:30], [[text, 1000 * text, 1e-3 * text] for text in outputs])
-        )
-        np.testing.assert_allclose(ratios, np.broadcast_to(ratios[..., :1], ratios.shape), rtol=1e-3)
+
+class TestNoSignal:
+    """No signal is zero within two errors, but for a few of twenty heads by chance, and has no ratio."""
+
+    @pytest.mark.parametrize(
+        ("shares", "how"),
+        [
+            ({}, {}),
+            ({}, {"tail": 0.7}),
+            ({"position": 0.5}, {}),
+            ({"position": 0.95}, {}),
+            (MIXTURE, {"shuffle": True}),
+            ({"equal": 0.3, "same": 0.3, "near": 0.35}, {"shuffle": True}),
+        ],
+        ids=str,
+    )
+    def test_noise_position_and_shuffled_texts(self, windows: list[Window], shares: dict[str, float], how: dict):
+        study = make_study(windows, *[shares] * 20, **how)
+        result = study.signal_shares()
+        value, error = result["signal_share"].values[0], result["signal_share_error"].values[0]
+        assert (np.abs(value) < 2 * error).sum() >= 16
+        assert abs(value.mean()) < 3 * value.std() / np.sqrt(len(value))
+        assert np.isnan(result["snr_db"].values[0]).sum() >= 18
+
+    def test_a_head_that_writes_only_its_position(self, windows: list[Window]):
+        shares = make_study(windows, {"position": 1.0}).signal_shares()
+        assert float(shares["position_share"][0, 0]) == pytest.approx(1)
+        assert float(shares["signal_share"][0, 0]) == 0
+        assert np.isnan(shares["snr_db"][0, 0])
+
+    def test_a_head_that_writes_nothing_or_always_the_same(self, windows: list[Window]):
+        zeros = [np.zeros((len(text), 2)) for text in windows[:30]]
+        shares = study_heads(windows[:30], [zeros, [output + 1 for output in zeros]]).signal_shares()
+        assert np.isnan(shares["signal_share"]).all()
+        assert np.isnan(shares["snr_db"]).all()
 
 
 class TestStudies:
     def test_every_study_has_them_with_errors(self):
         study = make_random_study(texts=60)
-        for name in signal_to_noise.DEFINITIONS:
-            ratios = study.signal_to_noise(name)
-            assert ratios.dims == ("layer", "head")
-            assert ratios.attrs["units"] == "dB"
-            assert np.isfinite(ratios).all()
-        assert signal_to_noise.compute_output_norm(study.data).shape == (4, 3)
+        shares = study.signal_shares()
+        for name in ("signal_share", "position_share"):
+            assert shares[name].dims == ("layer", "head")
+            assert np.isfinite(shares[name]).all()
+            assert np.isfinite(shares[f"{name}_error"]).all()
+        assert study.signal_to_noise().attrs["units"] == "dB"
+        table = study.table()
+        np.testing.assert_array_equal(table["signal_share"], shares["signal_share"].values.ravel())
+        np.testing.assert_array_equal(table["snr_db"], study.signal_to_noise().values.ravel())
+
+    def test_errors_are_those_of_the_jackknife(self):
+        study = make_random_study(texts=60)
+        data, values = study.data, []
+        for block in np.flatnonzero(data["sample_texts_blocks"].values):
+            kept = data["block"].values != block
+            changed = {
+                name: data[name].where(data["block"] == np.where(kept, data["block"], -1), 0)
+                for name in ("contrast_sums_blocks", "contrast_products_blocks", "pair_weights_blocks")
+            }
+            values.append(Study(data.assign(changed)).signal_shares()["signal_share"].values)
+        spread = ((np.array(values) - np.mean(values, 0)) ** 2).sum(0) * (len(values) - 1) / len(values)
+        np.testing.assert_allclose(study.signal_shares()["signal_share_error"], np.sqrt(spread))
+
+    def test_few_blocks_have_no_errors_and_no_ratio(self):
+        study = study_of(make_sums(blocks=9))
+        shares = study.signal_shares()
+        assert float(shares["signal_share"][0, 0]) == pytest.approx(0.5)
+        assert np.isnan(shares["signal_share_error"]).all()
+        assert np.isnan(shares["snr_db"]).all()
+
+    def test_less_noise_is_not_told_from_none(self):
+        sums = make_sums()
+        sums["contrast_sums"][:, 0, 0] = [1000 - 200, 0, -160, 0, 0, 0, 0]
+        assert float(study_of(sums).signal_to_noise()[0, 0]) == pytest.approx(30, abs=0.01)
+
+    def test_without_equal_tokens_or_sentences_nothing_is_measured(self):
+        texts = [window(np.random.default_rng(k).permutation(30)[:12].tolist(), [0] * 12) for k in range(40)]
+        outputs = [np.random.default_rng(k).normal(size=(12, 2)) for k in range(40)]
+        shares = study_heads(texts, [outputs]).signal_shares()
+        assert np.isnan(shares["signal_share"]).all()
 
     def test_studies_made_apart_add_up(self):
-        first, second = (
-            make_random_study(seed=1, texts=50),
-            make_random_study(seed=2, texts=50, corpus_hash=f"{2:032x}"),
-        )
+        first = make_random_study(seed=1, texts=50)
+        second = make_random_study(seed=2, texts=50, corpus_hash=f"{2:032x}")
         merged = first.merge(second)
-        mean = (first.data["apart_sum"] + second.data["apart_sum"]) / (
-            first.data["kind_share"] + second.data["kind_share"]
-        )
-        np.testing.assert_allclose(signal_to_noise.compute_distances(merged.data), mean)
+        for name in ("contrast_sums_blocks", "pair_weights_blocks", "position_sums", "position_counts"):
+            np.testing.assert_allclose(merged.data[name], first.data[name].values + second.data[name].values)
 
-    def test_an_unknown_name_says_which_there_are(self):
-        with pytest.raises(StudyError, match=r"unknown signal-to-noise ratio 'loud'; there are: structure, contrast"):
-            make_random_study().signal_to_noise("loud")
+    def test_selected_heads_are_those_of_the_study(self):
+        study = make_random_study(texts=60)
+        selected = study.select(layers=[1, 3], heads=2).signal_shares()
+        np.testing.assert_allclose(selected["signal_share"], study.signal_shares()["signal_share"].values[[1, 3], 2:])
 
     def test_a_study_of_an_earlier_version_says_so(self):
-        study = make_random_study()
-        old = Study(study.data.drop_vars(["within_sum", "within_sum_blocks"]))
-        with pytest.raises(StudyError, match="did not measure signal-to-noise: run it again"):
+        old = Study(make_random_study().data.drop_vars("position_sums"))
+        with pytest.raises(StudyError, match="did not measure signal shares: run it again"):
             old.signal_to_noise()
+        assert "signal_share" not in old.table()
+
+    def test_a_saved_study_has_the_same(self, tmp_path: Path):
+        study = make_random_study(texts=40)
+        opened = headscope.open_study(study.save(tmp_path / "study.nc"))
+        np.testing.assert_array_equal(opened.signal_shares()["signal_share"], study.signal_shares()["signal_share"])
 
     def test_images_have_no_sentences(self):
         study = make_random_study(modality="image")
+        assert np.isnan(study.signal_shares()["signal_share"]).all()
         assert np.isnan(study.signal_to_noise()).all()
-        assert np.isfinite(study.signal_to_noise("energy")).all()
-
-    def test_no_noise_at_all_is_called_thirty_decibels(self, windows: list[Window]):
-        outputs = [[planted(text, "token", 1e12, np.random.default_rng(0))] for text in windows[:40]]
-        assert float(make_written_study(windows[:40], outputs).signal_to_noise()[0, 0]) == pytest.approx(30, abs=0.5)
 
 
-def test_places_are_shuffled_by_the_text_alone():
-    text = window([3, 4, 5, 6, 7, 8] * 4)
-    order = draw_position_order(text)
-    assert sorted(order.tolist()) == list(range(24))
-    assert order.tolist() != list(range(24))
-    assert draw_position_order(window([3, 4, 5, 6, 7, 8] * 4)).tolist() == order.tolist()
-    assert draw_position_order(window([3, 4, 5, 6, 7, 9] * 4)).tolist() != order.tolist()
-
-
-def test_pairs_by_group_are_those_counted_one_by_one():
-    random = np.random.default_rng(0)
-    texts = [window(random.integers(3, 9, n).tolist()) for n in (2, 3, 17, 40)]
-    structure = Structure.from_batch(Batch.of(texts), 1.0, "cpu")
-    assert structure is not None
-    for row, text in zip(structure.kind_counts.tolist(), texts, strict=True):
-        kinds = np.triu(compute_kinds(compute_relations(text)), k=1).sum((1, 2)).tolist()
-        assert row == [*kinds, int(np.triu(compute_relations(text)[1], k=1).sum())]
-    assert len(PAIR_KINDS) == structure.kind_counts.shape[1] - 1
+def test_contrasts_have_names():
+    assert make_random_study(layers=1, heads=1, texts=3).data["contrast"].values.tolist() == list(CONTRASTS)

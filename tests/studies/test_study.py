@@ -270,17 +270,19 @@ def test_a_table_has_one_row_a_head():
         assert row[name] == float(study.rate(name)[3, 2])
         assert row[f"{name}_error"] == float(study.standard_error(name)[3, 2])
         assert row[f"{name}_chance"] == float(np.broadcast_to(study.chance(name), (4, 3))[3, 2])
-    ratios, errors = study.jackknife(lambda part: part.signal_to_noise().values)
-    np.testing.assert_array_equal(table["signal_to_noise"], ratios.ravel())
-    np.testing.assert_array_equal(table["signal_to_noise_error"], errors.ravel())
+    shares = study.signal_shares()
+    for name in ("signal_share", "signal_share_error", "position_share", "position_share_error", "snr_db"):
+        np.testing.assert_array_equal(table[name], shares[name].values.ravel())
     assert "error_note" not in table
 
 
 def test_the_table_has_the_same_columns_where_nothing_was_measured(study: Study):
-    data = study.data.drop_vars([name for name in study.data if str(name).startswith(("apart_sum", "within_sum"))])
+    data = study.data.drop_vars(
+        [name for name in study.data if str(name).startswith(("contrast_sums", "position_sums"))]
+    )
     table = Study(data).heads()
     assert table.columns.tolist() == study.heads().columns.tolist()
-    assert table["signal_to_noise"].isna().all()
+    assert table["signal_share"].isna().all()
 
 
 def test_every_table_of_heads_begins_with_the_same_columns():

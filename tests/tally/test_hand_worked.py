@@ -51,7 +51,7 @@ HEADS = [
 MAP = [[1, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0], [0.5, 0, 0.5, 0, 0], [0.5, 0, 0.25, 0.25, 0], [0.5, 0, 0, 0, 0.5]]
 OUTPUT = torch.tensor(HEADS, dtype=torch.float64).permute(1, 0, 2)[None]
 ATTENTION = torch.stack([torch.tensor(MAP, dtype=torch.float64), torch.eye(5).double(), torch.eye(5).double()])[None]
-SHAPE = Shape(layers=1, heads=3, length=6)  # one longer than the window: the last position stays empty
+SHAPE = Shape(layers=1, heads=3, length=6, width=2)  # one longer than the window: the last position stays empty
 
 
 @pytest.fixture(params=TALLIERS, scope="module")

@@ -11,8 +11,8 @@ from headscope.cli import options
 from headscope.cli.interruption import convert_interrupts, end_interrupted
 
 Ranking = Literal[
-    "snr", "snr-contrast", "snr-explained", "snr-energy", "repeat", "same-sentence", "distance", "dominant-share",
-    "pairs", "norm", "projected-norm", "gradient", "ablation", "random",
+    "signal-share", "repeat", "same-sentence", "distance", "dominant-share", "pairs", "norm", "projected-norm",
+    "gradient", "ablation", "random",
 ]  # fmt: skip
 
 
@@ -35,8 +35,7 @@ def prune_model(
         typer.Option(
             metavar="RANKING",
             help="How heads are ranked; the lowest are removed first: gradient, ablation, norm, projected-norm, "
-            "random; or, from a study, snr, snr-contrast, snr-explained, snr-energy, repeat, same-sentence, distance, "
-            "dominant-share, pairs.",
+            "random; or, from a study, signal-share, repeat, same-sentence, distance, dominant-share, pairs.",
         ),
     ] = "gradient",
     heads: options.Heads = None,
@@ -53,7 +52,7 @@ def prune_model(
         ),
     ] = "auto",
     study: Annotated[
-        Path | None, typer.Option(help="Rank by this study, instead of by TEXTS, with --by snr and others.")
+        Path | None, typer.Option(help="Rank by this study, instead of by TEXTS, with --by signal-share and others.")
     ] = None,
     stack: options.Stack = None,
     field: options.Field = "text",
@@ -82,7 +81,7 @@ def prune_model(
 
         headscope prune ./smollm2 articles.jsonl --keep 6 --by ablation --output smaller/
 
-        headscope prune --model ./bert --by snr --study bert-study/ --keep 50% --per-layer --output smaller/
+        headscope prune --model ./bert --by signal-share --study bert-study/ --keep 50% --per-layer --output smaller/
 
         headscope prune gpt2 --heads L0H1,L3H4-7,L11 --how mask --output masked/ --json
     """

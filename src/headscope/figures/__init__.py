@@ -185,12 +185,12 @@ DRAWINGS: dict[str, Drawing] = {
             "noise",
             "signal_and_noise",
             "Signal and noise of heads",
-            "How much of what a head writes follows the text's structure, against the same text with its places "
-            "shuffled: 0 dB (dashed) is a head that knows nothing of it, 3 dB as much signal as noise. From the left: "
-            "every head; how heads are spread; the heads of each layer and their median; and by how much outputs are "
-            "nearer to each other where tokens are equal, of one sentence, or neighbours in it, in the median head.",
+            "The signal share of a head: how much of what it writes, position aside, equal tokens, tokens of one "
+            "sentence or neighbours have in common; 50 % (dashed) is as much signal as noise. From the left: every "
+            "head; how heads are spread; the heads of each layer and their median, and (grey) the median of the "
+            "position share; and the part of each relation in the median head.",
             draw_signal_and_noise,
-            needs=("apart_sum",),
+            needs=("contrast_sums_blocks", "position_sums"),
             needs_words=True,
         ),
         Drawing(

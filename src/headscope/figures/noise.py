@@ -1,4 +1,4 @@
-"""Signal-to-noise ratios of heads (not in the paper, see docs/noise.md): by head, their distribution, and by layer."""
+"""Signal shares of heads (not in the paper, see docs/noise.md): by head, their distribution, and by layer."""
 
 from __future__ import annotations
 
@@ -32,32 +32,35 @@ from headscope.studies.result import Study
 
 LINE_STYLE: dict[str, Any] = {"linewidth": 1.0, "marker": ".", "markersize": 2.5}
 """with markers, so that a single layer is visible"""
-SOURCE_COLORS = {"equal tokens": VERMILION, "one sentence": SKY, "neighbours": ORANGE}
+SOURCE_COLORS = (VERMILION, SKY, ORANGE)
+EQUAL_NOISE = 50.0
+"""percent: as much signal as noise"""
 
 
 def draw_signal_and_noise(study: Study, layers: Selection = None, heads: Selection = None) -> Figure:
-    """Draw signal-to-noise ratios of heads, their distribution, their course over layers, and the signal's sources."""
+    """Draw signal shares of heads, their distribution, their course over layers, and the relations they consist of."""
     selected = study.select(select_layers(study, layers, study.layers), select_heads(study, heads, study.head_numbers))
-    ratios, shares = selected.signal_to_noise().values, signal_to_noise.compute_reductions(selected.data).values
+    shares = selected.signal_shares() * PERCENT
+    signal = shares["signal_share"].values
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 1.5 + min(3.0, 0.15 * len(selected.layers))), layout="constrained")
         widths = [1.5, 0.8, 1, 1]
         map_axes, histogram_axes, layer_axes, source_axes = figure.subplots(1, 4, width_ratios=widths)
         for axes in (map_axes, histogram_axes, layer_axes, source_axes):
             style_ticks(axes)
-        if not np.isfinite(ratios).any():
+        if not np.isfinite(signal).any():
             _draw_empty_panels((map_axes, histogram_axes, layer_axes, source_axes))
             return figure
-        _draw_ratio_map(figure, map_axes, selected, ratios)
-        _draw_ratio_histogram(histogram_axes, ratios)
-        _draw_ratios_by_layer(layer_axes, selected, ratios)
-        _draw_signal_sources(source_axes, selected, shares)
+        _draw_share_map(figure, map_axes, selected, signal)
+        _draw_share_histogram(histogram_axes, signal)
+        _draw_shares_by_layer(layer_axes, selected, signal, shares["position_share"].values)
+        _draw_relations(source_axes, selected, shares["relation_share"].values)
     return figure
 
 
 def _draw_empty_panels(panels: tuple[Axes, ...]) -> None:
     """Draw panels without data: no text was in the sample, or all were too short."""
-    for axes, name in zip(panels, ("signal-to-noise", "heads", "by layer", "signal sources"), strict=True):
+    for axes, name in zip(panels, ("signal share", "heads", "by layer", "relations"), strict=True):
         write_heading(axes, name)
         write_note(axes, "not measured")
         axes.set_xticks([])
@@ -67,13 +70,10 @@ def _draw_empty_panels(panels: tuple[Axes, ...]) -> None:
     panels[1].set_xlabel("heads")
 
 
-def _draw_ratio_map(figure: Figure, axes: Axes, study: Study, ratios: Floats) -> None:
-    write_heading(axes, "signal-to-noise", "dB")
+def _draw_share_map(figure: Figure, axes: Axes, study: Study, signal: Floats) -> None:
+    write_heading(axes, "signal share", "%")
     axes.set_facecolor(GRAY)
-    low = min(0.0, float(np.nanmin(ratios, initial=0)))
-    image = axes.imshow(
-        ratios, cmap=COLORMAP, vmin=low, vmax=max(1.0, float(np.nanmax(ratios, initial=1))), aspect="auto"
-    )
+    image = axes.imshow(signal, cmap=COLORMAP, vmin=0, vmax=max(1.0, float(np.nanmax(signal))), aspect="auto")
     _set_number_ticks(axes, study.layers, "y")
     _set_number_ticks(axes, study.head_numbers, "x")
     axes.set_xlabel("head")
@@ -83,41 +83,38 @@ def _draw_ratio_map(figure: Figure, axes: Axes, study: Study, ratios: Floats) ->
     style_ticks(bar.ax)
 
 
-def _draw_ratio_histogram(axes: Axes, ratios: Floats) -> None:
-    finite = ratios[np.isfinite(ratios)]
-    write_heading(axes, "heads", f"median {np.median(finite):.1f}")
-    edges = np.linspace(min(0.0, finite.min()), max(1.0, finite.max()), 21)
+def _draw_share_histogram(axes: Axes, signal: Floats) -> None:
+    finite = signal[np.isfinite(signal)]
+    write_heading(axes, "heads", f"median {np.median(finite):.0f} %")
+    edges = np.linspace(min(0.0, finite.min()), max(100.0, finite.max()), 21)
     axes.hist(finite, bins=edges.tolist(), orientation="horizontal", color=SKY)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.axhline(0, color=VERMILION, linewidth=1.0, linestyle=DASHED)
+    axes.axhline(EQUAL_NOISE, color=VERMILION, linewidth=1.0, linestyle=DASHED)
     axes.set_xlabel("heads")
-    axes.set_ylabel("dB")
+    axes.set_ylabel("%")
 
 
-def _draw_ratios_by_layer(axes: Axes, study: Study, ratios: Floats) -> None:
-    """Draw the heads of each layer as points, and their median as a line."""
-    write_heading(axes, "by layer", "dB")
-    for column in ratios.T:
+def _draw_shares_by_layer(axes: Axes, study: Study, signal: Floats, position: Floats) -> None:
+    """Draw the heads of each layer as points, and the medians of signal and position shares as lines."""
+    write_heading(axes, "by layer", "%")
+    for column in signal.T:
         axes.plot(study.layers, column, ".", color=SKY, markersize=2.5, markeredgewidth=0)
-    measured = np.isfinite(ratios).any(axis=1)
-    layers = np.array(study.layers)[measured]
-    axes.plot(layers, np.nanmedian(ratios[measured], axis=1), color=BLACK, **LINE_STYLE)
-    axes.axhline(0, color=VERMILION, linewidth=1.0, linestyle=DASHED)
+    for values, color in ((signal, BLACK), (position, GRAY)):
+        measured = np.isfinite(values).any(axis=1)
+        layers = np.array(study.layers)[measured]
+        axes.plot(layers, np.nanmedian(values[measured], axis=1), color=color, **LINE_STYLE)
+    axes.axhline(EQUAL_NOISE, color=VERMILION, linewidth=1.0, linestyle=DASHED)
     _set_layer_axis(axes, study)
 
 
-def _draw_signal_sources(axes: Axes, study: Study, shares: Floats) -> None:
-    """Draw by how much outputs of related tokens are nearer to each other, in the median head of each layer.
-
-    Args:
-        shares: (layers, heads, sources).
-    """
-    write_heading(axes, "signal sources", "% nearer")
-    for k, (name, color) in enumerate(SOURCE_COLORS.items()):
-        percentages = shares[..., k] * PERCENT
-        measured = np.isfinite(percentages).any(axis=1)
+def _draw_relations(axes: Axes, study: Study, shares: Floats) -> None:
+    """Draw the share of each relation (layers, heads, sources) in the median head of each layer."""
+    write_heading(axes, "relations", "%")
+    for k, (name, color) in enumerate(zip(signal_to_noise.SOURCES, SOURCE_COLORS, strict=True)):
+        values = shares[..., k]
+        measured = np.isfinite(values).any(axis=1)
         layers = np.array(study.layers)[measured]
-        axes.plot(layers, np.nanmedian(percentages[measured], axis=1), color=color, label=name, **LINE_STYLE)
+        axes.plot(layers, np.nanmedian(values[measured], axis=1), color=color, label=name, **LINE_STYLE)
     axes.axhline(0, color=BLACK, linewidth=0.5)
     _set_layer_axis(axes, study)
     axes.legend(frameon=False, fontsize=FONT_SIZE, handlelength=1.2, labelspacing=0.2)

@@ -64,6 +64,8 @@ class StackArchitecture:
     """what is captured is what every layer's output projection gets as input, and each map times its values"""
     gated: bool
     """the model changes each head's outputs before the projection; the changed outputs are captured"""
+    width: int
+    """of what a head writes, in the widest layer"""
     problem: str = ""
     """why it is not verified"""
 
@@ -83,6 +85,7 @@ class AttentionCall:
     queries: int
     keys: int
     heads: int
+    width: int
     causal: bool
     route: Route
     projection: Projection | None
@@ -200,6 +203,7 @@ def _make_call(captured: CapturedAttention, has_decoder: bool, tokens: int = TOK
         queries=queries,
         keys=keys,
         heads=heads,
+        width=captured.output.shape[3],
         causal=not bool(future.any()),
         route=captured.route,
         projection=None,
@@ -235,6 +239,7 @@ def _build_architecture(name: str, network: Any, stack: str, calls: list[Attenti
         verified=not problems,
         gated=any(call.is_indirect for call in stack_calls),
         problem="".join(problems[:1]),
+        width=max(call.width for call in stack_calls),
     )
 
 

@@ -17,12 +17,18 @@ NOTHING = "nothing counted"
 
 RATE_WORDS: dict[str, RateWords] = {
     **RATES,
-    "signal_to_noise": RateWords(
-        "signal-to-noise",
-        "dB",
-        1,
-        "How much of what the head writes follows the text's tokens, sentences and neighbourhoods, against the same "
-        "text shuffled (ours): 3 dB is as much signal as noise.",
+    "signal_share": RateWords(
+        "signal share",
+        "%",
+        100,
+        "How much of what the head writes, position aside, equal tokens, tokens of one sentence or neighbours have in "
+        "common (ours): at 50 % there is as much signal as noise.",
+    ),
+    "position_share": RateWords(
+        "position share",
+        "%",
+        100,
+        "How much of what the head writes depends on the position in the window alone (ours).",
     ),
 }
 

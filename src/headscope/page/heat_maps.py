@@ -92,7 +92,7 @@ def _build_heat_map(study: Study, name: str, values: Floats, errors: Floats) -> 
     words = RATE_WORDS[name]
     words = replace(words, unit=adapt_wording(study, words.unit), description=adapt_wording(study, words.description))
     values, errors = values * words.factor, errors * words.factor
-    chance_levels = 0.0 if name == "signal_to_noise" else study.chance(name).values
+    chance_levels = study.chance(name).values if name in RATES else 0.0
     chance = np.broadcast_to(chance_levels * words.factor, values.shape)
     finite_chance = chance[np.isfinite(chance)]
     mean_chance = float(finite_chance.mean()) if finite_chance.size else math.nan

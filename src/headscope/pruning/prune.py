@@ -144,7 +144,7 @@ def prune(
     field
         The column, or field, of `documents` that holds the text.
     study
-        A study of the model, or where it was saved, used instead of texts by rules that need one, such as `snr`.
+        A study of the model, or where it was saved, used instead of texts by rules that need one: `signal-share` …
     limit
         Read at most this many documents, the first ones; None reads all. If the default leaves documents out,
         `on_message` says so; `Pruned.leaves_out` says it for any limit.

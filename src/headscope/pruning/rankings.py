@@ -26,10 +26,7 @@ from headscope.pruning.text_batches import NumberedBatch, batch_windows
 from headscope.studies.result import Study
 
 STUDY_RULES: dict[str, Callable[[Study], Floats]] = {
-    "snr": lambda study: study.signal_to_noise().values,
-    "snr-contrast": lambda study: study.signal_to_noise("contrast").values,
-    "snr-explained": lambda study: study.signal_to_noise("explained").values,
-    "snr-energy": lambda study: study.signal_to_noise("energy").values,
+    "signal-share": lambda study: study.signal_shares()["signal_share"].values,
     "repeat": lambda study: study.rate("repeat_rate").values,
     "same-sentence": lambda study: study.rate("same_sentence_rate").values,
     "distance": lambda study: study.rate("mean_distance").values,

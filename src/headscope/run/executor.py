@@ -22,7 +22,7 @@ from headscope.interrupts import defer_interrupts
 from headscope.model.model import Model
 from headscope.run.batch_size import is_out_of_memory, measure_memory
 from headscope.tally.backends import Choice
-from headscope.tally.quantities import QUANTITIES, Shape
+from headscope.tally.quantities import Shape, list_quantities
 from headscope.tally.tally import Tallier, Tally, check_sums, get_array_shape
 
 MEMORY_FRACTION = 0.25
@@ -189,12 +189,11 @@ def limit_by_memory(threads: int, shape: Shape) -> int:
 def count_bytes(shape: Shape) -> int:
     """Return the size of one set of sums."""
     total = 0
-    for quantity in QUANTITIES:
-        if shape.maps or not quantity.is_map:
-            size = 8
-            for dimension in get_array_shape(quantity, shape):
-                size *= dimension
-            total += size
+    for quantity in list_quantities(shape):
+        size = 8
+        for dimension in get_array_shape(quantity, shape):
+            size *= dimension
+        total += size
     return total
 
 

@@ -23,9 +23,10 @@ from headscope.studies.labels import HEAD_COLUMNS, divide_sums, make_head_column
 from headscope.studies.rates import HEAD_RATES, NEAR_SHARE, NEIGHBORS
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors, describe_missing_texts
-from headscope.studies.signal_to_noise import has_signal_to_noise
+from headscope.studies.signal_to_noise import has_signal_shares
 from headscope.studies.wording import adapt_wording
 
+SHARES = ("signal_share", "position_share", "snr_db")
 ASCENDING_COLUMNS = ("head", "layer", "head_number", "head_type")
 """columns sorted in ascending order; all others are numbers, sorted from the largest"""
 
@@ -35,8 +36,7 @@ def tabulate_heads(study: Study) -> pd.DataFrame:
     table, is_certain = _measure_heads(study)
     table = classify_heads(table, is_certain, describe_missing_texts(study).partition(": ")[2])
     table["description"] = [adapt_wording(study, words) for words in table["description"]]
-    ratios, errors = _measure_signal_to_noise(study)
-    table = table.assign(signal_to_noise=ratios, signal_to_noise_error=errors)
+    table = table.assign(**_measure_signal(study))
     if note := describe_errors(study):
         table["error_note"] = note
     if not study.data.attrs.get("verified", 1):
@@ -70,13 +70,13 @@ def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
     return pd.DataFrame(numbers), {name: is_above_chance[k].ravel() for k, name in enumerate(HEAD_RATES)}
 
 
-def _measure_signal_to_noise(study: Study) -> tuple[Floats, Floats]:
-    """Return the signal-to-noise of every head (head,) and its standard error; NaN if it was not measured."""
-    if not has_signal_to_noise(study.data):
-        missing = np.full(study.data["pairs"].size, np.nan)
-        return missing, missing
-    ratios, errors = study.jackknife(lambda part: part.signal_to_noise().values)
-    return ratios.ravel(), errors.ravel()
+def _measure_signal(study: Study) -> dict[str, Floats]:
+    """Return the columns of the signal of every head (head,) with their standard errors; NaN if it was not measured."""
+    columns = [name for share in SHARES for name in (share, f"{share}_error")]
+    if not has_signal_shares(study.data):
+        return dict.fromkeys(columns, np.full(study.data["pairs"].size, np.nan))
+    shares = study.signal_shares()
+    return {name: shares[name].values.ravel() for name in columns}
 
 
 def _stack_rates(study: Study) -> Floats:

@@ -15,7 +15,7 @@ import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
 from headscope.studies.rates import RATES
-from headscope.tally.quantities import PAIR_KINDS, QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
+from headscope.tally.quantities import CONTRASTS, QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
 from headscope.tally.tally import Tally
 
 HEAD_COLUMNS = ("head", "layer", "head_number")
@@ -141,7 +141,7 @@ def _make_coordinates(shape: Shape, layers: Sequence[int]) -> dict[str, object]:
         "offset": np.arange(-(shape.length - 1), shape.length),
         "count": np.arange(shape.heads + 1),
         "receiver": np.array(RECEIVERS, dtype=object),
-        "kind": np.array(PAIR_KINDS, dtype=object),
+        "contrast": np.array(CONTRASTS, dtype=object),
         "tokens": np.arange(shape.length + 1),
         **maps,
     }

@@ -228,23 +228,41 @@ class Study:
         note = describe_errors(self)
         return self.rate(name).copy(data=error).assign_attrs({"note": note} if note else {})
 
-    def signal_to_noise(self, name: str = signal_to_noise.DEFAULT) -> xr.DataArray:
-        """Return the signal-to-noise ratio of every head in decibels.
-
-        Parameters
-        ----------
-        name
-            The definition (all are ours, docs/noise.md): `structure`, `contrast`, `explained` or `energy`.
+    def signal_shares(self) -> xr.Dataset:
+        """Return how much of what every head writes is signal and position, each with its standard error.
 
         Returns
         -------
-        DataArray
-            Of shape (layer, head); NaN where nothing was measured.
+        Dataset
+            `signal_share`, `position_share`, `snr_db` (layer, head) and `relation_share` (layer, head, source), defined
+            in docs/noise.md (ours), each also with `_error`.
 
         Raises
         ------
         StudyError
-            There is no such definition, or the study was made by a version that did not measure it.
+            If the study was made by a version that did not measure them.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> study.signal_shares()["signal_share"].dims
+        ('layer', 'head')
+        """
+        return signal_to_noise.compute_signal_shares(self.data)
+
+    def signal_to_noise(self) -> xr.DataArray:
+        """Return the signal-to-noise ratio of every head in decibels, signal over noise.
+
+        Returns
+        -------
+        DataArray
+            Of shape (layer, head); NaN where the signal is not above zero within two standard errors.
+
+        Raises
+        ------
+        StudyError
+            The study was made by a version that did not measure it.
 
         Examples
         --------
@@ -253,7 +271,7 @@ class Study:
         >>> study.signal_to_noise().dims
         ('layer', 'head')
         """
-        return signal_to_noise.signal_to_noise(self.data, name)
+        return self.signal_shares()["snr_db"]
 
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
         """Return a number or array of yours computed from the sums, and its delete-one-block standard error.
@@ -332,7 +350,7 @@ class Study:
             - for each of the rates `repeat_rate`, `repeat_rate_in_sentence`, `same_sentence_rate`, `mean_distance`,
               `dominant_share` and `near_share` its value, its standard error (`<rate>_error`) and what chance gives
               (`<rate>_chance`);
-            - `signal_to_noise` in decibels and `signal_to_noise_error`;
+            - `signal_share`, `position_share` and `snr_db`, in decibels, each with its `_error`;
             - `error_note`, if the standard errors are missing or too small: why;
             - `capture`, if the capture of the heads' outputs is not verified.
 

@@ -1,124 +1,138 @@
-"""Signal-to-noise ratios of heads (ours; docs/noise.md): how much of the text's structure shows in a head's output.
+"""Signal shares of heads (ours; docs/noise.md): how much of what a head writes follows the structure of the text.
 
-All ratios are (signal + noise) / noise in decibels: 10·log₁₀ of the factor by which a head's noise would increase if
-its text were shuffled. A head that ignores the structure has 0 dB, one with as much signal as noise 3 dB.
+What a head writes within a window is split into position, relations between tokens, and noise. The signal-to-noise
+ratio is signal over noise: 0 dB is as much signal as noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import xarray as xr
 
+from headscope.array_types import Floats
 from headscope.errors import StudyError
-from headscope.studies.labels import divide_sums, has_images
+from headscope.studies.labels import has_images
+from headscope.tally.quantities import CONTRASTS
 
-DEFAULT = "structure"
-DEFINITIONS = {
-    "structure": "how far outputs are apart, by whether tokens are equal, of one sentence, neighbours",
-    "contrast": "how far outputs are apart across sentences, against within one",
-    "explained": "high pairs of equal tokens, of one sentence or of neighbours, against all others",
-    "energy": "C² within the blocks that attention lines delineate, against outside of them",
-}
-MOST = 30.0
-"""Upper limit of the ratio `structure` in dB: noise below a thousandth counts as a thousandth."""
-OF_WORDS = ("structure", "contrast", "explained")
-"""ratios that depend on sentences, which images do not have"""
-
-
-def signal_to_noise(data: xr.Dataset, name: str = DEFAULT) -> xr.DataArray:
-    """Return one of the ratios in decibels: (layer, head). It is NaN where nothing was measured."""
-    if name not in DEFINITIONS:
-        raise StudyError(f"unknown signal-to-noise ratio {name!r}; there are: {', '.join(DEFINITIONS)}")
-    if not has_signal_to_noise(data):
-        raise StudyError("this study was made by a version that did not measure signal-to-noise: run it again")
-    ratios = _RATIOS[name](data)
-    if name in OF_WORDS and has_images(data.attrs):
-        ratios = xr.full_like(ratios, np.nan)
-    decibels = ratios.copy(data=10 * np.log10(ratios.values)).rename(f"snr_{name}")
-    return decibels.assign_attrs(long_name=f"signal-to-noise: {DEFINITIONS[name]}", units="dB")
+SOURCES = ("equal tokens", "one sentence", "neighbours")
+"""relations that signal consists of"""
+MIN_BLOCKS = 10
+"""Errors from fewer blocks of texts are not given."""
+MAX_SHARE = 0.999
+"""largest signal share that a ratio is computed of, 30 dB: less noise is not told from none"""
+ERRORS_ABOVE_ZERO = 2.0
+"""A ratio is given where the signal share is more than this number of standard errors above zero."""
+ROUNDING = 1e-5
+"""share of everything that is not told from none"""
+ALL, REPEATS, EQUAL, SAME, ADJACENT, SECOND, _ = range(len(CONTRASTS))
+EVERYWHERE, IN_SENTENCE = [EQUAL, SAME], [ADJACENT, SECOND, CONTRASTS.index("equal in a sentence")]
+"""contrasts whose effects are estimated together"""
 
 
-def has_signal_to_noise(data: xr.Dataset) -> bool:
-    """Return whether a study contains the sums from which the ratios are computed: studies of old versions do not."""
-    return "apart_sum" in data and "within_sum" in data
+def has_signal_shares(data: xr.Dataset) -> bool:
+    """Return whether a study contains the sums of signal shares: studies of old versions do not."""
+    return "contrast_sums_blocks" in data and "position_sums" in data
 
 
-def compute_output_norm(data: xr.Dataset) -> xr.DataArray:
-    """Return the root mean square length of the output of each head for a token: (layer, head)."""
-    power = divide_sums(data["output_power"], data["sample_texts"])
-    return power.copy(data=np.sqrt(power.values)).rename("output_norm")
+def compute_signal_shares(data: xr.Dataset) -> xr.Dataset:
+    """Return signal shares, position shares and signal-to-noise ratios of heads, with jackknife standard errors.
 
-
-def compute_distances(data: xr.Dataset, *, shuffled: bool = False) -> xr.DataArray:
-    """Return half the mean square distance of two outputs, in units of their mean square length: (layer, head, kind).
-
-    `kind` is the kind of the pair of tokens. If outputs have no common part, the distance of unrelated tokens is 1.
+    The dataset contains `signal_share`, `position_share`, `relation_share` and `snr_db`, and each with `_error`. Values
+    are NaN where nothing was measured; `snr_db` is also NaN where the signal is not above zero within two errors.
     """
-    return divide_sums(data["shuffled_apart_sum" if shuffled else "apart_sum"], data["kind_share"])
+    if not has_signal_shares(data):
+        raise StudyError("this study was made by a version that did not measure signal shares: run it again")
+    block_dims = ("block", "layer", "head", "contrast")
+    sums = data["contrast_sums_blocks"].transpose(*block_dims).values
+    products = data["contrast_products_blocks"].transpose("block", "contrast", "marked").values
+    positions = _sum_position_parts(data)
+    filled = np.flatnonzero(data["sample_texts_blocks"].values)
+    arrays = (sums, positions, products)
+    totals = [array.sum(0) for array in arrays]
+    shares = _split(*totals)
+    errors = np.full_like(shares, np.nan)
+    if len(filled) >= MIN_BLOCKS:
+        others = [[total - array[block] for total, array in zip(totals, arrays, strict=True)] for block in filled]
+        without_one = np.stack([_split(*parts) for parts in others])
+        errors = np.sqrt(((without_one - without_one.mean(0)) ** 2).sum(0) * (len(filled) - 1) / len(filled))
+    if has_images(data.attrs):
+        shares, errors = np.full_like(shares, np.nan), np.full_like(errors, np.nan)
+    return _label(data, shares, errors)
 
 
-def compute_reductions(data: xr.Dataset) -> xr.DataArray:
-    """Return by what share related tokens reduce the distance of outputs: (layer, head, source).
+def _sum_position_parts(data: xr.Dataset) -> Floats:
+    """Return what the mean output at each position adds to the sums of contrasts: (block, layer, head, contrast).
 
-    Equal tokens and tokens of one sentence are compared with unrelated tokens; neighbours are compared with other
-    tokens of one sentence.
+    |mᵢ−mⱼ|² is the product of the differences in both halves of the texts, so that noise adds nothing to it.
     """
-    distances = _split_by_kind(compute_distances(data))
-    unrelated = distances["unrelated"].where(distances["unrelated"] > 0)
-    same_sentence = distances["same sentence"].where(distances["same sentence"] > 0)
-    reductions = [
-        1 - distances["equal"] / unrelated,
-        1 - distances["same sentence"] / unrelated,
-        1 - distances["neighbours"] / same_sentence,
-    ]
-    sources = xr.Variable("source", ["equal tokens", "one sentence", "neighbours"])
-    return xr.concat(reductions, sources).transpose(..., "source")
+    weights = data["pair_weights_blocks"].transpose("block", "contrast", "place", "other_place").values
+    degrees = weights.sum(-1)
+    counts = data["position_counts"].transpose("half", "place").values
+    sums = data["position_sums"].transpose("layer", "half", "head", "place", "width").values
+    measured = (counts > 0).all(0)
+    parts = np.empty((len(weights), len(sums), sums.shape[2], weights.shape[1]))
+    for layer, layer_sums in enumerate(sums):
+        means = layer_sums / np.maximum(counts, 1)[:, None, :, None]
+        means -= means[:, :, measured].mean(2, keepdims=True) if measured.any() else np.nan
+        means[:, :, ~measured] = 0  # an unknown mean is that of all positions
+        products = means[0] @ means[1].swapaxes(1, 2)
+        squares = np.einsum("bcp,hpp->bhc", degrees, products)
+        parts[:, layer] = (squares - np.einsum("bcpq,hpq->bhc", weights, products, optimize=True)) / 2
+    return parts
 
 
-def _split_by_kind(distances: xr.DataArray) -> dict[str, xr.DataArray]:
-    return {str(name): distances.sel(kind=name, drop=True) for name in distances["kind"].values}
+def _split(sums: Floats, positions: Floats, products: Floats) -> Floats:
+    """Return the signal share, the position share, and the share of each relation: (layer, head, 5).
+
+    The mean of ½|oᵢ−oⱼ|² is that of unrelated tokens without each relation's effect on the pairs that it relates.
+
+    Args:
+        sums: Σ w·½|oᵢ−oⱼ|², (layer, head, contrast).
+        positions: The part of these sums that positions explain.
+        products: (contrast, contrast).
+    """
+    rest = sums - positions
+    effects = np.full_like(rest, np.nan)
+    for group in (EVERYWHERE, IN_SENTENCE):
+        matrix = products[np.ix_(group, group)]
+        if np.linalg.matrix_rank(matrix, tol=1e-6) == len(group):
+            effects[..., group] = -np.linalg.solve(matrix, rest[..., group, None])[..., 0]
+    pairs = np.maximum(products[[ALL, REPEATS], ALL], 1.0)
+    related = [EQUAL, SAME, ADJACENT, SECOND]
+    unrelated = (rest[..., [ALL, REPEATS]] + effects[..., related] @ products[[ALL, REPEATS]][:, related].T) / pairs
+    position = positions[..., ALL] / pairs[0]
+    # The line through the effects at distances 1 and 2, at distance 0: what the neighbourhood of a token adds to it.
+    neighbors = 2 * effects[..., ADJACENT] - effects[..., SECOND]
+    parts = np.stack([effects[..., EQUAL], effects[..., SAME], neighbors], -1)
+    # Repeated tokens are not like others: what they have in common is a share of how far apart they would be.
+    references = unrelated[..., [1, 0, 0]]
+    everything = position + unrelated[..., 0]
+    everything = np.where(everything > 0, everything, np.nan)
+    # A head that writes nothing but positions has no signal.
+    is_rest = references > ROUNDING * everything[..., None]
+    shares = parts / np.where(is_rest, references, np.inf) + 0 * everything[..., None]
+    result: Floats = np.concatenate([shares.sum(-1)[..., None], (position / everything)[..., None], shares], -1)
+    return result
 
 
-def _compute_structure(data: xr.Dataset) -> xr.DataArray:
-    noise, shuffled_noise = (
-        _compute_noise_share(compute_distances(data, shuffled=shuffled)) for shuffled in (False, True)
+def _label(data: xr.Dataset, shares: Floats, errors: Floats) -> xr.Dataset:
+    signal, signal_error = shares[..., 0], errors[..., 0]
+    is_signal = signal > ERRORS_ABOVE_ZERO * signal_error
+    share = np.where(is_signal, np.minimum(signal, MAX_SHARE), np.nan)
+    decibels = 10 * np.log10(share / (1 - share))
+    decibel_errors = 10 / np.log(10) * signal_error / (share * (1 - share))
+    heads, relations = ("layer", "head"), ("layer", "head", "source")
+    dataset = xr.Dataset(
+        {
+            "signal_share": (heads, signal, {"long_name": "share of what a head writes that follows the text"}),
+            "signal_share_error": (heads, signal_error),
+            "position_share": (heads, shares[..., 1], {"long_name": "share of what a head writes that is position"}),
+            "position_share_error": (heads, errors[..., 1]),
+            "relation_share": (relations, shares[..., 2:], {"long_name": "share that follows each relation"}),
+            "relation_share_error": (relations, errors[..., 2:]),
+            "snr_db": (heads, decibels, {"long_name": "signal over noise", "units": "dB"}),
+            "snr_db_error": (heads, decibel_errors, {"units": "dB"}),
+        },
+        coords={"source": np.array(SOURCES, dtype=object)},
     )
-    return shuffled_noise.copy(data=shuffled_noise.values / noise.values.clip(min=10 ** (-MOST / 10)))
-
-
-def _compute_noise_share(distances: xr.DataArray) -> xr.DataArray:
-    """Return the share of the distance that remains if token, sentence and neighbourhood are the same."""
-    by_kind = _split_by_kind(distances)
-    noise = divide_sums(by_kind["equal in a sentence"], by_kind["unrelated"])
-    return noise.copy(data=noise.values * divide_sums(by_kind["neighbours"], by_kind["same sentence"]).values)
-
-
-def _compute_contrast(data: xr.Dataset) -> xr.DataArray:
-    measured_ratio = _divide(data["across_sum"], data["within_sum"])
-    return measured_ratio / _divide(data["shuffled_across_sum"], data["shuffled_within_sum"])
-
-
-def _compute_explained(data: xr.Dataset) -> xr.DataArray:
-    pairs = data["sample_pairs"].where(data["sample_pairs"] > 0)
-    # Half a pair is added to both counts, so that the ratio is finite if every pair is explained.
-    return (pairs - data["shuffled_explained"] + 0.5) / (pairs - data["explained"] + 0.5)
-
-
-def _compute_energy(data: xr.Dataset) -> xr.DataArray:
-    measured_ratio = _divide(data["inside_energy_sum"], data["outside_energy_sum"])
-    return measured_ratio / _divide(data["shuffled_inside_energy_sum"], data["shuffled_outside_energy_sum"])
-
-
-def _divide(numerator: xr.DataArray, denominator: xr.DataArray) -> xr.DataArray:
-    quotient: xr.DataArray = numerator.where(numerator > 0) / denominator.where(denominator > 0)
-    return quotient
-
-
-_RATIOS: dict[str, Callable[[xr.Dataset], xr.DataArray]] = {
-    "structure": _compute_structure,
-    "contrast": _compute_contrast,
-    "explained": _compute_explained,
-    "energy": _compute_energy,
-}
+    return dataset.assign_coords(layer=data["layer"], head=data["head"])

@@ -26,7 +26,7 @@ SHAPES = {
     **{f"{quantity.name}_blocks": (("block", *quantity.dims), "if") for quantity in QUANTITIES if quantity.in_blocks},
     **dict.fromkeys(RATES, (("layer", "head"), "f")),
     **{name: ((name,), "if") for name in ("layer", "head", "block", "tokens", "rate_bin", "value_bin", "offset")},
-    **{name: ((name,), "OU") for name in ("token", "receiver", "kind")},
+    **{name: ((name,), "OU") for name in ("token", "receiver", "contrast")},
     "token_id": (("token",), "i"),
 }
 
@@ -38,7 +38,7 @@ def check_study(data: xr.Dataset, source: object) -> None:
     check_numbers(data, description, list_of_kind("number", "yes or no"), StudyError)
     check_json(data, description, list_of_kind("JSON"), StudyError)
     layers, heads, length = (int(get_scalar_attribute(data, name)) for name in ("layers", "heads", "length"))
-    sizes = {**Shape(layers, heads, length).get_sizes(), "block": BLOCKS}
+    sizes = {**Shape(layers, heads, length, width=data.sizes.get("width", 0)).get_sizes(), "block": BLOCKS}
     for name, size in data.sizes.items():
         selected = name in ("layer", "head") and 0 < size <= sizes[str(name)]
         if str(name) in sizes and size != sizes[str(name)] and not selected:

@@ -14,19 +14,25 @@ VALUE_BINS = 200
 """number of bins on [−1, 1]"""
 RECEIVERS = ("first token", "last special token", "sentence end", "comma", "itself", "neighbour", "rest")
 """What a key is to a query that attends to it. If several fit, the first counts."""
-PAIR_KINDS = ("unrelated", "equal", "same sentence", "equal in a sentence", "neighbours")
-"""Kinds of pairs of tokens. The first four, by token and sentence, are not neighbours; the last are unequal neighbours
-in one sentence. Some pairs are of no kind."""
+CONTRASTS = ("all", "repeats", "equal", "same", "adjacent", "second", "equal in a sentence")
+"""weights of the pairs of a text, see `tally.signal_to_noise`"""
+HALVES = 2
+"""number of groups of texts by which outputs are summed at each position"""
+MAX_PLACES = 256
+"""number of tokens of a window that its contrasts are about"""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of the arrays. `maps` says whether N×N maps are kept."""
+    """Sizes of the arrays."""
 
     layers: int
     heads: int
     length: int
     maps: bool = True
+    """N×N maps are kept"""
+    width: int = 0
+    """width of the widest head; 0: outputs are not summed at each position, so that signal shares are not measured"""
 
     def get_sizes(self) -> dict[str, int]:
         return {
@@ -38,7 +44,12 @@ class Shape:
             "offset": 2 * self.length - 1,
             "count": self.heads + 1,
             "receiver": len(RECEIVERS),
-            "kind": len(PAIR_KINDS),
+            "contrast": len(CONTRASTS),
+            "marked": len(CONTRASTS),
+            "half": HALVES,
+            "place": min(self.length, MAX_PLACES),
+            "other_place": min(self.length, MAX_PLACES),
+            "width": self.width,
             "tokens": self.length + 1,
             "position_i": self.length,
             "position_j": self.length,
@@ -64,7 +75,7 @@ class Quantity:
 
     @property
     def in_blocks(self) -> bool:
-        return not self.is_map
+        return not self.is_map and "half" not in self.dims
 
 
 LH = ("layer", "head")
@@ -131,23 +142,11 @@ QUANTITIES = (
         real=True,
         sample=True,
     ),
-    Quantity("output_power", LH, "sum of the mean square length of what a head writes", real=True, sample=True),
-    Quantity("sample_pairs", LH, "high pairs of the texts in the sample", sample=True),
-    Quantity("explained", LH, "of these, pairs of equal tokens, of one sentence or of neighbours", sample=True),
-    Quantity("shuffled_explained", LH, "how many would be if the text's places were shuffled", sample=True),
-    Quantity("sentence_texts", (), "texts with pairs both within and across sentences", sample=True),
-    Quantity("within_sum", LH, "half mean square distance within a sentence, by power", real=True, sample=True),
-    Quantity("across_sum", LH, "half mean square distance across sentences, by power", real=True, sample=True),
-    Quantity("shuffled_within_sum", LH, "the same within a sentence, places shuffled", real=True, sample=True),
-    Quantity("shuffled_across_sum", LH, "the same across sentences, places shuffled", real=True, sample=True),
-    Quantity("kind_share", ("kind",), "sum over texts of the share of pairs of each kind", real=True, sample=True),
-    Quantity("apart_sum", (*LH, "kind"), "half square distance over power, by kind of pair", real=True, sample=True),
-    Quantity("shuffled_apart_sum", (*LH, "kind"), "the same, places shuffled", real=True, sample=True),
-    Quantity("block_texts", ("layer",), "texts that lines cut into blocks with pairs inside and outside", sample=True),
-    Quantity("inside_energy_sum", LH, "mean square of C in one block, by square power", real=True, sample=True),
-    Quantity("outside_energy_sum", LH, "mean square of C across blocks, by square power", real=True, sample=True),
-    Quantity("shuffled_inside_energy_sum", LH, "the same in one block, places shuffled", real=True, sample=True),
-    Quantity("shuffled_outside_energy_sum", LH, "the same across blocks, places shuffled", real=True, sample=True),
+    Quantity("contrast_sums", (*LH, "contrast"), "half square distances, weighted", real=True, sample=True),
+    Quantity("contrast_products", ("contrast", "marked"), "the weights of marked pairs", real=True, sample=True),
+    Quantity("pair_weights", ("contrast", "place", "other_place"), "weights by position", real=True, sample=True),
+    Quantity("position_sums", ("half", *LH, "place", "width"), "outputs by half of the texts", real=True, sample=True),
+    Quantity("position_counts", ("half", "place"), "tokens in that sum", sample=True),
     *CLAIM_QUANTITIES,
     Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
     Quantity(
@@ -179,3 +178,9 @@ QUANTITIES = (
     ),
 )
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+
+
+def list_quantities(shape: Shape) -> list[Quantity]:
+    """Return the quantities that are summed in arrays of this shape."""
+    absent = () if shape.width else ("position_sums",)
+    return [q for q in QUANTITIES if (shape.maps or not q.is_map) and q.name not in absent]

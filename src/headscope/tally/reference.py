@@ -12,8 +12,8 @@ from headscope import similarity as equations
 from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.claim_sums import FLAT
-from headscope.tally.quantities import RATE_BINS, VALUE_BINS
-from headscope.tally.relations import compute_kinds, compute_relations, mark_explained
+from headscope.tally.quantities import CONTRASTS, HALVES, RATE_BINS, VALUE_BINS
+from headscope.tally.signal_to_noise import mark_places
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import draw_position_order, find_receivers, rank_pairs
 
@@ -41,7 +41,7 @@ class ReferenceTallier:
             self.tally["distinct_dominants"][window.block, layer, distinct] += 1
             self._count_attention(window, layer, maps)
             if window.is_sampled(self.counting.fraction):
-                self._count_signal(window, layer, outputs, maps.sum(axis=0))
+                self._count_signal(window, layer, outputs)
                 self._count_claims(window, layer, outputs, maps)
 
     def end(self) -> None:
@@ -67,10 +67,13 @@ class ReferenceTallier:
                 t["all_same"][block] += same
                 t["all_equal_same"][block] += equal and same
         if window.is_sampled(self.counting.fraction):
-            t["sentence_texts"][block] += has_both(count_pairs(window.sentence))
-            t["kind_share"][block] += np.triu(compute_kinds(compute_relations(window)), k=1).sum(axis=(1, 2)) / (
-                n * (n - 1) / 2
-            )
+            pairs, marks, weights = compute_contrasts(window)
+            t["contrast_products"][block] += weights @ marks.T
+            for (i, j), pair_weights in zip(pairs, weights.T, strict=True):
+                t["pair_weights"][block, :, i, j] += pair_weights
+                t["pair_weights"][block, :, j, i] += pair_weights
+            for place in np.flatnonzero(mark_places(window)).tolist():
+                t["position_counts"][block % HALVES, place] += 1
         if window.is_sampled(self.counting.fraction):
             words = ~window.keys.special
             t["word_texts"][block] += words.any()
@@ -159,43 +162,17 @@ class ReferenceTallier:
             t["attention_without_lines"][layer, :n, :n] += without
             t["attention_without_lines_and_diagonal"][layer, :n, :n] += without * (1 - np.eye(n))
 
-    def _count_signal(self, window: Window, layer: int, outputs: Floats, attention: Floats) -> None:
-        """Add what signal-to-noise ratios are made of (docs/noise.md), for the text as it is and with its positions
-        shuffled."""
-        t, block, n, order = self.tally, window.block, len(window), draw_position_order(window)
-        lines = equations.mark_lines(attention, self.counting.tau)
-        cuts = equations.cut_blocks(lines)
-        in_block = np.array([k for k, cut in enumerate(cuts) for _ in cut])
-        by_sentence, by_block = count_pairs(window.sentence), count_pairs(in_block)
-        cut = has_both(by_block) and not window.crosses
-        t["block_texts"][block, layer] += cut
-        explained, kinds = mark_explained(compute_relations(window)), compute_kinds(compute_relations(window))
+    def _count_signal(self, window: Window, layer: int, outputs: Floats) -> None:
+        """Add what signal shares are made of (docs/noise.md)."""
+        t, block = self.tally, window.block
+        pairs, _, weights = compute_contrasts(window)
         for head in range(outputs.shape[1]):
-            at, output = (block, layer, head), outputs[:, head]
-            power = (output**2).sum() / n
-            t["output_power"][at] += power
-            matrix = equations.compute_similarity(output)
-            for i, j in equations.list_pairs(equations.mark_high(matrix, self.counting.theta)):
-                t["sample_pairs"][at] += 1
-                t["explained"][at] += explained[i, j]
-                t["shuffled_explained"][at] += explained[order[i], order[j]]
-            if power == 0:
-                continue
-            distances = np.array([[((a - b) ** 2).sum() / 2 for a in output] for b in output]) / power
-            energy = (matrix / power) ** 2
-            for prefix, positions in (("", np.arange(n)), ("shuffled_", order)):
-                for i in range(n):
-                    for j in range(i + 1, n):
-                        kind = kinds[:, positions[i], positions[j]]
-                        t[f"{prefix}apart_sum"][at] += kind * distances[i, j] / (n * (n - 1) / 2)
-                if has_both(by_sentence):
-                    within, across = compute_means(distances, window.sentence[positions])
-                    t[f"{prefix}within_sum"][at] += within
-                    t[f"{prefix}across_sum"][at] += across
-                if cut:
-                    inside, outside = compute_means(energy, in_block[positions])
-                    t[f"{prefix}inside_energy_sum"][at] += inside
-                    t[f"{prefix}outside_energy_sum"][at] += outside
+            output = outputs[:, head]
+            if self.counting.shape.width:
+                for place in np.flatnonzero(mark_places(window)).tolist():
+                    t["position_sums"][block % HALVES, layer, head, place, : output.shape[1]] += output[place]
+            for (i, j), pair_weights in zip(pairs, weights.T, strict=True):
+                t["contrast_sums"][block, layer, head] += pair_weights * ((output[i] - output[j]) ** 2).sum() / 2
 
     def _count_claims(self, window: Window, layer: int, outputs: Floats, maps: Floats) -> None:
         """Add what only the claims need (`claim_sums`)."""
@@ -285,23 +262,33 @@ def correlate_columns(first: Floats, second: Floats) -> float:
     return 0.0 if any(flat) else float(deviations[0] @ deviations[1]) / (norms[0] * norms[1])
 
 
-def count_pairs(group: Ints) -> tuple[int, int]:
-    """Return how many pairs i < j lie in one group, and how many do not."""
-    same = [group[i] == group[j] for i in range(len(group)) for j in range(i + 1, len(group))]
-    return sum(same), len(same) - sum(same)
+def compute_contrasts(window: Window) -> tuple[list[tuple[int, int]], Floats, Floats]:
+    """Return the pairs i < j of a window that signal shares are about, the pairs that each contrast marks, and its
+    weights: (contrast, pair) each.
+
+    Weights are residuals of least squares: of the marks on tokens and distances, or, for the pairs of a sentence, on
+    tokens alone.
+    """
+    places: list[int] = np.flatnonzero(mark_places(window)).tolist()
+    pairs = [(i, j) for i in places for j in places if i < j]
+    marks = np.zeros((len(CONTRASTS), len(pairs)))
+    has_token, has_distance = np.zeros((2, len(pairs), len(window)))
+    for k, (i, j) in enumerate(pairs):
+        equal, same = window.ids[i] == window.ids[j], window.sentence[i] == window.sentence[j]
+        marks[:, k] = [1, equal, equal, same, same and j - i == 1, same and j - i == 2, same and equal]
+        has_token[k, [i, j]] = has_distance[k, j - i] = 1
+    weights = np.zeros_like(marks)
+    weights[:2] = marks[:2]
+    weights[2:4] = compute_residuals(marks[2:4], np.hstack([has_token, has_distance]))
+    in_sentence = marks[3] == 1
+    weights[4:, in_sentence] = compute_residuals(marks[4:, in_sentence], has_token[in_sentence])
+    return pairs, marks, weights
 
 
-def has_both(counts: tuple[int, int]) -> bool:
-    """Return whether there are pairs of both kinds to compare."""
-    return min(counts) > 0
-
-
-def compute_means(matrix: Floats, group: Ints) -> tuple[float, float]:
-    """Return the means over the pairs i < j in one group, and over all other pairs."""
-    pairs = [(i, j) for i in range(len(group)) for j in range(i + 1, len(group))]
-    same = [matrix[i, j] for i, j in pairs if group[i] == group[j]]
-    other = [matrix[i, j] for i, j in pairs if group[i] != group[j]]
-    return float(np.mean(same)), float(np.mean(other))
+def compute_residuals(values: Floats, design: Floats) -> Floats:
+    """Return what least squares leaves of rows of values; the columns of the design are what they are explained by."""
+    solution = np.linalg.lstsq(design, values.T, rcond=1e-10)[0]
+    return (values.T - design @ solution).T
 
 
 def get_rate_bin(part: int, total: int) -> int:

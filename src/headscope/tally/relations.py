@@ -1,4 +1,4 @@
-"""How the two tokens of a pair are related, that is, which pairs the text itself explains (docs/noise.md)."""
+"""How the two tokens of a pair are related, that is, which pairs the text itself explains (docs/reading.md)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,6 @@ def compute_relations(window: Window) -> Bools:
     equal = window.ids[:, None] == window.ids[None, :]
     same = window.sentence[:, None] == window.sentence[None, :]
     return np.stack([equal, same, np.abs(positions[:, None] - positions[None, :]) == 1])
-
-
-def compute_kinds(relations: Bools) -> Bools:
-    """Return for each pair whether it is of each of `KINDS`: (kind, N, N). A pair may be of none."""
-    equal, same, near = relations
-    kinds = (~equal & ~same & ~near, equal & ~same & ~near, ~equal & same & ~near, equal & same & ~near)
-    return np.stack([*kinds, ~equal & same & near])
 
 
 def mark_explained(relations: Bools) -> Bools:

@@ -11,7 +11,7 @@ import numpy as np
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.errors import NonFiniteError, make_nonfinite_error
-from headscope.tally.quantities import QUANTITIES, Quantity, Shape
+from headscope.tally.quantities import QUANTITIES, Quantity, Shape, list_quantities
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ class Tally:
 
     @classmethod
     def zeros(cls, shape: Shape) -> Tally:
-        quantities = [quantity for quantity in QUANTITIES if shape.maps or not quantity.is_map]
+        quantities = list_quantities(shape)
         return cls(
             shape,
             {quantity.name: np.zeros(get_array_shape(quantity, shape), get_dtype(quantity)) for quantity in quantities},

@@ -15,7 +15,7 @@ from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
 from headscope.tally.claim_sums import ClaimTexts, measure_claims
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
-from headscope.tally.signal_to_noise import Structure, measure
+from headscope.tally.signal_to_noise import PairWeights, add_to_corner
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import REST, find_receivers, measure_sentences, rank_pairs
 
@@ -35,7 +35,7 @@ class TorchTallier:
     def begin(self, batch: Batch) -> None:
         self.tally = Tally.zeros(self.counting.shape)
         self.batch = batch
-        self.structure = Structure.from_batch(batch, self.counting.fraction, self.device)
+        self.pair_weights = PairWeights.from_batch(batch, self.counting.fraction, self.device)
         self.claim_texts = ClaimTexts.from_batch(
             batch, self.counting.fraction, self.device, causal=self.counting.causal
         )
@@ -78,9 +78,9 @@ class TorchTallier:
         ones = torch.ones_like(self.blocks)
         self._add("texts", ones)
         self._add("sample_texts", self.sampled.long())
-        if self.structure is not None:
-            for name, values in self.structure.text_sums.items():
-                self._add(name, values, texts=self.sampled)
+        if self.pair_weights is not None:
+            for name, values in self.pair_weights.sum_texts().items():
+                add_to_corner(self.tally[name], values.cpu().numpy())
         if self.claim_texts is not None:
             for name, values in self.claim_texts.text_sums.items():
                 self._add(name, values, texts=self.sampled)
@@ -123,7 +123,7 @@ class TorchTallier:
         self._add_dominants(layer, high, pairs)
         self._add_sample(layer, matrix, largest, pairs)
         self._add_attention(layer, attention)
-        self._add_signal(layer, output, attention)
+        self._add_signal(layer, output)
         self._add_claims(layer, output, attention)
 
     def end(self) -> None:
@@ -225,13 +225,11 @@ class TorchTallier:
             without.fill_diagonal_(0)
             self.tally["attention_without_lines_and_diagonal"][layer, :n, :n] += without.cpu().numpy()
 
-    def _add_signal(self, layer: int, output: Tensor, attention: Tensor) -> None:
-        if self.structure is None:
-            return
-        received = attention[self.sampled].double().sum(1).masked_fill(~self.structure.real[..., None], 0).sum(1)
-        sums = measure(self.structure, output[self.sampled], received, self.counting.theta, self.counting.tau)
-        for name, values in sums.items():
-            self._add(name, values, layer, self.sampled)
+    def _add_signal(self, layer: int, output: Tensor) -> None:
+        if self.pair_weights is not None:
+            for name, values in self.pair_weights.sum_layer(output[self.sampled]).items():
+                if name in self.tally.arrays:
+                    add_to_corner(self.tally[name][:, layer], values.cpu().numpy())
 
     def _add_claims(self, layer: int, output: Tensor, attention: Tensor) -> None:
         if self.claim_texts is None:

@@ -11,21 +11,15 @@ import torch
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.model.capture.plain_attention import AttentionInputs
-from headscope.tally import claim_sums, signal_to_noise
+from headscope.tally import claim_sums
 from headscope.tally.numba_backend.attention import add_attention_sums, add_heads
 from headscope.tally.numba_backend.bits import WORD, count_bits, mark_equal
 from headscope.tally.numba_backend.high import MAX_BYTE
 from headscope.tally.numba_backend.jit import compiled
 from headscope.tally.numba_backend.pairs import add_pair_sums
-from headscope.tally.numba_backend.signal_to_noise import (
-    GROUPINGS,
-    add_distances,
-    add_similarities,
-    find_explained,
-    find_groups,
-)
 from headscope.tally.numba_backend.softmax import compute_softmax
-from headscope.tally.quantities import PAIR_KINDS, QUANTITIES
+from headscope.tally.quantities import QUANTITIES
+from headscope.tally.signal_to_noise import PairWeights, add_to_corner
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import (
     ITSELF,
@@ -48,7 +42,7 @@ PAIR_QUANTITIES = tuple(
     if q.dims[:2] == ("layer", "head")
     and q.in_blocks
     and not q.name.startswith("attention")
-    and q.name not in signal_to_noise.NAMES
+    and q.name != "contrast_sums"
     and q.name not in claim_sums.NAMES
 )
 """the quantities that `add_pair_sums` adds to"""
@@ -124,47 +118,6 @@ class TextArrays(NamedTuple):
         )
 
 
-class SignalLoops:
-    """`signal.sum_pairs_in_torch` in compiled loops, for texts whose structure is prepared once for all layers."""
-
-    def __init__(self, structure: signal_to_noise.Structure) -> None:
-        texts, n = structure.ids.shape
-        self.lengths: list[int] = structure.real.sum(1).tolist()
-        self.labels = [array.numpy() for array in (structure.ids, structure.sentence, structure.order)]
-        self.explained = np.zeros((texts, 2, n, -(-n // WORD)), np.uint64)
-        self.groups = np.zeros((texts, len(GROUPINGS), n), np.int64)
-        for text, m in enumerate(self.lengths):
-            ids, sentence, order = (array[text] for array in self.labels)
-            find_explained(m, ids, sentence, order, self.explained[text])
-            find_groups(m, ids, sentence, self.groups[text])
-
-    def __call__(
-        self,
-        structure: signal_to_noise.Structure,
-        output: torch.Tensor,
-        mean: torch.Tensor,
-        blocks: torch.Tensor,
-        theta: float,
-    ) -> signal_to_noise.PairSums:
-        texts, n, heads, _ = output.shape
-        distances, high_counts = np.zeros((texts, heads, 2, len(PAIR_KINDS) + 2)), np.zeros((texts, heads, 3), np.int64)
-        energies, means, block_ids = np.zeros((texts, heads, 3)), mean.numpy(), blocks.numpy()
-        matrix = output.new_empty((heads, n, n))
-        int_matrix = matrix.view(torch.int32 if matrix.dtype == torch.float32 else torch.int64).numpy()
-        for text, m in enumerate(self.lengths):
-            vectors = output[text].transpose(0, 1)  # one text at a time, so that its similarities stay in the cache
-            torch.bmm(vectors, vectors.transpose(1, 2), out=matrix)
-            labels = [array[text] for array in self.labels]
-            add_distances(vectors.numpy(), means[text], m, self.groups[text], *labels, distances[text])
-            explained = self.explained[text]
-            add_similarities(
-                matrix.numpy(), int_matrix, m, explained, block_ids[:, text], theta, high_counts[text], energies[text]
-            )
-        return signal_to_noise.PairSums(
-            torch.from_numpy(np.maximum(distances, 0)), torch.from_numpy(high_counts), torch.from_numpy(energies)
-        )
-
-
 class NumbaTallier:
     """Backend that counts one head of one text at a time, in one thread. Several threads may have a tallier each.
 
@@ -193,12 +146,10 @@ class NumbaTallier:
         self.ids = batch.ids
         self.texts = TextArrays.from_batch(batch, self.counting.fraction)
         self.texts.add_to(self.tally, causal=self.counting.causal)
-        self.structure = signal_to_noise.Structure.from_batch(batch, self.counting.fraction, "cpu")
-        self.sum_pairs = None if self.structure is None else SignalLoops(self.structure)
-        if self.structure is not None:
-            blocks = self.texts.blocks[self.structure.rows]
-            for name, values in self.structure.text_sums.items():
-                np.add.at(self.tally[name], blocks, values.numpy())
+        self.pair_weights = PairWeights.from_batch(batch, self.counting.fraction, "cpu")
+        if self.pair_weights is not None:
+            for name, values in self.pair_weights.sum_texts().items():
+                add_to_corner(self.tally[name], values.numpy())
         sizes, numbers = measure_sentences(batch.windows)
         np.add.at(self.tally["sentence_tokens"], (self.texts.blocks[numbers], sizes), 1)
         fraction, causal = self.counting.fraction, self.counting.causal
@@ -259,7 +210,7 @@ class _LayerSums:
     def __init__(self, tallier: NumbaTallier, layer: int) -> None:
         self.layer, self.counting, self.tally = layer, tallier.counting, tallier.tally
         self.texts, self.ids = tallier.texts, tallier.ids
-        self.structure, self.sum_pairs = tallier.structure, tallier.sum_pairs
+        self.pair_weights = tallier.pair_weights
         self.claim_texts = tallier.claim_texts
         self.sampled_outputs: list[torch.Tensor] = []
         shape, tally = self.counting.shape, self.tally
@@ -335,15 +286,12 @@ class _LayerSums:
         self.tally["attention_without_lines_and_diagonal"][self.layer, :n, :n] += without
 
     def _add_signal(self) -> None:
-        if self.structure is None:
+        if self.pair_weights is None:
             return
-        received = torch.from_numpy(self.received[self.structure.rows].sum(1))
         output = torch.cat(self.sampled_outputs).transpose(1, 2)
-        counting = self.counting
-        sums = signal_to_noise.measure(self.structure, output, received, counting.theta, counting.tau, self.sum_pairs)
-        blocks = self.texts.blocks[self.structure.rows]
-        for name, values in sums.items():
-            np.add.at(self.tally[name][:, self.layer], blocks, values.numpy())
+        for name, values in self.pair_weights.sum_layer(output).items():
+            if name in self.tally.arrays:
+                add_to_corner(self.tally[name][:, self.layer], values.numpy())
 
     def _add_claims(self) -> None:
         if self.claim_texts is None:

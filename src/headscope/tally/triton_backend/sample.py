@@ -1,11 +1,11 @@
-"""Kernels of the sample: histograms of normalized similarities and their sum over heads; signal-to-noise sums."""
+"""Kernel of the sample: histograms of normalized similarities and their sum over heads."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from headscope.tally.triton_backend.high import compute_similarities, load_outputs
+from headscope.tally.triton_backend.high import compute_similarities
 
 
 @triton.jit
@@ -44,77 +44,3 @@ def count_values(
         tl.atomic_add(histogram + (layer_text * heads + head) * 256 + bins, counts)
     if MAPS:
         tl.atomic_add(similarity_sums + (layer * N + i[:, None]) * N + j[None, :], head_sum.to(tl.float64), upper)
-
-
-@triton.jit
-def add_signal(
-    output, mean, largest, lengths, labels, distances, high_counts, energies, texts, heads,
-    N, WIDTH: tl.constexpr, D: tl.constexpr, STEP: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
-    THETA: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Add a tile of every head's pairs i < j of one text in one layer to `signal.PairSums`.
-
-    `labels` (8, text, N): token ids, sentences, positions and blocks, as they are and then shuffled.
-    """
-    text = tl.program_id(0).to(tl.int64)
-    tile = tl.program_id(1)
-    if tile // TILES > tile % TILES:
-        return
-    n = tl.load(lengths + text)
-    i = tile // TILES * TILE + tl.arange(0, TILE)
-    j = tile % TILES * TILE + tl.arange(0, TILE)
-    upper = (i[:, None] < j[None, :]) & (j[None, :] < n)
-    for head in range(0, heads):
-        text_largest = tl.load(largest + text * heads + head)
-        matrix, dot_products = tl.zeros((TILE, TILE), tl.float32), tl.zeros((TILE, TILE), tl.float32)
-        half = tl.zeros((TILE, TILE), tl.float32)
-        for first in tl.static_range(0, D, STEP):
-            dims = first + tl.arange(0, STEP)
-            rows = load_outputs(output, text, head, heads, i, n, N, dims, WIDTH).to(tl.float32)
-            columns = load_outputs(output, text, head, heads, j, n, N, dims, WIDTH).to(tl.float32)
-            matrix = tl.dot(rows, tl.trans(columns), matrix, input_precision=PRECISION)
-            means = tl.load(mean + (text * heads + head) * WIDTH + dims, dims < WIDTH, 0.0)
-            rows = tl.where(i[:, None] < n, rows - means[None, :], 0.0)
-            columns = tl.where(j[:, None] < n, columns - means[None, :], 0.0)
-            dot_products = tl.dot(rows, tl.trans(columns), dot_products, input_precision=PRECISION)
-            half += tl.sum(rows * rows, 1)[:, None] / 2 + tl.sum(columns * columns, 1)[None, :] / 2
-        distance = tl.where(upper, tl.maximum(half - dot_products, 0.0), 0.0)
-        square = tl.where(upper, matrix * matrix, 0.0)
-        above = upper & (matrix > THETA * text_largest)
-        text_head = text * heads + head
-        tl.atomic_add(high_counts + text_head * 3, tl.sum(above.to(tl.int32)))
-        tl.atomic_add(energies + text_head * 3, tl.sum(square).to(tl.float64))
-        for shuffled in range(0, 2):
-            start = labels + shuffled * 4 * texts * N + text * N
-            equal, same, near, inside = _compute_relations(start, texts * N, i, j, n)
-            pointers = distances + (text_head * 2 + shuffled) * 7
-            _add(pointers, distance, ~equal & ~same & ~near)
-            _add(pointers + 1, distance, equal & ~same & ~near)
-            _add(pointers + 2, distance, ~equal & same & ~near)
-            _add(pointers + 3, distance, equal & same & ~near)
-            _add(pointers + 4, distance, ~equal & same & near)
-            _add(pointers + 5, distance, same)
-            _add(pointers + 6, distance, upper)
-            _add(energies + text_head * 3 + 1 + shuffled, square, inside)
-            explained = above & (equal | same | near)
-            tl.atomic_add(high_counts + text_head * 3 + 1 + shuffled, tl.sum(explained.to(tl.int32)))
-
-
-@triton.jit
-def _compute_relations(labels, step, i, j, n):
-    """Return which pairs are of equal tokens, of one sentence, neighbours, in one block."""
-    equal = _load_labels(labels, i, n)[:, None] == _load_labels(labels, j, n)[None, :]
-    same = _load_labels(labels + step, i, n)[:, None] == _load_labels(labels + step, j, n)[None, :]
-    distance = _load_labels(labels + 2 * step, i, n)[:, None] - _load_labels(labels + 2 * step, j, n)[None, :]
-    inside = _load_labels(labels + 3 * step, i, n)[:, None] == _load_labels(labels + 3 * step, j, n)[None, :]
-    return equal, same, (distance == 1) | (distance == -1), inside
-
-
-@triton.jit
-def _load_labels(labels, positions, n):
-    return tl.load(labels + positions, positions < n, 0)
-
-
-@triton.jit
-def _add(target, values, mask):
-    tl.atomic_add(target, tl.sum(tl.where(mask, values, 0.0)).to(tl.float64))

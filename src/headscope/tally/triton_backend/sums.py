@@ -11,17 +11,14 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS
 from headscope.similarity import NEAR
 from headscope.tally.claim_sums import measure_claims
-from headscope.tally.quantities import QUANTITIES, RATE_BINS, VALUE_BINS, Quantity
-from headscope.tally.signal_to_noise import measure
+from headscope.tally.quantities import RATE_BINS, VALUE_BINS, Quantity, list_quantities
+from headscope.tally.signal_to_noise import add_to_corner
 from headscope.tally.tally import Tally, TallySettings, get_array_shape
 from headscope.tally.text_structure import ITSELF, NEIGHBOR, REST
 from headscope.tally.triton_backend.batch_arrays import BatchArrays
 from headscope.tally.triton_backend.sample import count_values
-from headscope.tally.triton_backend.signal_to_noise import make_sum_pairs
 from headscope.tally.triton_backend.tiles import MIN_ROWS, compute_divisor, get_side, get_step, round_up_to_power
 
-MAX_ELEMENTS = 1 << 28
-"""number of elements of the sample's outputs that are processed at once"""
 MAX_PENDING = 1 << 18
 """The most attended tokens are counted when more than this number of tokens are pending."""
 
@@ -32,7 +29,7 @@ class DeviceSums:
     def __init__(self, counting: TallySettings, device: torch.device) -> None:
         self.counting, self.device = counting, device
         shape = counting.shape
-        quantities = [quantity for quantity in QUANTITIES if shape.maps or not quantity.is_map]
+        quantities = list_quantities(shape)
         self.tensors = {
             q.name: torch.zeros(get_array_shape(q, shape), dtype=_get_dtype(q), device=device) for q in quantities
         }
@@ -162,7 +159,7 @@ class DeviceSums:
         self._add_by_block("shuffled_share_sum", torch.where(has_pairs, shares, 0).transpose(0, 1), blocks)
         self._add_by_block("shuffled_share_texts", has_pairs.long().transpose(0, 1), blocks)
         received = arrays.received[:, texts.sampled]
-        self._add_signal(arrays, output, received, blocks)
+        self._add_signal(arrays, output)
         self._add_claims(arrays, output, blocks)
         if not shape.maps:
             return
@@ -176,25 +173,15 @@ class DeviceSums:
         without.diagonal(dim1=1, dim2=2).zero_()
         self.tensors["attention_without_lines_and_diagonal"][:, :n, :n] += without
 
-    def _add_signal(self, arrays: BatchArrays, output: Tensor, received: Tensor, blocks: Tensor) -> None:
-        structure = arrays.texts.structure
-        assert structure is not None
-        for name, values in structure.text_sums.items():
-            self._add_by_block(name, values, blocks)
-        layers, text_count = output.shape[:2]
-        largest = arrays.largest[:, arrays.texts.sampled]
-        step = max(1, MAX_ELEMENTS // output[0].numel())
-        for start in range(0, layers, step):
-            part = slice(start, min(start + step, layers))
-            count = part.stop - start
-            sums = measure(
-                structure.repeat_layers(count), output[part].flatten(0, 1), received[part].flatten(0, 1),
-                self.counting.theta, self.counting.tau, make_sum_pairs(largest[part].flatten(0, 1).contiguous()),
-            )  # fmt: skip
-            for name, values in sums.items():
-                target = self.tensors[name][:, part]
-                summands = values.view(count, text_count, *values.shape[1:]).transpose(0, 1)
-                target.index_add_(0, blocks, summands.to(target.dtype))
+    def _add_signal(self, arrays: BatchArrays, output: Tensor) -> None:
+        pair_weights = arrays.texts.pair_weights
+        assert pair_weights is not None
+        for name, values in pair_weights.sum_texts().items():
+            add_to_corner(self.tensors[name], values)
+        for layer, layer_output in enumerate(output):
+            for name, values in pair_weights.sum_layer(layer_output).items():
+                if name in self.tensors:
+                    add_to_corner(self.tensors[name][:, layer], values)
 
     def _add_claims(self, arrays: BatchArrays, output: Tensor, blocks: Tensor) -> None:
         texts = arrays.texts.claim_texts

@@ -12,7 +12,7 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.devices import send
 from headscope.tally.claim_sums import ClaimTexts
-from headscope.tally.signal_to_noise import Structure
+from headscope.tally.signal_to_noise import PairWeights
 from headscope.tally.text_structure import (
     REST,
     compute_even_spread,
@@ -71,7 +71,7 @@ class TextTensors:
     """numbers of the texts in the sample"""
     random_dominant_counts: Tensor
     """(sampled text, count): of this many random pairs, how many include the most included token"""
-    structure: Structure | None
+    pair_weights: PairWeights | None
     """of the texts in the sample"""
     claim_texts: ClaimTexts | None
     """of the texts in the sample"""
@@ -112,7 +112,7 @@ class TextTensors:
             sent["key_ids"].long() if "key_ids" in sent else ids, key_receivers, sent["receiver_keys"], blocks,
             *_sort_by_token(sent["ids"], lengths), equal_bits, same_bits, sent["order"], sent["parts"],
             sent["part_blocks"].long(), sent["even_spread"], sampled,
-            _count_random_dominants(sent["pair_hashes"], ids[sampled]), Structure.from_batch(batch, fraction, device),
+            _count_random_dominants(sent["pair_hashes"], ids[sampled]), PairWeights.from_batch(batch, fraction, device),
             ClaimTexts.from_batch(batch, fraction, device, causal=causal),
             (sent["sentence_sizes"].long(), sent["sentence_texts"].long()),
         )  # fmt: skip
