@@ -2,7 +2,7 @@
 
     make curves MODELS="FOLDER …" TEXTS=FILE
     python benchmarks/pruning.py --model FOLDER … --texts FILE [--windows 96] [--draws 10] [--json FILE]
-    python benchmarks/pruning.py --model FOLDER … --update FILE [--no-curves]
+    python benchmarks/pruning.py --model FOLDER … --update FILE --windows 32
     python benchmarks/pruning.py --docs benchmarks/results/prun*.json
 
 Heads are ranked on the first windows of every other document, and removed on those of the documents between, which no
@@ -10,8 +10,8 @@ ranking has seen. For each ranking: the rank correlation of its scores with what
 objective (a 95 % interval from 2,000 draws of heads), and the objective when ever more heads are silent, least scores
 first, by zero and by each head's mean. `greedy` measures again after every step; `ablation` measures once.
 
-`--update` measures the rankings by signal shares alone and puts them into an earlier result, against what silencing
-each head did there: the settings and texts must be the same. `--docs` writes the tables and the figure of docs/pruning.md.
+`--update` measures the rankings by signal shares alone, and puts their correlations with what silencing each head did
+in an earlier result of the same texts there. `--docs` writes the tables and the figure of docs/pruning.md.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ import numpy as np
 import torch
 
 import headscope
-from headscope.corpus.windows import Window
 from headscope.model.interventions import compute_head_means, list_heads
-from headscope.model.model import Model
 from headscope.pruning.ablation import AblationRunner
 from headscope.pruning.curves import SHARES, measure_curve
-from headscope.pruning.rankings import RULES, STUDY_RULES, compute_output_norms, order_heads, rank_greedily, score_heads
+from headscope.pruning.rankings import RULES, STUDY_RULES, order_heads, rank_greedily, score_heads
 from headscope.pruning.text_batches import batch_windows, read_windows
 from headscope.studies.result import Study
 from measuring.prune_tables import SECTIONS, draw, summary_table
@@ -64,12 +62,12 @@ def interval(one: np.ndarray, other: np.ndarray, seed: int = 0) -> list[float]:
     return [float(edge) for edge in np.quantile(found, [0.025, 0.975])]
 
 
-def candidates(model: Model, windows: Sequence[Window], study: Study, batch: int) -> dict[str, np.ndarray]:
+def split_power(study: Study, projected_norms: np.ndarray) -> dict[str, np.ndarray]:
     """Rankings tried here and nowhere else: the power of a head's signal, and of its noise, after the projection; and
-    how much of what it writes is not position."""
-    power = compute_output_norms(model, batch_windows(model, windows, batch), projected=True) ** 2
+    how much of what it writes is position."""
     shares = study.signal_shares()
     signal, position = shares["signal_share"].values, shares["position_share"].values
+    power = projected_norms**2
     return {"signal power": power * signal, "noise power": power * (1 - signal), "position share": position}
 
 
@@ -107,7 +105,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     given = {
         by: score_heads(model, by, ranking, study=study, batch_size=options.batch) for by in RULES if by != "random"
     }
-    given |= candidates(model, ranking, study, options.batch)
+    given |= split_power(study, given["projected-norm"])
     for by, each in given.items():
         found[by] = {
             "correlation": correlation(each, truth),
@@ -141,36 +139,19 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def updated(name: str, earlier: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """An earlier result of a model with the rankings by signal shares measured again."""
-    model = headscope.load(name, objective=True, device=options.device)
-    first, second = halves(options.texts, options.windows)
-    ranking, removal = (
-        read_windows(model, each, length=options.length, limit=None).windows for each in (first, second)
-    )
-    if len(removal) != earlier["texts"]:
-        raise SystemExit(f"{name}: the result is of {earlier['texts']} windows, not of {len(removal)}")
-    study = headscope.study(model, first, length=options.length, sample=1.0)
-    truth = np.array(earlier["truth"])
-    given = {"signal-share": score_heads(model, "signal-share", [], study=study)}
-    given |= candidates(model, ranking, study, options.batch)
-    norms = score_heads(model, "norm", ranking, batch_size=options.batch)
-    same = correlation(norms, np.array(earlier["rankings"]["norm"]["scores"]))
-    print(f"{model.name}: norms correlate with those of the earlier result by {same:+.4f}", flush=True)
-    kept = {by: each for by, each in earlier["rankings"].items() if by not in given and not by.startswith("snr")}
+    """An earlier result of a model with the rankings by signal shares measured again; they have no curves."""
+    model = headscope.load(name, device=options.device)
+    study = headscope.study(model, halves(options.texts, options.windows)[0], length=options.length, sample=1.0)
+    truth, norms = np.array(earlier["truth"]), np.array(earlier["rankings"]["projected-norm"]["scores"])
+    given = split_power(study, norms) | {"signal-share": score_heads(model, "signal-share", [], study=study)}
     found = {
         by: {"correlation": correlation(each, truth), "interval": interval(each, truth), "scores": each.tolist()}
-        for by, each in given.items()
+        for by, each in sorted(given.items())
     }
     for by, each in found.items():
         print(f"  {by}: {each['correlation']:+.2f} {each['interval']}", flush=True)
-    if options.curves:
-        order = order_heads(given["signal-share"], model.architecture.numbers)
-        means = compute_head_means(model, (each.batch for each in batch_windows(model, ranking, options.batch)))
-        found["signal-share"]["curves"] = {
-            by: measure_curve(model, order, removal, by=by, batch_size=options.batch, means=means)["loss"].tolist()  # type: ignore[arg-type]
-            for by in ("zero", "mean")
-        }
-    return {**earlier, "rankings": found | kept}
+    kept = {by: each for by, each in earlier["rankings"].items() if by not in found and not by.startswith("snr")}
+    return {**earlier, "rankings": {**found, **kept}, "study_texts": study.texts}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -185,7 +166,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--device", default="auto")
     made.add_argument("--json", type=Path)
     made.add_argument("--update", type=Path, metavar="FILE", help="an earlier result, which is changed")
-    made.add_argument("--curves", action=argparse.BooleanOptionalAction, default=True, help="with --update")
     made.add_argument("--docs", type=Path, nargs="+", help="results to write docs/pruning.md from")
     return made
 
