@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_everything_is_written_and_shown(
     )
     result = headscope_command("compare", *paths, "--names", "before,after,small", "--formats", "svg", "--quiet")
     assert result.code == 0, result.err
-    for words in ("before", "after", "small", "Hold for", "repeat rate", "Heads by type", "1 of 12", "L1H2"):
+    for words in ("before", "after", "small", "The paper's claims", "repeat rate", "Heads by type", "1 of 12", "L1H2"):
         assert words in result.out
     assert "of 12 heads changed type" in result.out
     assert "Paired" in result.out
@@ -71,9 +72,9 @@ def test_no_line_is_wider_than_the_terminal(
     assert max(map(len, output.splitlines())) <= width
     for k in range(5):
         assert f"model-{k}" in output
-    sign_counts = [line.count(sign) for line in output.splitlines() for sign in "✗✓–" if line[:4].strip().isdigit()]
-    assert sum(sign_counts) == 5 * 12
-    assert ("±" in output.split("Hold for")[0]) == (width == 140)
+    sign_counts = [line.count(sign) for line in output.splitlines() for sign in "✗✓–?·" if line[:4].strip().isdigit()]
+    assert sum(sign_counts) == 5 * 18
+    assert ("±" in re.split("Consistent for|No verdict", output)[0]) == (width == 140)
 
 
 def test_json(headscope_command: Any, save_studies: Any, before_study: Study) -> None:

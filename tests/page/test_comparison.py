@@ -139,7 +139,7 @@ def test_the_card_of_a_notebook(comparison: headscope.Comparison) -> None:
         "th",
         "td",
     }
-    assert elements.count("td") == 4 * 12
+    assert elements.count("td") == 4 * 18
     assert not [tag for tag, attributes in elements.tags if "id" in attributes or "class" in attributes]
     forced = headscope.compare([make_study(weight_hash="1"), make_study(weight_hash="2", theta=0.5)], force=True)
     elements_of_forced = Elements(forced._repr_html_())

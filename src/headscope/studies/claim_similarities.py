@@ -137,7 +137,10 @@ def measure_short_distances(study: Study) -> Measurement:
         values[0],
         errors[0],
         values[1],
-        [Condition("shorter than all pairs", values[2], errors[2], 1.0, at_most=True)],
+        [
+            Condition("shorter than all pairs", values[2], errors[2], 1.0, at_most=True),
+            Condition(f"by at least {CLEARLY:.0%}", values[2], errors[2], 1 - CLEARLY, at_most=True),
+        ],
         "tokens",
         {
             "by_head": distances.tolist(),

@@ -186,10 +186,10 @@ class ReferenceTallier:
         even = np.tril(np.ones((n, n))) if self.counting.causal else np.ones((n, n))
         even /= even.sum(axis=1, keepdims=True)
         relative = maps.sum(axis=1) / even.sum(axis=0)
-        for one in range(heads):
+        for head in range(heads):
             for other in range(heads):
-                if one != other and n >= 3:
-                    correlation = correlate_columns(relative[one], relative[other])
+                if head != other and n >= 3:
+                    correlation = correlate_columns(relative[head], relative[other])
                     t["column_correlation_sum"][block, layer] += correlation / (heads * (heads - 1))
 
         lines = equations.mark_lines(maps.sum(axis=0), self.counting.tau)
