@@ -125,8 +125,8 @@ def read_text(
     selected = reading.select(
         layers=options.parse_numbers(layers, "layers"), heads=options.parse_numbers(heads, "heads")
     )
-    if start is not None:
-        selected.pairs(*start)  # raises before anything is written if there is no such head
+    if start is not None:  # before anything is written
+        _check_head(selected, str(head), *start)
     if save is not None:
         reading.save(save)
     if pairs is not None:
@@ -141,6 +141,13 @@ def read_text(
 
         if not webbrowser.open(out.resolve().as_uri()):
             console.print_note(f"no browser could be opened: open {out} in one")
+
+
+def _check_head(reading: Reading, name: str, layer: int, head: Head) -> None:
+    from headscope.errors import ReadingError
+
+    if layer not in reading.layers or (isinstance(head, int) and head not in reading.heads):
+        raise ReadingError(f"no head {name.strip()} in this reading to start with")
 
 
 def _show(reading: Reading, page: Path, start: tuple[int, Head] | None, *, as_json: bool) -> None:
