@@ -77,7 +77,7 @@ def test_a_signal_during_an_import_ends_the_command_with_one_line(
 
 
 MODEL_OF: dict[str, list[str]] = {
-    "study": [], "read": [], "segment": [], "ablate": [], "prune": ["--model", "minilm", "--keep", "50%"]
+    "study": [], "read": [], "segment": [], "ablate": []
 }  # fmt: skip
 """commands that read texts, and what they need besides"""
 WRONG = {
@@ -134,7 +134,7 @@ WRONG = {
     },
     **{
         f"missing model of {command}": ([command, "--model", "./absent"], "absent: no such folder")
-        for command in ("study", "read", "segment", "inspect", "paper", "ablate", "prune")
+        for command in ("study", "read", "segment", "inspect", "paper", "ablate")
     },
     "count": (["segment", "mine.txt", "--count", "0"], "count is 0"),
     "granularity": (["segment", "mine.txt", "--granularity", "0"], "granularity is 0.0"),

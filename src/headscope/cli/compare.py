@@ -53,9 +53,10 @@ def compare_studies(
     from headscope.cli.display.comparison import show_comparison
     from headscope.comparison.compare import compare as run
     from headscope.comparison.serialization import as_json as format_json
-    from headscope.comparison_folder import PAGE, write_comparison
+    from headscope.comparison_folder import PAGE, check_folder, write_comparison
 
     figure_formats = options.split_list(formats)
+    check_folder(out, figure_formats)
     with console.show_status("comparing", quiet=quiet or as_json):
         comparison = run(
             sources or [],

@@ -87,19 +87,9 @@ def prune_model(
     """
     import json
 
-    from headscope.corpus.documents import documents
-    from headscope.settings import Settings
-
-    # Mistakes are reported at once: importing torch and loading a model takes seconds.
-    if model is None:
-        model, *sources = sources or ["minilm"]
-    Settings(length=length)
-    options.check_inputs(model, None, length=length, allow_pickle=allow_pickle)
-    corpus = documents(sources or None, field=field, format=format, encoding=encoding)
-    options.check_inputs(model, corpus.check_opening(limit), length=length, allow_pickle=allow_pickle)
-
     from headscope.cli.display import console
     from headscope.cli.display.pruning import show_pruned
+    from headscope.corpus.documents import documents
     from headscope.errors import Stopped
     from headscope.interrupts import Terminated
     from headscope.model.loading import load
@@ -107,10 +97,15 @@ def prune_model(
     from headscope.pruning.prune import prune as run
     from headscope.pruning.saved_model import check_output_folder, format_load_code
     from headscope.pruning.text_batches import check_limit
+    from headscope.settings import Settings
 
+    if model is None:
+        model, *sources = sources or ["minilm"]
     check_request(heads, keep, by, study, how)
+    Settings(length=length)
     check_output_folder(model, out, overwrite=overwrite)
     check_limit(limit)
+    corpus = documents(sources or None, field=field, format=format, encoding=encoding)
     for note in corpus.notes:
         console.print_note(note)
     if keep is not None and by != "random" and study is None and not sources:

@@ -129,8 +129,8 @@ def read_text(
         )
     reading = reading.with_thresholds(theta=theta, tau=tau)
     selected = reading.select(layers=layers, heads=heads)
-    if start is not None:
-        selected.pairs(*start)  # raises before anything is written if there is no such head
+    if start is not None:  # before anything is written
+        _check_head(selected, str(head), *start)
     if save is not None:
         reading.save(save)
     if pairs is not None:
@@ -146,6 +146,13 @@ def read_text(
 
         if not webbrowser.open(out.resolve().as_uri()):
             console.print_note(f"no browser could be opened: open {out} in one")
+
+
+def _check_head(reading: Reading, name: str, layer: int, head: Head) -> None:
+    from headscope.errors import ReadingError
+
+    if layer not in reading.layers or (isinstance(head, int) and head not in reading.heads):
+        raise ReadingError(f"no head {name.strip()} in this reading to start with")
 
 
 def _show(reading: Reading, page: Path, start: tuple[int, Head] | None, *, as_json: bool) -> None:

@@ -86,7 +86,8 @@ def check_name(name: str, *, allow_pickle: bool) -> None:
 
 def check_length(name: str, length: int) -> None:
     """Raise if the configuration of a model, found on this machine, has fewer positions than a window has tokens."""
-    limit = _read_json(name, "config.json").get("max_position_embeddings")
+    config = _read_json(name, "config.json")
+    limit = None if "text_config" in config else config.get("max_position_embeddings")
     if isinstance(limit, int) and 0 < limit < length:
         raise StudyError(f"length is {length}, but {name} has positions for {limit} tokens: choose a smaller --length")
 
