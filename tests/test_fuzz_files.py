@@ -90,7 +90,7 @@ def use_file(kind: str, path: Path) -> None:
     if kind == "reading":
         opened.pairs(layer=opened.layers[0], head=0)
     else:
-        opened.table()
+        opened.heads() if kind == "study" else opened.table()
         opened.manifest  # noqa: B018
 
 
