@@ -2,5 +2,6 @@
 
 There are two routes. `registry`: most models of transformers ask a registry for their attention function; we observe
 what that function returns. `products`: other models compute their attention themselves; we trace each softmax to the
-product with the values. `watching` uses both; each captured computation is a `CapturedAttention`.
+product with the values. `watching` uses both; each captured computation is a `CapturedAttention`. `verification` finds
+out whether what is captured is what the heads write.
 """
