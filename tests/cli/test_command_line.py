@@ -23,7 +23,7 @@ from tests.helpers.comparison_studies import make_model_study
 @pytest.fixture(scope="module")
 def saved_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Save a study that is made without a model; its few blocks make results faster."""
-    study = make_model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
+    study = make_model_study(0, texts=60, layers=4, heads=3, blocks=12, model="synthetic")
     return study.save(tmp_path_factory.mktemp("saved") / "study.nc")
 
 

@@ -18,7 +18,7 @@ from tests.helpers.hostile import ALL, make_study
 
 def make_small_study(number: int, **options: Any) -> Study:
     """Return a study of few blocks: its output is the same, and computed faster."""
-    return make_model_study(number, **{"texts": 30, "blocks": 6} | options)
+    return make_model_study(number, **{"texts": 60, "blocks": 12} | options)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /d
 
 @pytest.fixture(scope="module")
 def saved_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    study = make_model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
+    study = make_model_study(0, texts=60, layers=4, heads=3, blocks=12, model="synthetic")
     return study.save(tmp_path_factory.mktemp("saved") / "study.nc")
 
 
@@ -226,7 +226,7 @@ def test_a_full_disk_leaves_no_folder(
         raise StudyError("full")
 
     (tmp_path / "one.nc").write_bytes(saved_study.read_bytes())
-    make_model_study(1, texts=30, layers=4, heads=3, blocks=5, model="other").save(tmp_path / "other.nc")
+    make_model_study(1, texts=60, layers=4, heads=3, blocks=12, model="other").save(tmp_path / "other.nc")
     monkeypatch.setattr(figure_files, "_render_figure", fail)
     monkeypatch.setattr(comparison_folder, "write_atomically", refuse)
     assert "No space left" in headscope_command("figures", "one.nc", "--only", "7", "--output", "new/folder").err
@@ -254,7 +254,7 @@ def test_without_numba_compiling_the_vectorized_kernel_counts(
 
 @pytest.mark.usefixtures("one_figure")
 def test_all_files_of_a_study_are_checked(tmp_path: Path):
-    study = make_model_study(0, texts=30, layers=4, heads=3, blocks=5, model="synthetic")
+    study = make_model_study(0, texts=60, layers=4, heads=3, blocks=12, model="synthetic")
     (tmp_path / "out").mkdir()
     output_folder.write_study(study, tmp_path / "out")
     for number, name in enumerate(list_files(tmp_path / "out").keys() - {"study.nc"}):

@@ -20,7 +20,7 @@ from tests.helpers.hostile import ALL
 
 
 def make_small_study(number: int, **options: Any) -> Study:
-    return make_model_study(number, **{"texts": 30, "blocks": 6} | options)
+    return make_model_study(number, **{"texts": 60, "blocks": 12} | options)
 
 
 @pytest.fixture(scope="module")

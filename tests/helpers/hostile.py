@@ -16,7 +16,9 @@ from headscope.tally.tally import Tally
 from tests.helpers.synthetic import manifest
 
 LAYERS, HEADS, BLOCKS = 11, 4, 20
-USED_BLOCKS = 5
+USED_BLOCKS = 10
+TEXTS = np.where(np.arange(20) < 5, 2, 1)
+"""in each block: 15 in those that are used"""
 """blocks with texts; few of them, because the jackknife leaves out each one in turn"""
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(1)>'
@@ -64,8 +66,8 @@ def make_tally() -> Tally:
     # Heads differ, so that no two of them have equal rows in a table.
     strength = random.random((LAYERS, HEADS))
     sums = {
-        "texts": np.full(BLOCKS, 3),
-        "sample_texts": np.full(BLOCKS, 3),
+        "texts": TEXTS,
+        "sample_texts": TEXTS,
         "all_pairs": np.full(BLOCKS, 360),
         "all_equal": np.full(BLOCKS, 9),
         "all_same": np.full(BLOCKS, 120),
@@ -84,7 +86,7 @@ def make_tally() -> Tally:
     }
     for name, array in sums.items():
         tally[name][...] = array
-    tally["window_tokens"][:, 16] = 3
+    tally["window_tokens"][:, 16] = TEXTS
     for array in tally.arrays.values():
         array[USED_BLOCKS:] = 0
     for token, texts in enumerate((8, 1, 1, 1, 1, 1, 1, 1)):  # 15 texts, and more tokens than are listed

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def make_small_study(number: int, **options: Any) -> Study:
-    return make_model_study(number, **{"texts": 30, "blocks": 6} | options)
+    return make_model_study(number, **{"texts": 60, "blocks": 12} | options)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The rates that are compared, each with its chance level.
 
-Every rate is a ratio of two sums that a study holds in blocks of texts, so everything derived from it has a
+Every rate is a ratio of two sums that a study holds in blocks of documents, so everything derived from it has a
 delete-one-block jackknife error. The definitions are those of docs/method.md; here they are computed for all blocks at
 once.
 """
