@@ -196,7 +196,7 @@ def format_csv(table: pd.DataFrame) -> str:
     safe = table.map(lambda value: f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value)
     # A text with a carriage return stays in its row only if it is quoted.
     has_returns = any("\r" in value for column in safe for value in safe[column] if isinstance(value, str))
-    quoting = csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL
+    quoting: Any = csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL
     return str(safe.to_csv(index=False, lineterminator="\n", quoting=quoting))
 
 

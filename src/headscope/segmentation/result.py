@@ -64,7 +64,7 @@ def list_votes(weights: Floats, contrasts: Floats, heads: Sequence[tuple[int, in
         heads: Layer and number of these heads.
     """
     return tuple(
-        HeadWeight(*heads[k], float(weights[k]), float(contrasts[k]))
+        HeadWeight(heads[k][0], heads[k][1], float(weights[k]), float(contrasts[k]))
         for k in np.argsort(-weights, kind="stable")
         if weights[k] > 0
     )
