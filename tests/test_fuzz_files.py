@@ -351,6 +351,25 @@ def test_bytes_before_and_after_a_sealed_file_are_detected(tmp_path: Path, extra
         open_file(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("pairs", -5, "pairs holds what no sum can be"),
+        ("texts", -1, "texts holds what no sum can be"),
+        ("distance_blocks", -1, "distance_blocks holds what no sum can be"),
+        ("pairs", 2**40, "the blocks of pairs do not add up to it"),
+        ("texts", 0, "the blocks of texts do not add up to it"),
+        ("attention_offset", np.nan, "attention_offset holds what no sum can be"),
+        ("output_power", np.inf, "output_power holds what no sum can be"),
+    ],
+)
+def test_sums_that_no_study_has(tmp_path: Path, name: str, value: float, message: str):
+    study = headscope.study(tiny.model("bert"), ["the cat sat.", "a owl sat."], length=16)
+    study.data[name].values[(0,) * study.data[name].ndim] = value
+    with pytest.raises(StudyError, match=f"study.nc: a headscope study, but damaged: {message}"):
+        open_study(study.save(tmp_path / "study.nc"))
+
+
 def test_a_text_that_quotes_a_seal_is_no_damage(tmp_path: Path):
     reading = headscope.Reading.from_arrays(["\nsealed by headscope: " + "x" * 32, "b"], np.ones((1, 2, 1, 1)))
     assert len(headscope.open_reading(reading.save(tmp_path / "file.nc"))) == 2

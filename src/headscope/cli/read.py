@@ -151,7 +151,7 @@ def read_text(
 def _check_head(reading: Reading, name: str, layer: int, head: Head) -> None:
     from headscope.errors import ReadingError
 
-    if layer not in reading.layers or (isinstance(head, int) and head not in reading.heads):
+    if layer not in reading.layers or (isinstance(head, int) and head not in reading.head_numbers):
         raise ReadingError(f"no head {name.strip()} in this reading to start with")
 
 

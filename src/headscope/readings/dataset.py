@@ -74,7 +74,7 @@ def _stack_layers(layers: Sequence[Floats]) -> Floats:
     shape = np.max([layer.shape for layer in layers], axis=0)
     stacked = np.full((len(layers), *shape), np.nan, dtype=np.result_type(*layers))
     for k, layer in enumerate(layers):
-        stacked[k][tuple(map(slice, layer.shape))] = layer
+        stacked[k][tuple(slice(size) for size in layer.shape)] = layer
     return stacked
 
 

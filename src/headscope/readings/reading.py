@@ -140,7 +140,7 @@ class Reading:
         """The head outputs (layer, position, head, width); NaN where a layer has fewer or narrower heads."""
         return self.data["outputs"]
 
-    def output(self, layer: int, head: int) -> Floats:
+    def output(self, layer: int, head: Head) -> Floats:
         """Return the output of one head (position, width) in float64, in its own width."""
         number = self._resolve_number("layer", layer)
         output = self.data["outputs"].sel(layer=number, head=self._resolve_head(number, head)).values
@@ -575,10 +575,11 @@ class Reading:
             if selection is not None
         }
         selected = Reading(self.data.sel(numbers))
-        present = {layer: found for layer in selected.layers if (found := selected.heads_of(layer))}
+        heads_by_layer = {layer: selected.heads_of(layer) for layer in selected.layers}
+        present = {layer: numbers for layer, numbers in heads_by_layer.items() if numbers}
         if not present:
             self._resolve_head(selected.layers[0], selected.head_numbers[0])  # raises
-        heads_left = [head for head in selected.head_numbers if any(head in found for found in present.values())]
+        heads_left = [head for head in selected.head_numbers if any(head in numbers for numbers in present.values())]
         if (list(present), heads_left) == (selected.layers, selected.head_numbers):
             return selected
         return Reading(selected.data.sel(layer=list(present), head=heads_left))

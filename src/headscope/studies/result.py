@@ -330,7 +330,9 @@ class Study:
 
         The rows of an attention map sum to 1, so only of a head that does not exist all attention is 0.
         """
-        return (self.data["attention_offset"].sum("offset") > 0) | (self.texts == 0)
+        if "attention_offset" not in self.data or not self.texts:
+            return xr.ones_like(self.data["pairs"], dtype=bool)
+        return self.data["attention_offset"].sum("offset") > 0
 
     def heads(self) -> pd.DataFrame:
         """Return the table of heads: one row per head, layer by layer, in the study's order.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
@@ -45,3 +46,17 @@ def check_study(data: xr.Dataset, source: object) -> None:
             raise StudyError(
                 f"{description}, but not a whole one: it has {size:,} {name}s instead of {sizes[str(name)]:,}"
             )
+    _check_sums(data, description)
+
+
+def _check_sums(data: xr.Dataset, description: str) -> None:
+    """Raise a StudyError for counts below 0, NaN or infinite sums, and blocks that do not add up to the total."""
+    for quantity in QUANTITIES:
+        for name in {quantity.name, f"{quantity.name}_blocks"} & set(data.variables):
+            values = data.variables[name].values
+            if not np.isfinite(values.sum()) or (not quantity.real and values.min(initial=0) < 0):
+                raise StudyError(f"{description}, but damaged: {name} holds what no sum can be")
+        if not quantity.real and {quantity.name, f"{quantity.name}_blocks"} <= set(data.variables):
+            blocks = data.variables[f"{quantity.name}_blocks"].sum("block")
+            if not np.array_equal(blocks.values, data.variables[quantity.name].values):
+                raise StudyError(f"{description}, but damaged: the blocks of {quantity.name} do not add up to it")
