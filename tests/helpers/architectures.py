@@ -175,7 +175,7 @@ def verify(name: str) -> Row:
     family, model = FAMILIES[name], watched(name)
     sides = ("left", "right") if family.padding == "both" else (family.padding,)
     errors = [
-        measure_error(stack_model, batch(stack_model, family, side)) if family.has_projection_module else 0.0
+        measure_error(stack_model, batch(stack_model, family, side)) if family.verified else 0.0
         for stack_model in map(model.on, model.stacks)
         for side in sides
     ]

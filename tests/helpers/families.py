@@ -51,7 +51,7 @@ class Family:
     route: str = "registry"
     common: Mapping[str, Any] = field(default_factory=lambda: COMMON)
     gated: bool = False
-    has_projection_module: bool = True
+    verified: bool = True
     pad_id: int = 0
     padding: str = "both"
     """the sides on which it supports padding; images have none"""
@@ -138,7 +138,7 @@ FAMILIES: dict[str, Family] = {
         n_layer=2,
         n_head=HEADS,
         d_inner=40,
-        has_projection_module=False,
+        verified=False,
         note="its projection is no module",
     ),
     "xlm": encoder("xlm", route="products"),
@@ -185,24 +185,6 @@ FAMILIES: dict[str, Family] = {
     "biogpt": decoder("biogpt"),
     "ctrl": decoder("ctrl", dff=40),
     "deepseek_v3": decoder("deepseek_v3", **MLA, note="MLA: values of another width than keys"),
-    "deepseek_v32": decoder(
-        "deepseek_v32", **MLA, index_topk=4, index_n_heads=2, index_head_dim=8, note="each query chooses 4 keys"
-    ),
-    "deepseek_v4": decoder(
-        "deepseek_v4",
-        num_key_value_heads=1,
-        head_dim=8,
-        q_lora_rank=8,
-        o_groups=2,
-        o_lora_rank=8,
-        sliding_window=8,
-        n_routed_experts=2,
-        num_experts_per_tok=1,
-        moe_intermediate_size=16,
-        layer_types=["sliding_attention"] * 2,
-        gated=True,
-        note="heads are rotated before the projection; attention sinks; no compressed layers",
-    ),
     "bitnet": decoder("bitnet", num_key_value_heads=2, gated=True, note="a norm before the projection"),
     "afmoe": decoder("afmoe", **GROUPED, **EXPERTS, gated=True, note="gated heads"),
     "bloom": decoder("bloom", route="products"),

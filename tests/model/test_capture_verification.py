@@ -14,7 +14,7 @@ from headscope.model.capture.attention_interface import watch_attention
 from headscope.model.loading import load
 from headscope.model.model import Model
 from tests.helpers import tiny
-from tests.helpers.families import COMMON, HEADS, WIDTH
+from tests.helpers.families import COMMON, HEADS, MLA, WIDTH
 
 SIZE = WIDTH // HEADS
 TEXTS = ["the cat sat. the dog, a cat, ran!", "a b c. d e f, g h.", "owl the owl. owl, the owl."]
@@ -291,6 +291,12 @@ class TestMaps:
 
 
 NYSTROMFORMER = {"num_landmarks": 48, "segment_means_seq_len": 48, "conv_kernel_size": 3}
+DEEPSEEK_V4 = {
+    "num_key_value_heads": 1, "head_dim": 8, "q_lora_rank": 8, "o_groups": 2, "o_lora_rank": 8, "sliding_window": 8,
+    "n_routed_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
+    "layer_types": ["sliding_attention"] * 2,
+}  # fmt: skip
+DEEPSEEK_V32 = {**MLA, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 8}
 JETMOE = {"num_key_value_heads": 2, "kv_channels": 8, "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
@@ -311,7 +317,7 @@ class TestArchitectures:
         assert "heads or tokens are rearranged" in model.architecture.problem
 
     def test_deepseek_v4_is_watched_after_its_rotation(self) -> None:
-        model = tiny.model("deepseek_v4")
+        model = tiny.model("deepseek_v4", **COMMON, **DEEPSEEK_V4)
         assert (model.architecture.verified, model.architecture.gated) == (True, True)
         entered: list[torch.Tensor] = []
         for layer in model.network.layers:
@@ -377,7 +383,7 @@ class TestBatching:
         assert (alone.data["distance"] == together.data["distance"]).all()
 
     def test_ties_in_deepseek_v32s_choice_of_tokens_depend_on_the_length(self) -> None:
-        model = tiny.model("deepseek_v32")
+        model = tiny.model("deepseek_v32", **COMMON, **DEEPSEEK_V32)
         assert (model.architecture.verified, model.batching) == (True, "equal lengths")
         alone, together = (headscope.study(model, TEXTS, length=18, batch_size=size) for size in (1, 3))
         assert (alone.data["pairs"] == together.data["pairs"]).all()
