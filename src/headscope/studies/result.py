@@ -164,9 +164,10 @@ class Study:
 
         The rows of an attention map sum to 1, so only of a head that does not exist all attention is 0.
         """
-        if "attention_offset" not in self.data or not self.texts:
+        if "attention_offset" not in self.data:
             return xr.ones_like(self.data["pairs"], dtype=bool)
-        return self.data["attention_offset"].sum("offset") > 0
+        attends = self.data["attention_offset"].sum("offset") > 0
+        return attends | (self.data["pairs"] > 0) | ~attends.any("head")
 
     def table(self) -> pd.DataFrame:
         """Return one row per head: its rates, their standard errors, its number of pairs and its signal-to-noise."""
