@@ -330,9 +330,10 @@ class Study:
 
         The rows of an attention map sum to 1, so only of a head that does not exist all attention is 0.
         """
-        if "attention_offset" not in self.data or not self.texts:
+        if "attention_offset" not in self.data:
             return xr.ones_like(self.data["pairs"], dtype=bool)
-        return self.data["attention_offset"].sum("offset") > 0
+        attends = self.data["attention_offset"].sum("offset") > 0
+        return attends | (self.data["pairs"] > 0) | ~attends.any("head")
 
     def heads(self) -> pd.DataFrame:
         """Return the table of heads: one row per head, layer by layer, in the study's order.
