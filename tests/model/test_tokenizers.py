@@ -512,7 +512,7 @@ def test_a_study_says_what_stands_first(tokenizers: dict[str, ModelTokens]):
         assert (result.manifest["first_special_token"], result.manifest["first_token_role"]) == (token, role)
         finding = get_finding(result, 2)
         if token:
-            assert finding.explanation.startswith("<s>, the start-of-text token, is the most attended token in ")
+            assert "<s>, the start-of-text token, is the most attended token in " in finding.explanation
         else:
             assert finding.verdict == "not measurable"
             assert "What stands first in a text, whatever it is, receives " in finding.explanation
