@@ -89,7 +89,9 @@ def test_another_value_is_not_resumed(model: Model, unfinished_run: tuple[Path, 
     corpus, folder = unfinished_run
     content = (folder / "last").read_bytes()
     saved = parse_checkpoint(content)
-    state = saved.load_state(Shape(model.architecture.layers, model.architecture.heads, OPTIONS["length"]))
+    state = saved.load_state(
+        Shape(model.architecture.layers, model.architecture.heads, OPTIONS["length"], width=model.architecture.width)
+    )
     value = saved.header["identity"][entry.name]
     identity = {**saved.header["identity"], entry.name: "another value"}
     try:

@@ -45,7 +45,7 @@ def model() -> Model:
 
 
 def get_shape(model: Model) -> Shape:
-    return Shape(model.architecture.layers, model.architecture.heads, LENGTH)
+    return Shape(model.architecture.layers, model.architecture.heads, LENGTH, width=model.architecture.width)
 
 
 def choose_compiled(model: Model, threads: int, kind: type[NumbaTallier] = NumbaTallier) -> Choice:

@@ -22,7 +22,7 @@ TEXT = "the cat sat on a mat. the cat left, and the mat stayed."
 
 def make_counting(model: Model, length: int = 24, maps: bool = True, fraction: float = 1.0) -> TallySettings:
     architecture = model.architecture
-    shape = Shape(architecture.layers, architecture.heads, length, maps)
+    shape = Shape(architecture.layers, architecture.heads, length, maps, architecture.width)
     return trial.select_one_layer(TallySettings(shape, 0.3, 0.3, fraction, architecture.causal, architecture.numbers))
 
 

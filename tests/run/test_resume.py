@@ -72,7 +72,9 @@ def interrupt(model: Model, documents: Any, folder: Path | str, after: int = 3, 
 
 
 def load_state(path: Path, model: Model) -> RunState:
-    shape = Shape(model.architecture.layers, model.architecture.heads, OPTIONS["length"])
+    shape = Shape(
+        model.architecture.layers, model.architecture.heads, OPTIONS["length"], width=model.architecture.width
+    )
     return parse_checkpoint(path.read_bytes()).load_state(shape)
 
 

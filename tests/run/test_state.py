@@ -25,7 +25,7 @@ from headscope.tally.tally import Tally, get_array_shape, get_dtype
 from tests.helpers import tiny
 from tests.helpers.interrupting import SMALL, files
 
-SHAPE = Shape(1, 2, 4)
+SHAPE = Shape(1, 2, 4, width=3)
 BLOCKS = 20
 
 
