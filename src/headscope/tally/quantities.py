@@ -1,7 +1,7 @@
 """The table of all sums of a study (METHOD §3): name, axes and kind of each.
 
-Everything but the N×N maps is kept separately for each of the 20 blocks of documents, so that any number derived from the
-sums has a jackknife standard error. A variable of a study is the sum over its blocks.
+Everything but the N×N maps is kept separately for each of the 20 blocks of documents, so that any number derived from
+the sums has a jackknife standard error. A variable of a study is the sum over its blocks.
 """
 
 from __future__ import annotations
