@@ -50,7 +50,7 @@ def select(heads: Any) -> list[tuple[int, int]]:
         (iter([(3, 2)]), [(3, 2)]),
         ([], []),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_heads_are_selected_as_they_are_written(heads: Any, expected: list[tuple[int, int]]) -> None:
     assert select(heads) == expected
