@@ -19,7 +19,7 @@ from headscope.figures.style import (
 from headscope.studies.head_types import LETTERS, NAMES, count_heads
 from headscope.studies.result import Study
 
-HEAD_TYPE_COLORS = ("#D55E00", "#0072B2", "#56B4E9", "#F0C419", "#CC79A7", "#E2E3E7", "#4B505A", "#B3B8C0")
+HEAD_TYPE_COLORS = ("#D55E00", "#0072B2", "#56B4E9", "#F0C419", "#CC79A7", "#E2E3E7", "#4B505A", "#B3B8C0", "#FFFFFF")
 """of head types, as in the report: heads with a preference in hues, the others in greys"""
 DARK = ("#D55E00", "#0072B2", "#4B505A")
 """colours on which a letter is white"""

@@ -207,7 +207,7 @@ def _make_call(captured: CapturedAttention, has_decoder: bool, tokens: int = TOK
         causal=not bool(future.any()),
         route=captured.route,
         projection=None,
-        nonfinite_head=next(iter(nonfinite.nonzero().flatten().tolist()), None),
+        nonfinite_head=next(iter(nonfinite.nonzero().flatten().cpu().tolist()), None),
     )
 
 
