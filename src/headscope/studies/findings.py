@@ -17,13 +17,12 @@ from headscope.settings import describe_unverified
 from headscope.studies.claim_measurement import Condition
 from headscope.studies.claim_statistics import CannotMeasure
 from headscope.studies.claims import CLAIMS, Claim
+from headscope.studies.jackknife import MIN_BLOCKS
 from headscope.studies.result import Study
-from headscope.studies.sample_size import describe_errors
+from headscope.studies.sample_size import MIN_TEXTS, describe_errors
 from headscope.studies.wording import RASTER_NOTE, adapt_wording
 
 Verdict = Literal["consistent", "not consistent", "undecided", "too few texts", "not measurable"]
-MIN_TEXTS, MIN_BLOCKS = 50, 10
-"""A verdict needs so many texts, in so many of the 20 blocks (METHOD §11)."""
 
 
 @dataclass(frozen=True)
