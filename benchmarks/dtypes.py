@@ -122,7 +122,7 @@ def change(quantity: Quantity, truth: Any, other: Any) -> dict[str, Any]:
     return {
         "name": quantity.name,
         "percent": quantity.percent,
-        "error": scale * float(np.nanmedian(error)),
+        "error": scale * float(np.nanmedian(error)) if np.isfinite(error).any() else None,
         "mean": scale * float(np.nanmean(moved)),
         "largest": scale * float(moved[at]),
         "where": place(quantity, truth, at),
