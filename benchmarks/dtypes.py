@@ -212,7 +212,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "length": options.length,
         "device": options.device,
         "layers": len(truth.layers),
-        "heads": len(truth.heads),
+        "heads": len(truth.head_numbers),
         **made_on,
     }
     return {"kind": "dtypes", "about": about, "dtypes": dtypes}
