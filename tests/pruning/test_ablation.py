@@ -259,7 +259,7 @@ def test_heads_are_refused_before_texts_are_read() -> None:
 
 def test_a_whole_layer_is_ablated() -> None:
     ablation = ablate(tiny.model("bert"), TEXTS, heads="L1", length=16)
-    assert ablation.table()["name"].tolist() == ["L1H0", "L1H1", "L1H2", "L1H3"]
+    assert ablation.table()["head"].tolist() == ["L1H0", "L1H1", "L1H2", "L1H3"]
     pairs = ablate(tiny.model("bert"), TEXTS, heads=((1, head) for head in range(4)), length=16)
     xr.testing.assert_equal(pairs.data, ablation.data)
 

@@ -16,6 +16,7 @@ import headscope
 from headscope import Reading
 from headscope.errors import ModelError, ReadingError, StudyError
 from headscope.figures import draw
+from headscope.model.interventions import AblationType, compute_head_means
 from headscope.model.model import Model
 from headscope.pruning.removal import remove
 from headscope.readings.files import open_reading, write_table
@@ -94,8 +95,8 @@ def test_absent_heads_are_nan_and_missing_in_tables(reading: Reading, kind: str)
         assert array.notnull().all(array.dims[2:]).values.tolist() == present
         assert array.isnull().all(array.dims[2:]).values.tolist() == (~np.array(present)).tolist()
     heads = [(layer, head) for layer in (0, 1) for head in range(COUNTS[kind][layer])]
-    assert list(map(tuple, reading.dominant()[["layer", "head"]].values.tolist())) == heads
-    assert set(map(tuple, reading.pairs()[["layer", "head"]].values.tolist())) == set(heads)
+    assert list(map(tuple, reading.dominant()[["layer", "head_number"]].values.tolist())) == heads
+    assert set(map(tuple, reading.pairs()[["layer", "head_number"]].values.tolist())) == set(heads)
     assert np.isfinite(reading.matrix(0, "sum").values).all()
     sums = sum(reading.attention_map(0, head).values for head in reading.heads_of(0))
     assert np.allclose(reading.attention_map(0, "sum").values, sums)
@@ -113,7 +114,7 @@ def test_a_head_that_a_layer_lacks_is_refused(bert: Model):
     with pytest.raises(ReadingError, match="no head L0H3 in this reading"):
         reading.to_html(start=(0, 3))
     assert set(reading.pairs(head=3)["layer"]) == {1}
-    assert (reading.select(heads=3).layers, reading.select(layers=0).heads) == ([1], [0, 1])
+    assert (reading.select(heads=3).layers, reading.select(layers=0).head_numbers) == ([1], [0, 1])
     with pytest.raises(ReadingError, match=message):
         reading.select(layers=0, heads=3)
 
@@ -177,9 +178,9 @@ def test_study_leaves_absent_heads_out(bert: Model, tmp_path: Path):
     study = headscope.study(bert, [TEXT, TEXT[10:], TEXT[20:]], length=32)
     names = ["L0H0", "L0H1", "L1H0", "L1H1", "L1H2", "L1H3"]
     assert study.present.values.tolist() == [[True, True, False, False], [True] * 4]
-    assert study.table()["head"].tolist() == headscope.head_types(study)["name"].tolist() == names
+    assert study.heads()["head"].tolist() == names
     assert study.rate("same_sentence_rate").isnull().values[0].tolist() == [False, False, True, True]
-    assert "of 6 heads" in study.findings()[0].measured
+    assert "of 6 heads" in study.findings()[0].explanation
     assert "absent: this layer has no such head" in study.report(tmp_path / "a.html").read_text("utf-8")
     reference = headscope.study(bert, [TEXT, TEXT[10:], TEXT[20:]], length=32, kernel="reference")
     for name in ("pairs", "equal", "same", "location", "distinct_dominants"):
@@ -195,7 +196,7 @@ def test_studied_heads_are_those_of_the_whole_model():
 
 def test_ablation_and_pruning(bert: Model):
     ablation = headscope.ablate(bert, [TEXT, TEXT[10:]], length=32)
-    assert ablation.table()["name"].tolist() == ["L0H0", "L0H1", "L1H0", "L1H1", "L1H2", "L1H3"]
+    assert ablation.table()["head"].tolist() == ["L0H0", "L0H1", "L1H0", "L1H1", "L1H2", "L1H3"]
     with pytest.raises(StudyError, match="L0H2: there is no head 2; the heads of layer 0 are 0 to 1"):
         headscope.ablate(bert, [TEXT], length=32, heads="L0H2")
     with pytest.raises(ModelError, match=r"differ in their number of heads \(2, 4\).*--heads"):
@@ -204,14 +205,12 @@ def test_ablation_and_pruning(bert: Model):
     assert headscope.load(again.network, tiny.tokenizer()).architecture.head_counts == (2, 2)
 
 
-@pytest.mark.parametrize("by", ["zero", "mean"])
-def test_silencing_is_removing(bert: Model, by: str):
-    from headscope.pruning.silencing import compute_head_means
-
+@pytest.mark.parametrize("ablation_type", ["zero", "mean"])
+def test_silencing_is_removing(bert: Model, ablation_type: AblationType):
     batch = tiny.batch(8, 6)
-    means = compute_head_means(bert, [batch]) if by == "mean" else None
+    means = compute_head_means(bert, [batch]) if ablation_type == "mean" else None
     before = tiny.run(bert.network, batch)
-    with headscope.silenced(bert, "L0H1,L1H3", by=by, means=means):  # type: ignore[arg-type]
+    with headscope.silenced(bert, "L0H1,L1H3", ablation_type=ablation_type, means=means):
         assert not torch.allclose(tiny.run(bert.network, batch), before)
     assert torch.equal(tiny.run(bert.network, batch), before)
 
@@ -243,5 +242,5 @@ def test_command_line_reads_a_pruned_folder(tmp_path: Path, headscope_command: A
         str(tmp_path / "figures"), "--formats", "png",
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    assert set(pd.read_csv(pairs).query("layer == 0")["head"]) <= {0, 1}
-    assert headscope_command("read", str(saved), "-o", str(page), "--heads", "3").code == 0
+    assert set(pd.read_csv(pairs).query("layer == 0")["head_number"]) <= {0, 1}
+    assert headscope_command("read", str(saved), "-o", str(page), "--heads", "H3").code == 0

@@ -16,8 +16,6 @@ from headscope.studies import claim_statistics as stats
 from headscope.studies.claim_measurement import Condition
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import (
-    MIN_BLOCKS,
-    MIN_TEXTS,
     Finding,
     Findings,
     as_json,
@@ -26,8 +24,10 @@ from headscope.studies.findings import (
     judge,
     measure_claim,
 )
+from headscope.studies.jackknife import MIN_BLOCKS
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
+from headscope.studies.sample_size import MIN_TEXTS
 from headscope.tally.quantities import BY_NAME
 from tests.helpers.planted_claims import ALL, make_claim_study, make_null_study
 from tests.helpers.synthetic import make_random_study
@@ -137,6 +137,14 @@ def test_too_few_texts():
         in measure(make_random_study(3, texts=49), 13).explanation
     )
     assert "there is 1." in measure(make_random_study(3, texts=1), 1).explanation
+
+
+def test_what_few_texts_lack_is_not_called_unmeasurable():
+    """One text has no halves, but more texts would have them; no number of texts gives a model more layers."""
+    halves = measure(make_random_study(3, texts=1), 12)
+    layers = measure(make_random_study(3, layers=2, texts=1), 4)
+    assert (halves.verdict, layers.verdict) == ("too few texts", "not measurable")
+    assert "there is 1. Not measured: two halves of the corpus" in halves.explanation
 
 
 def test_too_few_blocks(planted: Study):
@@ -557,6 +565,7 @@ def test_markdown_shows_text_as_text(study: Study):
         (0.5, 0.01, "%", "50.0 ± 1.0 %"),
         (3.14159, None, "tokens", "3.14 tokens"),
         (0.98, 0.01, "(r)", "0.98 ± 0.01 (r)"),
+        (-0.0002, 0.01, "%", "0.0 ± 1.0 %"),
         (None, None, "%", "–"),
         (float("nan"), None, "", "–"),
     ],

@@ -241,7 +241,7 @@ class TestStudies:
             assert np.isfinite(shares[name]).all()
             assert np.isfinite(shares[f"{name}_error"]).all()
         assert study.signal_to_noise().attrs["units"] == "dB"
-        table = study.table()
+        table = study.heads()
         np.testing.assert_array_equal(table["signal_share"], shares["signal_share"].values.ravel())
         np.testing.assert_array_equal(table["snr_db"], study.signal_to_noise().values.ravel())
 
@@ -270,6 +270,18 @@ class TestStudies:
         sums["contrast_sums"][:, 0, 0] = [1000 - 200, 0, -160, 0, 0, 0, 0]
         assert float(study_of(sums).signal_to_noise()[0, 0]) == pytest.approx(30, abs=0.01)
 
+    def test_one_document_has_no_position_share(self):
+        """Means of one half cannot be told from noise: a share of 0 would be wrong."""
+        shares = make_random_study(texts=1).signal_shares()
+        assert np.isnan(shares["position_share"]).all()
+        assert np.isnan(shares["signal_share"]).all()
+
+    def test_the_largest_ratio_has_no_error(self):
+        sums = make_sums()
+        sums["contrast_sums"][:, 0, 0] = [1000 - 200, 0, -160, 0, 0, 0, 0]
+        shares = study_of(sums).signal_shares()
+        assert np.isnan(shares["snr_db_error"][0, 0]) == (float(shares["snr_db"][0, 0]) > 29.9)
+
     def test_without_equal_tokens_or_sentences_nothing_is_measured(self):
         texts = [window(np.random.default_rng(k).permutation(30)[:12].tolist(), [0] * 12) for k in range(40)]
         outputs = [np.random.default_rng(k).normal(size=(12, 2)) for k in range(40)]
@@ -292,7 +304,7 @@ class TestStudies:
         old = Study(make_random_study().data.drop_vars("position_sums"))
         with pytest.raises(StudyError, match="did not measure signal shares: run it again"):
             old.signal_to_noise()
-        assert "signal_share" not in old.table()
+        assert old.heads()["signal_share"].isna().all()
 
     def test_a_saved_study_has_the_same(self, tmp_path: Path):
         study = make_random_study(texts=40)

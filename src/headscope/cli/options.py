@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headscope.corpus.document import Document
 
 FIGURE_FORMATS = ("png", "svg", "pdf")
-STUDY_FIGURES = ("2", "3", "6a", "6b", "7", "8", "10", "11a", "11b", "13", "values", "noise")
+STUDY_FIGURES = ("2", "3", "6a", "6b", "7", "8", "10", "11a", "11b", "13", "values", "noise", "head-types")
 READING_FIGURES = ("4", "5", "9", "12")
 
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143

@@ -32,7 +32,8 @@ def draw_head_types(study: Study, layers: Selection = None, heads: Selection = N
     shown = study.select(select_layers(study, layers, study.layers), select_heads(study, heads, study.head_numbers))
     table = shown.heads()
     shape = len(shown.layers), len(shown.head_numbers)
-    types = table["head_type"].map(NAMES.index).to_numpy().reshape(shape)
+    types = np.full(shape, np.nan)  # stays NaN where a layer lacks a head
+    types[shown.present.values] = table["head_type"].map(NAMES.index)
     columns = 4 if shape[1] > 16 else 2
     with styled():
         width = DOUBLE_COLUMN if shape[1] > 16 else SINGLE_COLUMN
@@ -41,7 +42,8 @@ def draw_head_types(study: Study, layers: Selection = None, heads: Selection = N
         colormap = ListedColormap(HEAD_TYPE_COLORS)
         axes.imshow(types, cmap=colormap, vmin=-0.5, vmax=len(NAMES) - 0.5, aspect="auto", interpolation="none")
         if max(shape) <= MAX_LETTERS:
-            for (row, column), number in np.ndenumerate(types):
+            for row, column in np.argwhere(shown.present.values):
+                number = int(types[row, column])
                 ink = "white" if HEAD_TYPE_COLORS[number] in DARK else "black"
                 axes.text(column, row, LETTERS[number], color=ink, ha="center", va="center", fontsize=FONT_SIZE)
         figure.supxlabel("head")

@@ -11,7 +11,7 @@ import numpy as np
 
 from headscope.array_types import Floats
 from headscope.studies import claim_statistics as stats
-from headscope.studies.claim_statistics import CannotMeasure
+from headscope.studies.claim_statistics import CannotMeasure, NothingCounted
 from headscope.studies.result import Study
 
 MOST_HEADS = 0.9
@@ -85,7 +85,7 @@ def require_own_keys(study: Study) -> None:
 def require_sample(study: Study, name: str = "sample_texts") -> None:
     """Raise `CannotMeasure` if no text in the sample has what a claim needs."""
     if not stats.get_values(study, name).sum():
-        raise CannotMeasure(NO_SAMPLE)
+        raise NothingCounted(NO_SAMPLE)
 
 
 def get_layer_groups(study: Study) -> tuple[list[int], list[int], list[int]]:

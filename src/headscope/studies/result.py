@@ -576,7 +576,7 @@ class Study:
         attributes = self.data.attrs
         state = "" if attributes.get("complete", 1) else ", incomplete"
         state += "" if attributes.get("verified", 1) else ", unverified capture"
-        texts = "images" if self.has_images else "texts"
+        texts = ("image" if self.has_images else "text") + "s" * (self.texts != 1)
         return f"<Study of {attributes['model']}: {self.size}, {self.texts:,} {texts} of {attributes['corpus']}{state}>"
 
     def _repr_html_(self) -> str:

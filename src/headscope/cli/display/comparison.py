@@ -34,7 +34,7 @@ def show_comparison(comparison: Comparison) -> None:
     parts = [
         *_make_claims_tables(comparison, console.width),
         _make_depth_table(comparison, console.width),
-        *_make_head_dtype_tables(comparison, console.width),
+        *_make_head_type_tables(comparison, console.width),
     ]
     for part in parts:
         console.print(part)
@@ -211,7 +211,7 @@ def _draw_bars(values: Sequence[float], low: float, high: float, max_bars: int) 
 # -- head types -------------------------------------------------------------------------------------------------------
 
 
-def _make_head_dtype_tables(comparison: Comparison, width: int) -> list[Table]:
+def _make_head_type_tables(comparison: Comparison, width: int) -> list[Table]:
     """Return tables of the number of heads of each type, each with as many models as fit."""
     counts = comparison.head_types
     present = [str(head_type) for head_type, rows in counts.groupby("head_type", sort=False) if rows["heads"].any()]
@@ -282,6 +282,8 @@ def _format_largest(measure: Measure, rows: pd.DataFrame) -> str:
 
 def _summarize_changes(comparison: Comparison, pair: Pair) -> Text:
     rows = comparison.changes[comparison.changes["model"] == pair.model]
+    if pair.missing:
+        return Text("Types of heads are not compared: too few texts.")
     changed = rows[rows["changed"].astype(bool)]
     summary = f"{len(changed)} of {len(rows)} heads changed type"
     if len(changed):
