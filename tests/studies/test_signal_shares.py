@@ -18,7 +18,7 @@ from headscope.model.model import Model
 from headscope.studies.result import Study
 from headscope.tally.quantities import CONTRASTS, MAX_PLACES, Shape
 from headscope.tally.reference import compute_contrasts
-from headscope.tally.signal_to_noise import PairWeights
+from headscope.tally.signal_shares import PairWeights
 from headscope.tally.tally import Tally, TallySettings
 from tests.helpers.synthetic import CLS, SEP, TALLIERS, make_random_study, study_of, tally, window
 
