@@ -129,8 +129,10 @@ def _make_claims_table(
     table.add_column("", justify="right")
     table.add_column("claim", ratio=1 if width >= WIDE else None, min_width=CLAIM)
     table.add_column("in")
+    widest = max(len(cell) for name in names for cell in cells[name])
+    max_width = max(widest, (width - CLAIM - 19) // len(names) - 3)  # 19 and 3: the other columns, and space between
     for name in names:
-        table.add_column(Text(_shorten_name(name)), overflow="fold", vertical="top")
+        table.add_column(Text(_shorten_name(name)), overflow="fold", vertical="top", max_width=max_width)
     for row, finding in enumerate(comparison.findings_by_model[names[0]]):
         findings = {name: comparison.findings_by_model[name][row] for name in names}
         units = dict.fromkeys(item.unit for item in findings.values() if item.unit)
