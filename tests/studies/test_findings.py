@@ -178,7 +178,8 @@ def test_claims_of_the_sample_need_one():
         and str(name).endswith("_blocks")
     }
     verdicts = {finding.number: finding.verdict for finding in findings(replace_sums(study, **nothing))}
-    assert {verdicts[number] for number in (5, 9, 10, 13, 14, 15, 16)} == {"not measurable"}
+    assert {verdicts[number] for number in (5, 9, 10, 13, 14, 15, 16)} == {"too few texts"}
+    assert "there are 0. Not measured: no text is in the sample" in measure(replace_sums(study, **nothing), 5).explanation
 
 
 # -- how they are shown ------------------------------------------------------------------------------------------------
@@ -493,8 +494,9 @@ def test_too_few_layers_and_heads():
     }
 
 
-def test_heads_without_pairs_are_left_out():
-    study = make_random_study(2, layers=3, heads=4)
+@pytest.mark.parametrize(("texts", "verdict"), [(30, "too few texts"), (60, "not measurable")])
+def test_heads_without_pairs_are_left_out(texts: int, verdict: str):
+    study = make_random_study(2, layers=3, heads=4, texts=texts)
     silent = {}
     for name in (
         "pairs",
@@ -515,7 +517,8 @@ def test_heads_without_pairs_are_left_out():
     assert [finding.number for finding in results if finding.value is None] == [6]
     nothing = {name: 0 * values for name, values in silent.items()}
     verdicts = {finding.number: finding.verdict for finding in findings(replace_sums(study, **nothing))}
-    assert {verdicts[number] for number in (6, 7, 8, 9, 12)} == {"not measurable"}
+    # The sample is not emptied: claim 9, which is measured on it, lacks pairs, not texts.
+    assert {verdicts[number] for number in (6, 7, 8, 9, 12)} == {verdict}
 
 
 def test_selected_layers_have_no_findings(study: Study):

@@ -117,7 +117,7 @@ def measure_short_distances(study: Study) -> Measurement:
     limit, layer = FAR * int(study.data.attrs["length"]), study.layers[-1]
     distances, repeat = study.rate("mean_distance").values[-1], study.rate("repeat_rate").values[-1]
     if np.isfinite(distances).sum() < 2:
-        raise CannotMeasure("fewer than two heads of the last layer have high pairs")
+        raise NothingCounted("fewer than two heads of the last layer have high pairs")
     repeat_head = int(np.nanargmax(repeat))
     others = np.isfinite(distances) & (np.arange(len(distances)) != repeat_head)
 
@@ -156,7 +156,7 @@ def measure_same_sentence_rate(study: Study) -> Measurement:
     rates, matched = study.rate("same_sentence_rate").values[-1], stats.compute_matched_chance(study)[-1]
     counted = np.isfinite(rates)
     if not counted.any():
-        raise CannotMeasure("no head of the last layer has high pairs")
+        raise NothingCounted("no head of the last layer has high pairs")
     chance = float(study.chance("same_sentence_rate"))
     limit = THIRD if int(study.data.attrs["length"]) == PAPER_LENGTH else THIRD_OF_CHANCE * chance
 
