@@ -170,6 +170,6 @@ def test_long_names_and_the_legend_are_shown_in_full(
     names = ["minilm bundled openings", "minilm example:airport-policing"]
     show_comparison(headscope.compare([before_study, change_head(before_study, 1, 2, share=0.3)], names=names))
     table = capsys.readouterr().out.split("The paper's claims")[1].split("Rates over depth")[0]
-    header = "".join(line[60:].strip() for line in table.split(" ───")[0].splitlines())
-    assert header == "minilmexample:airport-policing"
+    words = "".join(table.split(" ───")[0].split())
+    assert [part in words for part in ("minilmbundled", "example:airpor", "t-policing")] == [True] * 3
     assert " ".join(VERDICT_LEGEND.split()) in " ".join(table.split())

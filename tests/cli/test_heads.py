@@ -48,7 +48,7 @@ def test_a_part_in_an_order(headscope_command, study_folder: Path):
     }
     assert output["manifest"]["length"] == 101
     ragged = headscope_command("heads", str(study_folder), "--heads", "L1H2,L0H0-1,L1H3", "--json")
-    assert [head["name"] for head in json.loads(ragged.out)["heads"]] == ["L0H0", "L0H1", "L1H2", "L1H3"]
+    assert [head["head"] for head in json.loads(ragged.out)["heads"]] == ["L0H0", "L0H1", "L1H2", "L1H3"]
     filtered = json.loads(headscope_command("heads", str(study_folder), "--type", "one-token", "--json").out)
     assert [(head["head"], head["also"]) for head in filtered["heads"]] == [("L0H3", [])]
     assert sum(kind["heads"] for kind in filtered["head_types"]) == 8
@@ -81,7 +81,7 @@ def test_exports_are_the_table_of_the_study(headscope_command, tmp_path: Path):
     table = study.heads()
     exported = pd.DataFrame(json.loads(result.out)["heads"]).assign(also=lambda rows: rows["also"].map(tuple))
     pd.testing.assert_frame_equal(exported.astype(table.dtypes), table, rtol=1e-12)
-    from_csv = pd.read_csv(tmp_path / "heads.csv", keep_default_na=False, na_values={"strength": [""]})
+    from_csv = pd.read_csv(tmp_path / "heads.csv", keep_default_na=False, na_values={"strength": [""], "snr_db": [""], "snr_db_error": [""]})
     in_cells = table.assign(also=table["also"].map("; ".join))
     pd.testing.assert_frame_equal(from_csv.astype(in_cells.dtypes), in_cells, rtol=1e-12)
 

@@ -116,8 +116,10 @@ class Comparison:
 
     @cached_property
     def findings(self) -> pd.DataFrame:
-        """The paper's claims in every study: number, claim, model, verdict, value, error, null, unit, text,
-        explanation."""
+        """The paper's claims in every study.
+
+        The columns are number, claim, model, verdict, value, error, null, unit, text and explanation.
+        """
         return tabulate_findings(self.findings_by_model)
 
     @cached_property

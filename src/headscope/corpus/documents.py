@@ -210,14 +210,26 @@ class Corpus:
 
         Nothing is read of standard input, pipes and hub datasets.
 
-        Args:
-            limit: Number of documents that are read at most, if it is not that of the corpus.
+        Parameters
+        ----------
+        limit
+            Number of documents that are read at most, if it is not that of the corpus.
 
-        Returns:
+        Returns
+        -------
+        Document or None
             The first document that is not blank; None if it is not among those read.
 
-        Raises:
-            CorpusError: A document cannot be read, the field of the text is missing, or all files are blank.
+        Raises
+        ------
+        CorpusError
+            A document cannot be read, the field of the text is missing, or all files are blank.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> headscope.documents(["Two ravens met."]).check_opening().text
+        'Two ravens met.'
         """
         if not self.rereadable:
             return None

@@ -32,8 +32,9 @@ def draw_head_types(study: Study, layers: Selection = None, heads: Selection = N
     shown = study.select(select_layers(study, layers, study.layers), select_heads(study, heads, study.head_numbers))
     table = shown.heads()
     shape = len(shown.layers), len(shown.head_numbers)
-    types = np.full(shape, np.nan)  # stays NaN where a layer lacks a head
-    types[shown.present.values] = table["head_type"].map(NAMES.index)
+    types = np.full(shape, np.nan)  # where a layer lacks a head
+    for layer, number, name in table[["layer", "head_number", "head_type"]].itertuples(index=False):
+        types[shown.layers.index(layer), shown.head_numbers.index(number)] = NAMES.index(name)
     columns = 4 if shape[1] > 16 else 2
     with styled():
         width = DOUBLE_COLUMN if shape[1] > 16 else SINGLE_COLUMN
@@ -42,7 +43,7 @@ def draw_head_types(study: Study, layers: Selection = None, heads: Selection = N
         colormap = ListedColormap(HEAD_TYPE_COLORS)
         axes.imshow(types, cmap=colormap, vmin=-0.5, vmax=len(NAMES) - 0.5, aspect="auto", interpolation="none")
         if max(shape) <= MAX_LETTERS:
-            for row, column in np.argwhere(shown.present.values):
+            for row, column in np.argwhere(~np.isnan(types)):
                 number = int(types[row, column])
                 ink = "white" if HEAD_TYPE_COLORS[number] in DARK else "black"
                 axes.text(column, row, LETTERS[number], color=ink, ha="center", va="center", fontsize=FONT_SIZE)

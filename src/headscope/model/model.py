@@ -187,7 +187,23 @@ class Model:
         return stacks[self.stack] if self.stack else next(iter(stacks.values()))
 
     def check_verified(self, *, allow_unverified: bool = False) -> None:
-        """Raise if what is captured of the observed stack is not verified to be what its heads write."""
+        """Raise if what is captured of the observed stack is not verified to be what its heads write.
+
+        Parameters
+        ----------
+        allow_unverified
+            Accept it.
+
+        Raises
+        ------
+        ModelError
+            It is not verified; the message says why.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> headscope.load().check_verified()
+        """
         architecture = self.architecture
         if not architecture.verified and not allow_unverified:
             raise ModelError(
@@ -310,7 +326,23 @@ class Model:
         return self.batching == "mixed lengths"
 
     def limit_batch_size(self, size: int) -> int:
-        """Return this number of texts per batch, or 1 if no two texts can share a batch."""
+        """Return this number of texts per batch, or 1 if no two texts can share a batch.
+
+        Parameters
+        ----------
+        size
+            Number of texts.
+
+        Returns
+        -------
+        int
+
+        Examples
+        --------
+        >>> import headscope
+        >>> headscope.load().limit_batch_size(32)
+        32
+        """
         return 1 if self.batching == "single texts" else size
 
     # -- running ------------------------------------------------------------------------------------------------------

@@ -99,7 +99,24 @@ class Reading:
         return [int(head) for head in self.data["head"].values]
 
     def heads_of(self, layer: int) -> list[int]:
-        """Return the numbers of the heads that a layer has; in models with removed heads, layers differ in them."""
+        """Return the numbers of the heads that a layer has; in models with removed heads, layers differ in them.
+
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+
+        Returns
+        -------
+        list of int
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> len(reading.heads_of(0))
+        12
+        """
         first = self.data["outputs"].sel(layer=self._resolve_number("layer", layer)).isel(position=0, width=0)
         return [head for head, value in zip(self.head_numbers, first.values, strict=True) if not np.isnan(value)]
 
@@ -141,7 +158,25 @@ class Reading:
         return self.data["outputs"]
 
     def output(self, layer: int, head: Head) -> Floats:
-        """Return the output of one head (position, width) in float64, in its own width."""
+        """Return the output of one head in float64, in its own width.
+
+        Parameters
+        ----------
+        layer, head
+            Their numbers.
+
+        Returns
+        -------
+        array
+            Of shape (position, width).
+
+        Examples
+        --------
+        >>> import headscope
+        >>> reading = headscope.read("minilm", "Two ravens met. The ravens left.")
+        >>> reading.output(1, 6).shape
+        (10, 32)
+        """
         number = self._resolve_number("layer", layer)
         output = self.data["outputs"].sel(layer=number, head=self._resolve_head(number, head)).values
         return np.asarray(output[:, ~np.isnan(output[0])], dtype=np.float64)
@@ -730,8 +765,8 @@ class Reading:
 
     def _compute_similarity(self, layer: int, head: Head) -> Floats:
         """Return C (position, position) of one head, or the sum over the heads."""
-        if head != SUM:
-            return equations.compute_similarity(self.output(layer, int(head)))
+        if not _is_sum(head):
+            return equations.compute_similarity(self.output(layer, head))
         total = np.zeros((len(self), len(self)))
         for number in self.heads_of(layer):
             total += equations.compute_similarity(self.output(layer, number))

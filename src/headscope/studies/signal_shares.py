@@ -11,7 +11,7 @@ import xarray as xr
 
 from headscope.array_types import Floats
 from headscope.errors import StudyError
-from headscope.studies.jackknife import MIN_BLOCKS
+from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.labels import has_images
 from headscope.tally.quantities import CONTRASTS
 
@@ -52,8 +52,7 @@ def compute_signal_shares(data: xr.Dataset) -> xr.Dataset:
     errors = np.full_like(shares, np.nan)
     if len(filled) >= MIN_BLOCKS:
         others = [[total - array[block] for total, array in zip(totals, arrays, strict=True)] for block in filled]
-        without_one = np.stack([_split(*parts) for parts in others])
-        errors = np.sqrt(((without_one - without_one.mean(0)) ** 2).sum(0) * (len(filled) - 1) / len(filled))
+        errors = compute_jackknife_error(np.stack([_split(*parts) for parts in others]))
     if has_images(data.attrs):
         shares, errors = np.full_like(shares, np.nan), np.full_like(errors, np.nan)
     return _label(data, shares, errors)
