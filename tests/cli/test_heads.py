@@ -81,7 +81,8 @@ def test_exports_are_the_table_of_the_study(headscope_command, tmp_path: Path):
     table = study.heads()
     exported = pd.DataFrame(json.loads(result.out)["heads"]).assign(also=lambda rows: rows["also"].map(tuple))
     pd.testing.assert_frame_equal(exported.astype(table.dtypes), table, rtol=1e-12)
-    from_csv = pd.read_csv(tmp_path / "heads.csv", keep_default_na=False, na_values={"strength": [""], "snr_db": [""], "snr_db_error": [""]})
+    empty_cells = {name: [""] for name in table.select_dtypes("float")}
+    from_csv = pd.read_csv(tmp_path / "heads.csv", keep_default_na=False, na_values=empty_cells)
     in_cells = table.assign(also=table["also"].map("; ".join))
     pd.testing.assert_frame_equal(from_csv.astype(in_cells.dtypes), in_cells, rtol=1e-12)
 

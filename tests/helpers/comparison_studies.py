@@ -66,8 +66,9 @@ def change_head(study: Study, layer: int, head: int, share: float = 0.5, **chang
     position = {"layer": layer, "head": head}
     equal_pairs = data["equal_blocks"].sel(position)
     added_pairs = ((data["pairs_blocks"].sel(position) - equal_pairs) * share).astype(np.int64)
-    data["equal_blocks"].loc[position] = equal_pairs + added_pairs
-    data["equal"].loc[position] = (equal_pairs + added_pairs).sum()
+    changed = (equal_pairs + added_pairs).copy()
+    data["equal_blocks"].loc[position] = changed
+    data["equal"].loc[position] = changed.sum()
     data["repeat_rate"].loc[position] = data["equal"].sel(position) / data["pairs"].sel(position)
     attributes = {"model": "models/tuned", "weight_hash": "f" * 64, "date": "2026-02-01T00:00:00+00:00"}
     return Study(data.assign_attrs(attributes | changes))

@@ -179,7 +179,8 @@ def test_claims_of_the_sample_need_one():
     }
     verdicts = {finding.number: finding.verdict for finding in findings(replace_sums(study, **nothing))}
     assert {verdicts[number] for number in (5, 9, 10, 13, 14, 15, 16)} == {"too few texts"}
-    assert "there are 0. Not measured: no text is in the sample" in measure(replace_sums(study, **nothing), 5).explanation
+    explanation = measure(replace_sums(study, **nothing), 5).explanation
+    assert "there are 0. Not measured: no text is in the sample" in explanation
 
 
 # -- how they are shown ------------------------------------------------------------------------------------------------
