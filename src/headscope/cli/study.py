@@ -216,8 +216,9 @@ def run_study(
         console.print_note("skipped: " + ", ".join(reasons))
     if not as_json:
         consistent = sum(claim.verdict == "consistent" for claim in claims)
-        verdicts = f"{consistent} of {len(claims)} claims are consistent with this study"
-        console.print_note(f"{describe_missing_texts(result) or verdicts}. Report: {out / output_folder.REPORT}")
+        missing = describe_missing_texts(result)
+        verdicts = f"No verdicts, {missing}" if missing else f"{consistent} of {len(claims)} claims are consistent"
+        console.print_note(f"{verdicts}. Report: {out / output_folder.REPORT}")
 
 
 def _identify(
