@@ -360,7 +360,7 @@ def test_bytes_before_and_after_a_sealed_file_are_detected(tmp_path: Path, extra
         ("pairs", 2**40, "the blocks of pairs do not add up to it"),
         ("texts", 0, "the blocks of texts do not add up to it"),
         ("attention_offset", np.nan, "attention_offset holds what no sum can be"),
-        ("output_power", np.inf, "output_power holds what no sum can be"),
+        ("contrast_sums", np.inf, "contrast_sums holds what no sum can be"),
     ],
 )
 def test_sums_that_no_study_has(tmp_path: Path, name: str, value: float, message: str):

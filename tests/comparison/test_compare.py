@@ -48,7 +48,7 @@ def small_study() -> Study:
 def comparison(base_study: Study, small_study: Study) -> headscope.Comparison:
     """A model, the same after training, and a smaller one."""
     return headscope.compare(
-        [base_study, change_head(base_study, 1, 2, share=0.3), small_study], ["before", "after", "small"]
+        [base_study, change_head(base_study, 1, 2, share=0.6), small_study], ["before", "after", "small"]
     )
 
 

@@ -25,7 +25,7 @@ from headscope.run.executor import BatchExecutor, count_bytes, limit_by_memory, 
 from headscope.tally.backends import Choice
 from headscope.tally.numba_backend.tallier import NumbaTallier
 from headscope.tally.quantities import Shape
-from headscope.tally.tally import Array, Tally, TallySettings
+from headscope.tally.tally import Array, Tally, TallySettings, check_sums
 from headscope.tally.torch_backend import TorchTallier
 from tests.helpers import tiny
 from tests.helpers.study_equality import assert_same_sums
@@ -371,13 +371,21 @@ def test_the_text_whose_outputs_are_not_finite_is_named(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["numba", "torch"])
-def test_sums_that_overflow_stop_the_study(kernel: str) -> None:
-    """The outputs and their products are finite, but the squares of these are not: ratios would be NaN."""
+def test_products_that_overflow_stop_the_study(kernel: str) -> None:
+    """The outputs are finite, but their products are not: no element would be high."""
     model = tiny.model("bert")
     with torch.no_grad():
-        model.network.encoder.layer[1].attention.self.value.weight.mul_(1e18)
-    with pytest.raises(ModelError, match=r"in L1H0 the sum 'inside_energy_sum' is not a finite number.*float32"):
+        model.network.encoder.layer[1].attention.self.value.weight.mul_(1e20)
+    with pytest.raises(ModelError, match=r"text with the tokens the c ##a ##t .*head L1H0 .*--dtype float32"):
         headscope.study(model, SHORT_TEXTS, length=16, kernel=kernel)
+
+
+def test_sums_that_are_not_finite_are_refused() -> None:
+    sums = Tally.zeros(Shape(2, 3, 4))
+    check_sums(sums, (0, 5))
+    sums["attention_offset"][7, 1, 2, 0] = np.inf
+    with pytest.raises(ModelError, match=r"in L5H2 the sum 'attention_offset' is not a finite number.*float32"):
+        check_sums(sums, (0, 5))
 
 
 @pytest.mark.parametrize("half", ["query", "value"])
@@ -387,7 +395,7 @@ def test_half_precision_that_overflows(half: str) -> None:
         getattr(network.encoder.layer[1].attention.self, half).weight.mul_(3e4)
         network.encoder.layer[1].attention.self.key.weight.mul_(1e3)
     model = headscope.load(network, tiny.tokenizer())
-    with pytest.raises(ModelError, match=r"text with the tokens the c ##a ##t .*head L1H\d .*--dtype float32"):
+    with pytest.raises(ModelError, match=r"head L1H\d .*--dtype float32"):
         headscope.study(model, SHORT_TEXTS, length=16)
     with pytest.raises(ModelError, match=r"head L1H\d .*--dtype float32"):
         headscope.read(model, SHORT_TEXTS[0], length=16)

@@ -228,8 +228,8 @@ class Corpus:
         Examples
         --------
         >>> import headscope
-        >>> headscope.documents(["Two ravens met."]).check_opening().text
-        'Two ravens met.'
+        >>> headscope.documents().check_opening().name
+        'openings:1'
         """
         if not self.rereadable:
             return None

@@ -310,7 +310,7 @@ def _collect_data(segmentation: Segmentation) -> dict[str, Any]:
             "edges": segmentation.edges.tolist(),
             "strengths": _replace_nonfinite(segmentation.strengths.tolist()),
             "heads": [
-                {"name": vote.name, "layer": vote.layer, "head": vote.head}
+                {"head": vote.name, "layer": vote.layer, "head_number": vote.head}
                 | dict(zip(("weight", "contrast"), _replace_nonfinite([vote.weight, vote.contrast]), strict=True))
                 for vote in segmentation.heads
             ],

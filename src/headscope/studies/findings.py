@@ -120,7 +120,7 @@ class Findings(list[Finding]):
     >>> import headscope
     >>> study = headscope.study("minilm", headscope.documents(limit=4))
     >>> str(study.findings()).splitlines()[0].split()  # the header
-    ['verdict', 'number', 'claim']
+    ['verdict', 'number', 'null', 'claim']
     """
 
     def __repr__(self) -> str:

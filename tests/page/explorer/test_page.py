@@ -137,7 +137,7 @@ def test_size_of_a_page_like_berts(minilm: Model) -> None:
         ids=data["token_id"].values,
         special=data["special"].values,
     )
-    assert (len(twice.layers), len(twice.heads), len(twice)) == (12, 12, 128)
+    assert (len(twice.layers), len(twice.head_numbers), len(twice)) == (12, 12, 128)
     html = twice.to_html()
     assert "(fine)" in Elements(html).text
     assert len(html.encode()) < MAX_PAGE_BYTES
