@@ -115,17 +115,21 @@ def format_layers(layers: Sequence[int]) -> str:
 
 def format_percent(value: Any, error: Any) -> str:
     """Return a share with its standard error, if there is one, in percent."""
-    return format_share(value) if np.isnan(error) else f"{value * 100:.1f} ± {error * 100:.1f} %"
+    return format_share(value) if np.isnan(error) else f"{value * 100:z.1f} ± {error * 100:.1f} %"
 
 
 def format_share(value: Any) -> str:
-    """Return a share in percent."""
-    return f"{float(value) * 100:.1f} %"
+    """Return a share in percent; never -0.0.
+
+    >>> format_share(-0.0001)
+    '0.0 %'
+    """
+    return f"{float(value) * 100:z.1f} %"
 
 
 def format_number(value: Any, error: Any, digits: int = 2) -> str:
     """Return a number with its standard error, if there is one."""
-    return f"{value:.{digits}f}" if np.isnan(error) else f"{value:.{digits}f} ± {error:.{digits}f}"
+    return f"{value:z.{digits}f}" if np.isnan(error) else f"{value:z.{digits}f} ± {error:.{digits}f}"
 
 
 def format_groups(values: Floats, errors: Floats, format_value: Callable[[Any, Any], str]) -> str:

@@ -112,7 +112,7 @@ def _format_number(value: float | None, error: float | None, unit: str) -> str:
     if value is None or math.isnan(value):
         return ""
     scale, digits = (100, 1) if unit == "%" else (1, 2)
-    text = _replace_hyphen(f"{value * scale:.{digits}f}")
+    text = _replace_hyphen(f"{value * scale:z.{digits}f}")
     return text if error is None or math.isnan(error) else f"{text} ± {error * scale:.{digits}f}"
 
 
