@@ -11,7 +11,7 @@ from headscope.corpus.windows import Batch, Window
 from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
-from headscope.tally.signal_to_noise import PairWeights, add_to_corner
+from headscope.tally.signal_shares import PairWeights, add_to_corner
 from headscope.tally.tally import Tally
 
 WIDTH = 32

@@ -168,7 +168,7 @@ MANIFEST = (
     ManifestEntry("length", "Tokens in a window", "number", must_match=(*COUNTED, "compare")),
     ManifestEntry("min_tokens", "Shortest text, tokens", "number", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("sentences", "How sentences are found", must_match=(*COUNTED, "compare")),
-    ManifestEntry("blocks", "What blocks are of", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("blocks", "Blocks for standard errors", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("theta", "Threshold θ of a high pair", "number", must_match=(*COUNTED, "compare")),
     ManifestEntry("tau", "Threshold τ of a line", "number", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("sample", "Fraction of texts in the sample", "number", must_match=COUNTED),

@@ -11,6 +11,7 @@ import pytest
 
 import headscope
 from headscope.cli.display.comparison import show_comparison
+from headscope.comparison.claims import VERDICT_LEGEND
 from headscope.studies.result import Study
 from tests.helpers.comparison_studies import change_head, make_model_study
 from tests.helpers.hostile import ALL, make_study
@@ -159,3 +160,16 @@ def test_hostile_names_move_no_cursor(headscope_command: Any, save_studies: Any)
     assert "\r" not in result.out
     assert "\u202e" not in result.out
     assert "_hidden" in result.out
+
+
+def test_long_names_and_the_legend_are_shown_in_full(
+    before_study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table wider than the terminal is cut off at its edge: of names and legend, parts are lost."""
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ["minilm bundled openings", "minilm example:airport-policing"]
+    show_comparison(headscope.compare([before_study, change_head(before_study, 1, 2, share=0.3)], names=names))
+    table = capsys.readouterr().out.split("The paper's claims")[1].split("Rates over depth")[0]
+    words = "".join(table.split(" ───")[0].split())
+    assert [part in words for part in ("minilmbundled", "example:airpor", "t-policing")] == [True] * 3
+    assert " ".join(VERDICT_LEGEND.split()) in " ".join(table.split())

@@ -87,6 +87,12 @@ def test_exports_are_the_table_of_the_study(headscope_command, tmp_path: Path):
     pd.testing.assert_frame_equal(from_csv.astype(in_cells.dtypes), in_cells, rtol=1e-12)
 
 
+def test_help_names_the_types(headscope_command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    listed = " ".join(headscope_command("heads", "--help").out.split())
+    assert f"{', '.join(NAMES[:-1])}, or '{NAMES[-1]}'" in listed
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

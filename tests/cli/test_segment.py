@@ -40,6 +40,13 @@ def test_the_text_itself_and_standard_input(headscope_command, monkeypatch: pyte
     assert headscope_command("segment", "-").out == PLAIN
 
 
+def test_one_sentence_is_said_to_be_one(headscope_command):
+    """The paper's own input has no capital letters, by which the splitter knows where a sentence begins."""
+    result = headscope_command("segment", "example:airport-policing")
+    assert (result.code, "one sentence, in which no boundary is looked for; --level fine" in result.err) == (0, True)
+    assert "one sentence" not in headscope_command("segment", "example:airport-policing", "--level", "fine").err
+
+
 def test_json_has_offsets(headscope_command, tmp_path: Path):
     text = "\r\n  " + TEXT.replace(". ", ".\r\n") + " 😀 \r\n"
     (tmp_path / "odd.txt").write_bytes(text.encode())

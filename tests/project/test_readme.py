@@ -99,3 +99,18 @@ def test_the_variables_of_the_method_page_are_those_of_a_study():
     variables = {str(name) for name in make_random_study(0).data.variables if not str(name).endswith("_blocks")}
     coordinates = {str(name) for name in make_random_study(0).data.coords} - {"distance"}
     assert documented == variables - coordinates
+
+
+def test_files_that_contributing_names_exist():
+    """The answers to "Where is …?", and what the map of the packages lists for each of them."""
+    contributing, package = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), ROOT / "src" / "headscope"
+    answers = re.findall(r"^\| Where .*\? \| `([^`]+)` \|$", contributing, re.MULTILINE)
+    assert len(answers) == 20
+    assert [name for name in answers if not (package / name).is_file()] == []
+    named_paths = set(re.findall(r"`((?:tally|run|studies|model|corpus|page|cli)/[\w/]*(?:\.py|/))`", contributing))
+    assert {name for name in named_paths if not (package / name).exists()} == set()
+    layout = re.search(r"^    src/headscope/\n(.*?)^    tests/", contributing, re.DOTALL | re.MULTILINE)
+    assert layout is not None
+    listed = {words.split()[0] for words in re.findall(r"^      (\w+/) ", layout[1], re.MULTILINE)}
+    folders = {f"{path.name}/" for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert listed == folders

@@ -16,8 +16,6 @@ from headscope.studies import claim_statistics as stats
 from headscope.studies.claim_measurement import Condition
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import (
-    MIN_BLOCKS,
-    MIN_TEXTS,
     Finding,
     Findings,
     as_json,
@@ -26,8 +24,10 @@ from headscope.studies.findings import (
     judge,
     measure_claim,
 )
+from headscope.studies.jackknife import MIN_BLOCKS
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
+from headscope.studies.sample_size import MIN_TEXTS
 from headscope.tally.quantities import BY_NAME
 from tests.helpers.planted_claims import ALL, make_claim_study, make_null_study
 from tests.helpers.synthetic import make_random_study
@@ -139,6 +139,14 @@ def test_too_few_texts():
     assert "there is 1." in measure(make_random_study(3, texts=1), 1).explanation
 
 
+def test_what_few_texts_lack_is_not_called_unmeasurable():
+    """One text has no halves, but more texts would have them; no number of texts gives a model more layers."""
+    halves = measure(make_random_study(3, texts=1), 12)
+    layers = measure(make_random_study(3, layers=2, texts=1), 4)
+    assert (halves.verdict, layers.verdict) == ("too few texts", "not measurable")
+    assert "there is 1. Not measured: two halves of the corpus" in halves.explanation
+
+
 def test_too_few_blocks(planted: Study):
     used = np.flatnonzero(get_blocks(planted, "texts"))
     for kept, verdict in ((MIN_BLOCKS - 1, "too few texts"), (MIN_BLOCKS, "consistent")):
@@ -170,7 +178,9 @@ def test_claims_of_the_sample_need_one():
         and str(name).endswith("_blocks")
     }
     verdicts = {finding.number: finding.verdict for finding in findings(replace_sums(study, **nothing))}
-    assert {verdicts[number] for number in (5, 9, 10, 13, 14, 15, 16)} == {"not measurable"}
+    assert {verdicts[number] for number in (5, 9, 10, 13, 14, 15, 16)} == {"too few texts"}
+    explanation = measure(replace_sums(study, **nothing), 5).explanation
+    assert "there are 0. Not measured: no text is in the sample" in explanation
 
 
 # -- how they are shown ------------------------------------------------------------------------------------------------
@@ -485,8 +495,9 @@ def test_too_few_layers_and_heads():
     }
 
 
-def test_heads_without_pairs_are_left_out():
-    study = make_random_study(2, layers=3, heads=4)
+@pytest.mark.parametrize(("texts", "verdict"), [(30, "too few texts"), (60, "not measurable")])
+def test_heads_without_pairs_are_left_out(texts: int, verdict: str):
+    study = make_random_study(2, layers=3, heads=4, texts=texts)
     silent = {}
     for name in (
         "pairs",
@@ -507,7 +518,8 @@ def test_heads_without_pairs_are_left_out():
     assert [finding.number for finding in results if finding.value is None] == [6]
     nothing = {name: 0 * values for name, values in silent.items()}
     verdicts = {finding.number: finding.verdict for finding in findings(replace_sums(study, **nothing))}
-    assert {verdicts[number] for number in (6, 7, 8, 9, 12)} == {"not measurable"}
+    # The sample is not emptied: claim 9, which is measured on it, lacks pairs, not texts.
+    assert {verdicts[number] for number in (6, 7, 8, 9, 12)} == {verdict}
 
 
 def test_selected_layers_have_no_findings(study: Study):
@@ -557,6 +569,7 @@ def test_markdown_shows_text_as_text(study: Study):
         (0.5, 0.01, "%", "50.0 ± 1.0 %"),
         (3.14159, None, "tokens", "3.14 tokens"),
         (0.98, 0.01, "(r)", "0.98 ± 0.01 (r)"),
+        (-0.0002, 0.01, "%", "0.0 ± 1.0 %"),
         (None, None, "%", "–"),
         (float("nan"), None, "", "–"),
     ],

@@ -15,7 +15,13 @@ def list_heads(
     layers: options.Layers = None,
     heads: options.Heads = None,
     head_type: Annotated[
-        str | None, typer.Option("--type", help="Only heads of this type, such as repeat-token.")
+        str | None,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only heads of this type: repeat-token, local, within-sentence, one-token, long-range, diffuse, "
+            "silent, undecided, or 'too few texts'.",
+        ),
     ] = None,
     sort: Annotated[
         str | None,

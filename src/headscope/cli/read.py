@@ -42,7 +42,8 @@ def read_text(
     precision: Annotated[
         Literal["auto", "fine", "coarse"],
         typer.Option(
-            help="Precision of the page. fine: exact for θ of three decimals; coarse: of two, and smaller; auto."
+            help="Precision of the page. fine: exact for θ with three decimals; coarse: with two, in a smaller file; "
+            "auto: by the size of the maps."
         ),
     ] = "auto",
     field: options.Field = "text",

@@ -155,6 +155,8 @@ def _show(segmentation: Segmentation, name: str, several: bool, separator: str, 
         if several:
             options.show(f"{separator} {name} {separator}")
         options.show(segmentation.to_text(separator), end="")
+    if segmentation.manifest["level"] == "topic" and len(segmentation.edges) == 2:
+        console.print_note(f"{name}: one sentence, in which no boundary is looked for; --level fine cuts inside of it")
     if segmentation.leaves_out:
         count = segmentation.manifest["sentences_read_in_part"]
         console.print_note(

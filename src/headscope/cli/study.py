@@ -153,6 +153,7 @@ def run_study(
     from headscope.run.checkpoint import FOLDER as CHECKPOINT_FOLDER
     from headscope.run.lock import Lock
     from headscope.studies.findings import findings
+    from headscope.studies.sample_size import describe_missing_texts
 
     command = options.get_command_line()
     checkpoints = checkpoint_dir or str(out / CHECKPOINT_FOLDER)
@@ -214,10 +215,10 @@ def run_study(
         reasons = (f"{count} {reason}{short.get(reason, '')}" for reason, count in skipped.items())
         console.print_note("skipped: " + ", ".join(reasons))
     if not as_json:
-        console.print_note(
-            f"{sum(claim.verdict == 'consistent' for claim in claims)} of {len(claims)} claims are consistent with "
-            f"this. Report: {out / output_folder.REPORT}"
-        )
+        consistent = sum(claim.verdict == "consistent" for claim in claims)
+        missing = describe_missing_texts(result)
+        verdicts = f"No verdicts, {missing}" if missing else f"{consistent} of {len(claims)} claims are consistent"
+        console.print_note(f"{verdicts}. Report: {out / output_folder.REPORT}")
 
 
 def _identify(

@@ -17,7 +17,7 @@ VERDICT_SIGNS: dict[Verdict, str] = {
     "not measurable": "–",
 }
 VERDICTS = tuple(VERDICT_SIGNS)
-VERDICT_LEGEND = "  ".join(f"{sign} {verdict}" for verdict, sign in VERDICT_SIGNS.items())
+VERDICT_LEGEND = ", ".join(f"{sign} {verdict}" for verdict, sign in VERDICT_SIGNS.items())
 
 NO_VERDICT = "no verdict"
 """Too few texts, or not measurable, for every model."""

@@ -27,7 +27,7 @@ from headscope.figures.style import (
     write_heading,
     write_note,
 )
-from headscope.studies import signal_to_noise
+from headscope.studies import signal_shares
 from headscope.studies.result import Study
 
 LINE_STYLE: dict[str, Any] = {"linewidth": 1.0, "marker": ".", "markersize": 2.5}
@@ -110,7 +110,7 @@ def _draw_shares_by_layer(axes: Axes, study: Study, signal: Floats, position: Fl
 def _draw_relations(axes: Axes, study: Study, shares: Floats) -> None:
     """Draw the share of each relation (layers, heads, sources) in the median head of each layer."""
     write_heading(axes, "relations", "%")
-    for k, (name, color) in enumerate(zip(signal_to_noise.SOURCES, SOURCE_COLORS, strict=True)):
+    for k, (name, color) in enumerate(zip(signal_shares.SOURCES, SOURCE_COLORS, strict=True)):
         values = shares[..., k]
         measured = np.isfinite(values).any(axis=1)
         layers = np.array(study.layers)[measured]

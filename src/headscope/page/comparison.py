@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Template
 from markupsafe import Markup
 
-from headscope.comparison.claims import NO_VERDICT, SHORT_CLAIMS, VERDICT_SIGNS
+from headscope.comparison.claims import NO_VERDICT, SHORT_CLAIMS, VERDICT_LEGEND, VERDICT_SIGNS
 from headscope.comparison.measures import DEPTH_PANELS
 from headscope.comparison.result import Comparison
 from headscope.page import depth_curves
@@ -119,6 +119,7 @@ def _load_template() -> Template:
     environment.globals.update(
         kinds=VERDICT_STYLES,
         signs=VERDICT_SIGNS,
+        legend=VERDICT_LEGEND,
         gradient=format_gradient(),
         geometry=depth_curves,
         colours=MODEL_STYLES,

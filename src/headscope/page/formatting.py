@@ -40,11 +40,11 @@ GROUPS = {
         "trusted",
     ),
     "Texts": (
-        "corpus", "documents_read", "limit", "corpus_hash", "windows", "length", "min_tokens", "sentences",
-        "skip_broken",
+        "corpus", "documents_read", "limit", "share", "corpus_hash", "field", "text_format", "encoding", "windows",
+        "length", "min_tokens", "sentences", "skip_broken",
     ),
     "Measurement": (
-        "theta", "tau", "sample", "maps", "dtype", "tf32", "kernel", "kernel_note", "batch_size",
+        "theta", "tau", "sample", "blocks", "maps", "dtype", "tf32", "kernel", "kernel_note", "batch_size",
         "batch_size_note", "batching",
     ),
     "Run": (

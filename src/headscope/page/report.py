@@ -44,7 +44,7 @@ VERDICT_STYLES: dict[Verdict, str] = {
     "not measurable": "open",
 }
 """each verdict and its class in the style sheet"""
-WIDE_FIGURE = 540
+WIDE_FIGURE = 400
 """points; a wider figure takes the whole width of the page"""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from headscope.array_types import Floats
 from headscope.studies import claim_statistics as stats
-from headscope.studies.claim_statistics import CannotMeasure
+from headscope.studies.claim_statistics import CannotMeasure, NothingCounted
 from headscope.studies.result import Study
 
 MOST_HEADS = 0.9
@@ -85,7 +85,7 @@ def require_own_keys(study: Study) -> None:
 def require_sample(study: Study, name: str = "sample_texts") -> None:
     """Raise `CannotMeasure` if no text in the sample has what a claim needs."""
     if not stats.get_values(study, name).sum():
-        raise CannotMeasure(NO_SAMPLE)
+        raise NothingCounted(NO_SAMPLE)
 
 
 def get_layer_groups(study: Study) -> tuple[list[int], list[int], list[int]]:
@@ -115,17 +115,21 @@ def format_layers(layers: Sequence[int]) -> str:
 
 def format_percent(value: Any, error: Any) -> str:
     """Return a share with its standard error, if there is one, in percent."""
-    return format_share(value) if np.isnan(error) else f"{value * 100:.1f} ± {error * 100:.1f} %"
+    return format_share(value) if np.isnan(error) else f"{value * 100:z.1f} ± {error * 100:.1f} %"
 
 
 def format_share(value: Any) -> str:
-    """Return a share in percent."""
-    return f"{float(value) * 100:.1f} %"
+    """Return a share in percent; never -0.0.
+
+    >>> format_share(-0.0001)
+    '0.0 %'
+    """
+    return f"{float(value) * 100:z.1f} %"
 
 
 def format_number(value: Any, error: Any, digits: int = 2) -> str:
     """Return a number with its standard error, if there is one."""
-    return f"{value:.{digits}f}" if np.isnan(error) else f"{value:.{digits}f} ± {error:.{digits}f}"
+    return f"{value:z.{digits}f}" if np.isnan(error) else f"{value:z.{digits}f} ± {error:.{digits}f}"
 
 
 def format_groups(values: Floats, errors: Floats, format_value: Callable[[Any, Any], str]) -> str:

@@ -34,7 +34,7 @@ from headscope.studies.claim_measurement import (
     get_layer_groups,
     require_sample,
 )
-from headscope.studies.claim_statistics import CannotMeasure
+from headscope.studies.claim_statistics import CannotMeasure, NothingCounted
 from headscope.studies.result import Study
 
 # -- high pairs --------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def measure_value_gap(study: Study) -> Measurement:
     """Measure the shares of normalized similarities below 0.1 and between 0.1 and 0.6."""
     histogram = study.data["value_histogram"]
     if int(histogram.sum()) == 0:
-        raise CannotMeasure(NO_SAMPLE)
+        raise NothingCounted(NO_SAMPLE)
 
     def compute(s: Study) -> list[float]:
         below, between = stats.compute_value_shares(s.data["value_histogram"].sum(("layer", "head")))
@@ -75,7 +75,7 @@ def measure_repeat_rates(study: Study) -> Measurement:
     both = np.stack([study.rate(name).values.ravel() for name in names])
     counted = np.isfinite(both).all(axis=0)
     if counted.sum() < 3:
-        raise CannotMeasure("too few heads have high pairs within sentences")
+        raise NothingCounted("too few heads have high pairs within sentences")
     error_covariance = _average_error_covariance(study, names, counted)
     typical = math.sqrt(error_covariance[0, 0])
 
@@ -117,7 +117,7 @@ def measure_short_distances(study: Study) -> Measurement:
     limit, layer = FAR * int(study.data.attrs["length"]), study.layers[-1]
     distances, repeat = study.rate("mean_distance").values[-1], study.rate("repeat_rate").values[-1]
     if np.isfinite(distances).sum() < 2:
-        raise CannotMeasure("fewer than two heads of the last layer have high pairs")
+        raise NothingCounted("fewer than two heads of the last layer have high pairs")
     repeat_head = int(np.nanargmax(repeat))
     others = np.isfinite(distances) & (np.arange(len(distances)) != repeat_head)
 
@@ -156,7 +156,7 @@ def measure_same_sentence_rate(study: Study) -> Measurement:
     rates, matched = study.rate("same_sentence_rate").values[-1], stats.compute_matched_chance(study)[-1]
     counted = np.isfinite(rates)
     if not counted.any():
-        raise CannotMeasure("no head of the last layer has high pairs")
+        raise NothingCounted("no head of the last layer has high pairs")
     chance = float(study.chance("same_sentence_rate"))
     limit = THIRD if int(study.data.attrs["length"]) == PAPER_LENGTH else THIRD_OF_CHANCE * chance
 
@@ -188,7 +188,7 @@ def measure_same_sentence_rate(study: Study) -> Measurement:
 def measure_dominant_token(study: Study) -> Measurement:
     """Measure the dominant token's share of a head's pairs, against that of as many pairs drawn at random."""
     if int(study.data["shuffled_share_texts"].sum()) == 0:
-        raise CannotMeasure("no text with high pairs is in the sample that random pairs are drawn for")
+        raise NothingCounted("no text with high pairs is in the sample that random pairs are drawn for")
 
     def compute(s: Study) -> list[float]:
         shares, random = s.rate("dominant_share").values, s.chance("dominant_share").values
@@ -199,7 +199,7 @@ def measure_dominant_token(study: Study) -> Measurement:
     return Measurement(
         f"In {int((shares > 0.5).sum())} of {int(np.isfinite(shares).sum())} heads, more than half of the pairs "
         f"include the dominant token; in the median head {format_percent(values[0], errors[0])}. Of as many pairs "
-        f"drawn at random {format_percent(values[1], errors[1])} would: {values[2]:.2f} times less.",
+        f"drawn at random {format_percent(values[1], errors[1])} would, a factor of {values[2]:.2f}.",
         values[0],
         errors[0],
         values[1],
@@ -257,7 +257,7 @@ def measure_independence_of_text(study: Study) -> Measurement:
     """Measure the correlation over heads between random halves of the corpus, of the rate that agrees least."""
     halves = stats.compute_half_correlations(study)
     if not halves:
-        raise CannotMeasure("two halves of the corpus with pairs in at least three heads are needed")
+        raise NothingCounted("two halves of the corpus with pairs in at least three heads are needed")
     means = {name: float(np.mean(correlations)) for name, correlations in halves.items()}
     spreads = {name: float(np.std(correlations)) for name, correlations in halves.items()}
     worst = min(means, key=lambda name: means[name])
@@ -468,7 +468,7 @@ def measure_random_early_distances(study: Study) -> Measurement:
 def _require_lines(study: Study, name: str, layers: list[int]) -> None:
     require_sample(study)
     if not stats.get_values(study, name)[layers].all():
-        raise CannotMeasure("attention has no lines that cut the texts of the sample into blocks, in some last layer")
+        raise NothingCounted("attention has no lines that cut the texts of the sample into blocks, in some last layer")
 
 
 def _average_error_covariance(study: Study, names: Sequence[str], counted: Any) -> Floats:

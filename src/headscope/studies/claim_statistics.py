@@ -22,6 +22,10 @@ class CannotMeasure(Exception):
     """A claim cannot be measured in this study; the message says why."""
 
 
+class NothingCounted(CannotMeasure):
+    """None of the texts has what a claim is measured on; more texts may have it."""
+
+
 def get_values(study: Study, name: str) -> Any:
     """Return the values of a variable of a study; raise `CannotMeasure` if it was not counted."""
     if name not in study.data:

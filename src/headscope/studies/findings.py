@@ -15,12 +15,12 @@ from typing import Any, Literal
 from headscope.errors import StudyError
 from headscope.settings import describe_unverified
 from headscope.studies.claim_measurement import Condition
-from headscope.studies.claim_statistics import CannotMeasure
+from headscope.studies.claim_statistics import CannotMeasure, NothingCounted
 from headscope.studies.claims import CLAIMS, Claim
 from headscope.studies.jackknife import MIN_BLOCKS
 from headscope.studies.result import Study
 from headscope.studies.sample_size import MIN_TEXTS, describe_errors
-from headscope.studies.wording import RASTER_NOTE, adapt_wording
+from headscope.studies.wording import RASTER_NOTE, adapt_wording, count_texts
 
 Verdict = Literal["consistent", "not consistent", "undecided", "too few texts", "not measurable"]
 
@@ -106,7 +106,7 @@ class Finding:
         if value is None or math.isnan(value):
             return "–"
         scale, digits = (100, 1) if self.unit == "%" else (1, 2)
-        text = f"{value * scale:.{digits}f}"
+        text = f"{value * scale:z.{digits}f}"
         if error is not None and not math.isnan(error):
             text += f" ± {error * scale:.{digits}f}"
         return f"{text} {self.unit}".strip()
@@ -183,17 +183,20 @@ def findings(study: Study) -> Findings:
 def measure_claim(claim: Claim, study: Study) -> Finding:
     """Return what a study says of one claim."""
     claim_fields = (claim.number, claim.title, claim.paper)
+    shortage = adapt_wording(study, explain_shortage(study, of_sample=claim.of_sample))
+    verdict: Verdict
     try:
         if claim.of_words and study.has_images:
             raise CannotMeasure("patches are no words, and images have no sentences")
         measured = claim.measure(study)
     except CannotMeasure as reason:
-        explanation = f"Not measured: {adapt_wording(study, str(reason))}."
-        return Finding(*claim_fields, explanation, "not measurable", claim.criterion, paper_number=claim.paper_number)
+        explanation, verdict = f"Not measured: {adapt_wording(study, str(reason))}.", "not measurable"
+        if isinstance(reason, NothingCounted) and shortage:
+            verdict, explanation = "too few texts", f"{shortage} {explanation}"
+        return Finding(*claim_fields, explanation, verdict, claim.criterion, paper_number=claim.paper_number)
     numbers = (float(number) for number in (measured.value, measured.error, measured.null))
     value, error, null = (None if math.isnan(number) else number for number in numbers)
     verdict, explanation = judge(measured.conditions), measured.explanation
-    shortage = explain_shortage(study, of_sample=claim.of_sample)
     if shortage:
         verdict, explanation = "too few texts", f"{shortage} {explanation}"
     return Finding(
@@ -255,7 +258,7 @@ def as_markdown(study: Study, results: Sequence[Finding]) -> str:
     lines = [
         f"# Findings: {_escape_markdown(manifest['model'])} on {_escape_markdown(manifest['corpus'])}",
         "",
-        f"{study.texts:,} {adapt_wording(study, 'texts')} of {'' if study.has_images else 'up to '}"
+        f"{count_texts(study)} of {'' if study.has_images else 'up to '}"
         f"{manifest['length']} "
         f"{adapt_wording(study, 'tokens')}, {study.size}, θ = {manifest['theta']}. ± is one standard error; "
         "the null is what the number would be without the structure claimed."

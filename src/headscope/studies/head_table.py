@@ -23,7 +23,7 @@ from headscope.studies.labels import HEAD_COLUMNS, divide_sums, make_head_column
 from headscope.studies.rates import HEAD_RATES, NEAR_SHARE, NEIGHBORS
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors, describe_missing_texts
-from headscope.studies.signal_to_noise import has_signal_shares
+from headscope.studies.signal_shares import has_signal_shares
 from headscope.studies.wording import adapt_wording
 
 SHARES = ("signal_share", "position_share", "snr_db")

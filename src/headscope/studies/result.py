@@ -19,7 +19,7 @@ from headscope.errors import StudyError
 from headscope.head_selection import Numbers, select_grid
 from headscope.netcdf_validation import get_scalar_attribute
 from headscope.settings import list_of_kind
-from headscope.studies import signal_to_noise
+from headscope.studies import signal_shares
 from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.labels import compute_derived, divide_sums, format_shape, has_images
 from headscope.studies.rates import RATES, sum_distances
@@ -249,7 +249,7 @@ class Study:
         >>> study.signal_shares()["signal_share"].dims
         ('layer', 'head')
         """
-        return signal_to_noise.compute_signal_shares(self.data)
+        return signal_shares.compute_signal_shares(self.data)
 
     def signal_to_noise(self) -> xr.DataArray:
         """Return the signal-to-noise ratio of every head in decibels, signal over noise.
@@ -576,7 +576,7 @@ class Study:
         attributes = self.data.attrs
         state = "" if attributes.get("complete", 1) else ", incomplete"
         state += "" if attributes.get("verified", 1) else ", unverified capture"
-        texts = "images" if self.has_images else "texts"
+        texts = ("image" if self.has_images else "text") + "s" * (self.texts != 1)
         return f"<Study of {attributes['model']}: {self.size}, {self.texts:,} {texts} of {attributes['corpus']}{state}>"
 
     def _repr_html_(self) -> str:

@@ -31,3 +31,13 @@ def adapt_wording(study: Study, words: str) -> str:
     if not study.has_images:
         return words
     return re.sub(r"(?<!\w)(" + "|".join(OF_IMAGES) + r")(?!\w)", lambda match: OF_IMAGES[match[1]], words)
+
+
+def count_texts(study: Study) -> str:
+    """Return the number of texts of a study, with its unit.
+
+    >>> import headscope
+    >>> count_texts(headscope.study(headscope.load(), headscope.documents(limit=1)))
+    '1 text'
+    """
+    return f"{study.texts:,} {adapt_wording(study, 'text' if study.texts == 1 else 'texts')}"

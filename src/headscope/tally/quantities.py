@@ -15,7 +15,7 @@ VALUE_BINS = 200
 RECEIVERS = ("first token", "last special token", "sentence end", "comma", "itself", "neighbour", "rest")
 """What a key is to a query that attends to it. If several fit, the first counts."""
 CONTRASTS = ("all", "repeats", "equal", "same", "adjacent", "second", "equal in a sentence")
-"""weights of the pairs of a text, see `tally.signal_to_noise`"""
+"""weights of the pairs of a text, see `tally.signal_shares`"""
 HALVES = 2
 """number of groups of texts by which outputs are summed at each position"""
 MAX_PLACES = 256

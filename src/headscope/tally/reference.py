@@ -13,7 +13,7 @@ from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.claim_sums import FLAT
 from headscope.tally.quantities import CONTRASTS, HALVES, RATE_BINS, VALUE_BINS
-from headscope.tally.signal_to_noise import mark_places
+from headscope.tally.signal_shares import mark_places
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import draw_position_order, find_receivers, rank_pairs
 

@@ -15,7 +15,7 @@ from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
 from headscope.tally.claim_sums import ClaimTexts, measure_claims
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
-from headscope.tally.signal_to_noise import PairWeights, add_to_corner
+from headscope.tally.signal_shares import PairWeights, add_to_corner
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import REST, find_receivers, measure_sentences, rank_pairs
 

@@ -34,7 +34,7 @@ def show_comparison(comparison: Comparison) -> None:
     parts = [
         *_make_claims_tables(comparison, console.width),
         _make_depth_table(comparison, console.width),
-        *_make_head_dtype_tables(comparison, console.width),
+        *_make_head_type_tables(comparison, console.width),
     ]
     for part in parts:
         console.print(part)
@@ -112,7 +112,7 @@ def _format_number(value: float | None, error: float | None, unit: str) -> str:
     if value is None or math.isnan(value):
         return ""
     scale, digits = (100, 1) if unit == "%" else (1, 2)
-    text = _replace_hyphen(f"{value * scale:.{digits}f}")
+    text = _replace_hyphen(f"{value * scale:z.{digits}f}")
     return text if error is None or math.isnan(error) else f"{text} ± {error * scale:.{digits}f}"
 
 
@@ -129,8 +129,10 @@ def _make_claims_table(
     table.add_column("", justify="right")
     table.add_column("claim", ratio=1 if width >= WIDE else None, min_width=CLAIM)
     table.add_column("in")
+    widest = max(len(cell) for name in names for cell in cells[name])
+    max_width = max(widest, (width - CLAIM - 19) // len(names) - 3)  # 19 and 3: the other columns, and space between
     for name in names:
-        table.add_column(Text(_shorten_name(name)), overflow="fold", vertical="top")
+        table.add_column(Text(_shorten_name(name)), overflow="fold", vertical="top", max_width=max_width)
     for row, finding in enumerate(comparison.findings_by_model[names[0]]):
         findings = {name: comparison.findings_by_model[name][row] for name in names}
         units = dict.fromkeys(item.unit for item in findings.values() if item.unit)
@@ -211,7 +213,7 @@ def _draw_bars(values: Sequence[float], low: float, high: float, max_bars: int) 
 # -- head types -------------------------------------------------------------------------------------------------------
 
 
-def _make_head_dtype_tables(comparison: Comparison, width: int) -> list[Table]:
+def _make_head_type_tables(comparison: Comparison, width: int) -> list[Table]:
     """Return tables of the number of heads of each type, each with as many models as fit."""
     counts = comparison.head_types
     present = [str(head_type) for head_type, rows in counts.groupby("head_type", sort=False) if rows["heads"].any()]
@@ -282,6 +284,8 @@ def _format_largest(measure: Measure, rows: pd.DataFrame) -> str:
 
 def _summarize_changes(comparison: Comparison, pair: Pair) -> Text:
     rows = comparison.changes[comparison.changes["model"] == pair.model]
+    if pair.missing:
+        return Text("Types of heads are not compared: too few texts.")
     changed = rows[rows["changed"].astype(bool)]
     summary = f"{len(changed)} of {len(rows)} heads changed type"
     if len(changed):

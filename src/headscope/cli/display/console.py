@@ -19,7 +19,7 @@ from headscope.settings import describe_unverified
 from headscope.studies.findings import Finding
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors
-from headscope.studies.wording import RASTER_NOTE, adapt_wording
+from headscope.studies.wording import RASTER_NOTE, count_texts
 
 if TYPE_CHECKING:  # importing it imports torch, which takes seconds
     from headscope.run.run import Progress as StudyProgress
@@ -71,12 +71,7 @@ def show_findings(study: Study, findings: Sequence[Finding]) -> None:
     """Print the table of findings."""
     manifest = study.manifest
     table = Table(
-        title=Text(
-            to_printable(
-                f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} {adapt_wording(study, 'texts')}, "
-                f"{study.size}"
-            )
-        ),
+        title=Text(to_printable(f"{manifest['model']} on {manifest['corpus']}: {count_texts(study)}, {study.size}")),
         caption="± is one standard error; the null is the number without the structure claimed. "
         "How each number was measured: findings.md, report.html"
         + f"\n{RASTER_NOTE}" * study.has_images

@@ -13,6 +13,7 @@ from headscope.studies.head_types import PREFERENCES
 from headscope.studies.rates import HEAD_RATES
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors
+from headscope.studies.wording import count_texts
 
 NARROW = 90
 """Terminal width below which the distance is left out: few heads are characterized by it."""
@@ -24,7 +25,7 @@ def show_heads(study: Study, heads: pd.DataFrame, counts: pd.Series) -> None:
     """Print a table of heads, and how many of all heads are of each type."""
     manifest = study.manifest
     table = Table(
-        title=Text(to_printable(f"{manifest['model']} on {manifest['corpus']}: {study.texts:,} texts, {study.size}")),
+        title=Text(to_printable(f"{manifest['model']} on {manifest['corpus']}: {count_texts(study)}, {study.size}")),
         caption="Rates in percent; bold: the rate that the type is based on. All numbers: --csv, --json"
         + f"\n{describe_errors(study)}".rstrip()
         + format_unverified_line(manifest),

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from headscope.errors import ReadingError
 from headscope.page.explorer.text_pieces import split_into_pieces
-from headscope.page.formatting import IMAGE_WORDS, LABELS, TEXT_ENTRIES, format_scalar, make_visible
+from headscope.page.formatting import IMAGE_WORDS, LABELS, TEXT_ENTRIES, YES_OR_NO, format_scalar, make_visible
 from headscope.page.quantization import Precision, choose_precision, pack_layer
 from headscope.page.templates import (
     build_policy,
@@ -180,7 +180,7 @@ def _list_manifest(manifest: dict[str, Any]) -> list[tuple[str, str]]:
         value = manifest.get(name)
         if value is None or value == "" or (image_labels and name in TEXT_ENTRIES):
             continue
-        if name == "causal":
+        if name in YES_OR_NO:
             value = bool(value)
         if isinstance(value, dict):
             value = ", ".join(f"{key} {inner}" for key, inner in value.items())

@@ -19,7 +19,7 @@ from headscope.tally.numba_backend.jit import compiled
 from headscope.tally.numba_backend.pairs import add_pair_sums
 from headscope.tally.numba_backend.softmax import compute_softmax
 from headscope.tally.quantities import QUANTITIES
-from headscope.tally.signal_to_noise import PairWeights, add_to_corner
+from headscope.tally.signal_shares import PairWeights, add_to_corner
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import (
     ITSELF,

@@ -12,7 +12,7 @@ from headscope.corpus.windows import BLOCKS
 from headscope.similarity import NEAR
 from headscope.tally.claim_sums import measure_claims
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS, Quantity, list_quantities
-from headscope.tally.signal_to_noise import add_to_corner
+from headscope.tally.signal_shares import add_to_corner
 from headscope.tally.tally import Tally, TallySettings, get_array_shape
 from headscope.tally.text_structure import ITSELF, NEIGHBOR, REST
 from headscope.tally.triton_backend.batch_arrays import BatchArrays

@@ -12,7 +12,7 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.devices import send
 from headscope.tally.claim_sums import ClaimTexts
-from headscope.tally.signal_to_noise import PairWeights
+from headscope.tally.signal_shares import PairWeights
 from headscope.tally.text_structure import (
     REST,
     compute_even_spread,

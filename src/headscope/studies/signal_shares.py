@@ -71,8 +71,11 @@ def _sum_position_parts(data: xr.Dataset) -> Floats:
     parts = np.empty((len(weights), len(sums), sums.shape[2], weights.shape[1]))
     for layer, layer_sums in enumerate(sums):
         means = layer_sums / np.maximum(counts, 1)[:, None, :, None]
-        means -= means[:, :, measured].mean(2, keepdims=True) if measured.any() else np.nan
-        means[:, :, ~measured] = 0  # an unknown mean is that of all positions
+        if not measured.any():  # the texts are all in one half, so that position cannot be separated from noise
+            means[:] = np.nan
+        else:
+            means -= means[:, :, measured].mean(2, keepdims=True)
+            means[:, :, ~measured] = 0  # an unknown mean is that of all positions
         products = means[0] @ means[1].swapaxes(1, 2)
         squares = np.einsum("bcp,hpp->bhc", degrees, products)
         parts[:, layer] = (squares - np.einsum("bcpq,hpq->bhc", weights, products, optimize=True)) / 2
@@ -118,7 +121,8 @@ def _label(data: xr.Dataset, shares: Floats, errors: Floats) -> xr.Dataset:
     is_signal = signal > ERRORS_ABOVE_ZERO * signal_error
     share = np.where(is_signal, np.minimum(signal, MAX_SHARE), np.nan)
     decibels = 10 * np.log10(share / (1 - share))
-    decibel_errors = 10 / np.log(10) * signal_error / (share * (1 - share))
+    is_capped = share >= MAX_SHARE  # at the most that is given, an error says nothing
+    decibel_errors = np.where(is_capped, np.nan, 10 / np.log(10) * signal_error / (share * (1 - share)))
     heads, relations = ("layer", "head"), ("layer", "head", "source")
     dataset = xr.Dataset(
         {

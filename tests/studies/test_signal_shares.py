@@ -18,7 +18,7 @@ from headscope.model.model import Model
 from headscope.studies.result import Study
 from headscope.tally.quantities import CONTRASTS, MAX_PLACES, Shape
 from headscope.tally.reference import compute_contrasts
-from headscope.tally.signal_to_noise import PairWeights
+from headscope.tally.signal_shares import PairWeights
 from headscope.tally.tally import Tally, TallySettings
 from tests.helpers.synthetic import CLS, SEP, TALLIERS, make_random_study, study_of, tally, window
 
@@ -269,6 +269,18 @@ class TestStudies:
         sums = make_sums()
         sums["contrast_sums"][:, 0, 0] = [1000 - 200, 0, -160, 0, 0, 0, 0]
         assert float(study_of(sums).signal_to_noise()[0, 0]) == pytest.approx(30, abs=0.01)
+
+    def test_one_document_has_no_position_share(self):
+        """Means of one half cannot be told from noise: a share of 0 would be wrong."""
+        shares = make_random_study(texts=1).signal_shares()
+        assert np.isnan(shares["position_share"]).all()
+        assert np.isnan(shares["signal_share"]).all()
+
+    def test_the_largest_ratio_has_no_error(self):
+        sums = make_sums()
+        sums["contrast_sums"][:, 0, 0] = [1000 - 200, 0, -160, 0, 0, 0, 0]
+        shares = study_of(sums).signal_shares()
+        assert np.isnan(shares["snr_db_error"][0, 0]) == (float(shares["snr_db"][0, 0]) > 29.9)
 
     def test_without_equal_tokens_or_sentences_nothing_is_measured(self):
         texts = [window(np.random.default_rng(k).permutation(30)[:12].tolist(), [0] * 12) for k in range(40)]
