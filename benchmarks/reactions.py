@@ -39,6 +39,8 @@ from measuring.tables import DOCS, machine, read_all, save, write_page
 
 LENGTH = 384
 """tokens of a window; the longest reaction has 356"""
+SAMPLE = 0.05
+"""of the texts, for costly quantities, which are not looked at here"""
 SPLIT = re.compile(
     r"\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@|\?|>>?|\*|\$|%[0-9]{2}|[0-9]"
 )
@@ -203,7 +205,9 @@ def add_reaction(sums: BlockSums, block: int, reading: Reading) -> None:
     reactants, products = split_atoms(tokens)
     elements = np.array([find_element(token) for token in tokens])
     same = elements[products][:, None] == elements[reactants][None]
-    similarity = reading.similarity.values
+    outputs = reading.outputs.transpose("layer", "head", "position", "width").values
+    similarity = outputs @ outputs.swapaxes(2, 3)
+    similarity[:, :, np.arange(len(tokens)), np.arange(len(tokens))] = 0
     limits = np.maximum(similarity.max(axis=(2, 3), keepdims=True), 0) * reading.theta
     attention, similarity, high = (
         matrix[:, :, products][..., reactants] for matrix in (reading.attention.values, similarity, similarity > limits)
@@ -252,7 +256,7 @@ def measure_rxnmapper(models: Path, documents: Sequence[Document]) -> dict[str, 
         agreement["context"] += len(by_context)
         agreement["atoms"] += len(split_atoms(tokens)[1])
         add_reaction(sums, block, reading)
-    study = headscope.study(model, list(documents), length=LENGTH)
+    study = headscope.study(model, list(documents), length=LENGTH, sample=SAMPLE)
     heads = study.heads().set_index("head")
     statistics = {name: sums.summarize(name) for name in STATISTICS}
     statistics["high_same_element"]["chance"] = sums.summarize("all_same_element")["value"]
@@ -310,7 +314,7 @@ def measure_rxnfp(models: Path, documents: Sequence[Document]) -> dict[str, Any]
             to_first = attention[..., 1:, 0].sum(axis=-1)
             sums.add(block, name, to_first, tokens - 1, (tokens - 1) / tokens)
             sums.add(block, f"layer_{name}", to_first.mean(axis=1), tokens - 1, (tokens - 1) / tokens)
-    studies = [headscope.study(model, list(documents), length=LENGTH) for model in (before, after)]
+    studies = [headscope.study(model, list(documents), length=LENGTH, sample=SAMPLE) for model in (before, after)]
     comparison = headscope.compare(studies, ["pretrained", "fine-tuned"])
     table = comparison.differences()
     changes = comparison.changes
