@@ -145,15 +145,17 @@ def _describe_run(result: dict[str, Any]) -> str:
 def _describe_atoms(result: dict[str, Any]) -> str:
     layer, head = PUBLISHED_HEAD
     atoms, repeat = result["atoms"], result["repeat_rate"]
-    head_type = result["head_types"][layer * len(repeat["value"][layer]) + head]
-    return (
+    rate, error = (repeat[part][layer][head] for part in ("value", "error"))
+    sentences = [
         f"Of {atoms['atoms']:,} product atoms {atoms['element']:,} are mapped by element and {atoms['context']:,} by "
-        f"surroundings, {atoms['both']:,} by both, which agree for {atoms['agree']:,}. {result['tokenized']} of "
-        f"{result['reactions']} reactions are tokenized as the package does, with {result['unknown']} unknown tokens. Over all "
-        f"tokens, L10H5 has the type {head_type} and a repeat rate of "
-        f"{_percent(repeat['value'][layer][head], repeat['error'][layer][head])} (chance {_percent(repeat['chance'])}, rank "
-        f"{_rank(repeat['value'], layer, head)} of {np.size(repeat['value'])})."
-    )
+        f"surroundings, {atoms['both']:,} by both, which agree for {atoms['agree']:,}.",
+        f"{result['tokenized']} of {result['reactions']} reactions are tokenized as the package does, with "
+        f"{result['unknown']} unknown tokens.",
+        f"Over all tokens, L10H5 has the type {result['head_types'][layer * len(repeat['value'][layer]) + head]} and a "
+        f"repeat rate of {_percent(rate, error)} (chance {_percent(repeat['chance'])}, rank "
+        f"{_rank(repeat['value'], layer, head)} of {np.size(repeat['value'])}).",
+    ]
+    return " ".join(sentences)
 
 
 def _find(results: list[dict[str, Any]], kind: str) -> dict[str, Any]:
