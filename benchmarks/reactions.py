@@ -310,6 +310,7 @@ def measure_rxnfp(models: Path, documents: Sequence[Document]) -> dict[str, Any]
         sums.add(block, "divergence", divergence.sum(axis=-1), tokens, 0.0)
         sums.add(block, "cls_divergence", divergence[..., 0], 1, 0.0)
         sums.add(block, "layer_divergence", divergence.mean(axis=1).sum(axis=-1), tokens, 0.0)
+        sums.add(block, "layer_cls_divergence", divergence[..., 0].mean(axis=1), 1, 0.0)
         for name, attention in zip(("cls_before", "cls_after"), maps, strict=True):
             to_first = attention[..., 1:, 0].sum(axis=-1)
             sums.add(block, name, to_first, tokens - 1, (tokens - 1) / tokens)

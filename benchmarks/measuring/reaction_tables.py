@@ -91,14 +91,15 @@ def tabulate_layers(result: dict[str, Any], *, markdown: bool = False) -> str:
         significant = np.array([np.asarray(rate["significant"])[chosen] for rate in result["rates"].values()])
         moved = np.median(np.abs(np.asarray(result["rates"]["repeat_rate"]["difference"])[chosen]))
         changed = np.asarray(result["before"])[chosen] != np.asarray(result["after"])[chosen]
-        parts = [attention[f"layer_{name}"] for name in ("divergence", "cls_before", "cls_after")]
-        divergence = f"{parts[0]['value'][layer]:.3f} ± {parts[0]['error'][layer]:.3f}"
+        divergences, shares = (
+            [attention[f"layer_{name}"] for name in names]
+            for names in (("divergence", "cls_divergence"), ("cls_before", "cls_after"))
+        )
         rows.append(
             [
                 str(layer),
-                divergence,
-                *(_percent(part["value"][layer], part["error"][layer]) for part in parts[1:]),
-                f"{significant.any(axis=0).sum()} of {chosen.sum()}",
+                *(f"{part['value'][layer]:.3f} ± {part['error'][layer]:.4f}" for part in divergences),
+                *(_percent(part["value"][layer], part["error"][layer]) for part in shares),
                 f"{significant.sum()} of {significant.size}",
                 _percent(float(moved)),
                 str(int(changed.sum())),
@@ -107,9 +108,9 @@ def tabulate_layers(result: dict[str, Any], *, markdown: bool = False) -> str:
     header = [
         "layer",
         "JS divergence (bits)",
+        "of [CLS]",
         "to [CLS] before",
         "after",
-        "heads changed",
         "rates changed",
         "repeat rate moved by",
         "other type",
