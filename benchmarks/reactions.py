@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import headscope
 from headscope.corpus.document import Document
@@ -68,6 +69,11 @@ PUBLISHED = (
     ("CCOCC>>CCBr.CC[O-]~[Na+]", (0, 1, -1, 4, 3, 2, -1), 0.8353619858859898),
 )
 """reaction as the model reads it, reactant atom of each product atom (-1: none) and confidence: tests of the package"""
+FINGERPRINT = (
+    "Nc1cccc2cnccc12.O=C(O)c1cc([N+](=O)[O-])c(Sc2c(Cl)cncc2Cl)s1>>O=C(Nc1cccc2cnccc12)c1cc([N+](=O)[O-])c(Sc2c(Cl)cncc2Cl)s1",
+    (-2.0174953937530518, 1.7602033615112305, -1.3323537111282349, -1.1095019578933716, 1.2254549264907837),
+)
+"""reaction and the first numbers of its fingerprint, the last state of [CLS], in the README of the package rxnfp"""
 CONTEXT = 4
 """tokens on each side that make the surroundings of an atom"""
 
@@ -297,6 +303,14 @@ def compute_divergence(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]
     return np.asarray(np.maximum(sum(parts) / 2, 0))
 
 
+def compute_fingerprint(model: Model, text: str) -> list[float]:
+    """Return what the model's last layer has for the first token, from the tokens that headscope reads."""
+    (window,) = model.windows(Document(text, "reaction"), WindowSpec(length=LENGTH))
+    with torch.no_grad():
+        states = model.network(torch.as_tensor(window.ids)[None].to(model.device)).last_hidden_state
+    return [float(number) for number in states[0, 0]]
+
+
 def measure_rxnfp(models: Path, documents: Sequence[Document]) -> dict[str, Any]:
     """Return what fine-tuning changes in every head: rates with tests, attention maps, attention to [CLS]."""
     before, after = (headscope.load(models / f"rxnfp-{name}") for name in ("pretrained", "finetuned"))
@@ -322,6 +336,7 @@ def measure_rxnfp(models: Path, documents: Sequence[Document]) -> dict[str, Any]
     return {
         "kind": "rxnfp",
         "reactions": len(documents),
+        "fingerprint": {"published": FINGERPRINT[1], "ours": compute_fingerprint(after, FINGERPRINT[0])[:5]},
         "paired": bool(table["paired"].all()),
         "attention": {name: sums.summarize(name) for name in sums.sums},
         "rates": {

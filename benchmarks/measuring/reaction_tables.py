@@ -81,6 +81,12 @@ def tabulate_head_five(result: dict[str, Any], *, markdown: bool = False) -> str
     return table(header, rows, markdown=markdown)
 
 
+def tabulate_fingerprint(result: dict[str, Any], *, markdown: bool = False) -> str:
+    """Return the first numbers of the published fingerprint beside ours."""
+    rows = [[name, *(number(value, 5) for value in result["fingerprint"][name])] for name in ("published", "ours")]
+    return table(["", *map(str, range(5))], rows, markdown=markdown)
+
+
 def tabulate_layers(result: dict[str, Any], *, markdown: bool = False) -> str:
     """Return what fine-tuning changes, by layer."""
     attention = result["attention"]
@@ -173,6 +179,7 @@ RXNMAPPER_SECTIONS: dict[str, Section] = {
     "head five": lambda results: tabulate_head_five(_find(results, "rxnmapper"), markdown=True),
 }
 RXNFP_SECTIONS: dict[str, Section] = {
+    "fingerprint": lambda results: tabulate_fingerprint(_find(results, "rxnfp"), markdown=True),
     "layers": lambda results: (
         f"{tabulate_layers(_find(results, 'rxnfp'), markdown=True)}\n\n{_describe_run(_find(results, 'rxnfp'))}"
     ),
