@@ -205,9 +205,13 @@ def map_reaction(attention: np.ndarray[Any, Any], tokens: Sequence[str]) -> tupl
     return mapping, float(confidence)
 
 
+def list_tokens(reading: Reading) -> list[str]:
+    return [str(token) for token in reading.data["token"].values]
+
+
 def add_reaction(sums: BlockSums, block: int, reading: Reading) -> None:
     """Add what the heads of one reading relate: atoms of the product with those of the reactants."""
-    tokens = [str(token) for token in reading.data["token"].values]
+    tokens = list_tokens(reading)
     reactants, products = split_atoms(tokens)
     elements = np.array([find_element(token) for token in tokens])
     same = elements[products][:, None] == elements[reactants][None]
@@ -239,10 +243,6 @@ def read_reactions(model: Model, documents: Iterable[Document]) -> Iterator[tupl
     for document in documents:
         (window,) = model.windows(document, WindowSpec(length=LENGTH))
         yield window.block, headscope.read(model, document, length=LENGTH)
-
-
-def list_tokens(reading: Reading) -> list[str]:
-    return [str(token) for token in reading.data["token"].values]
 
 
 def measure_rxnmapper(models: Path, documents: Sequence[Document]) -> dict[str, Any]:
