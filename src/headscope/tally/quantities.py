@@ -33,6 +33,8 @@ class Shape:
     """N×N maps are kept"""
     width: int = 0
     """width of the widest head; 0: outputs are not summed at each position, so that signal shares are not measured"""
+    crosses: bool = False
+    """attention goes to the tokens of another text, so that it has no offsets and no diagonal"""
 
     def get_sizes(self) -> dict[str, int]:
         return {
@@ -149,6 +151,7 @@ QUANTITIES = (
     Quantity("position_counts", ("half", "place"), "tokens in that sum", sample=True),
     *CLAIM_QUANTITIES,
     Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
+    Quantity("attention_texts", ("query", "key"), "texts whose maps have this element, if maps are not square"),
     Quantity(
         "attention_without_lines",
         ("layer", "query", "key"),
@@ -180,7 +183,19 @@ QUANTITIES = (
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
 
+OF_CROSSES = ("attention_texts",)
+"""quantities of cross-attention alone"""
+OF_DIAGONALS = (
+    "attention_offset",
+    "attention_without_lines_and_diagonal",
+    "diagonal_attention_sum",
+    "diagonal_even_sum",
+)
+"""quantities that cross-attention does not have"""
+
+
 def list_quantities(shape: Shape) -> list[Quantity]:
     """Return the quantities that are summed in arrays of this shape."""
-    absent = () if shape.width else ("position_sums",)
+    absent = OF_DIAGONALS if shape.crosses else OF_CROSSES
+    absent = absent if shape.width else (*absent, "position_sums")
     return [q for q in QUANTITIES if (shape.maps or not q.is_map) and q.name not in absent]
