@@ -103,8 +103,8 @@ def check_target_windows(windows: WindowMode, *, has_targets: bool) -> None:
     """Raise a StudyError if documents with a target should have more than one window."""
     if has_targets and windows == "all":
         raise StudyError(
-            "with --target a document has one window, of the beginnings of text and target: later ones would not belong "
-            "together. Leave --windows out, and cut the texts into sentences or paragraphs"
+            "with --target a document has one window, of the beginnings of text and target: later ones would not "
+            "belong together. Leave --windows out, and cut the texts into sentences or paragraphs"
         )
 
 

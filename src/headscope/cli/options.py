@@ -41,8 +41,8 @@ Target = Annotated[
     typer.Option(
         "--target",
         metavar="FIELD",
-        help="For --stack decoder and cross: field or column that holds what the decoder is to write for the text, such "
-        "as its translation.",
+        help="For --stack decoder and cross: field or column that holds what the decoder is to write, such as the "
+        "text's translation.",
     ),
 ]
 Format = Annotated[

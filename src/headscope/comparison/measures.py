@@ -110,6 +110,7 @@ def _make_measure(name: str, rate: Rate) -> Measure:
 
 
 def _sum_near_attention(study: Study) -> RateSums:
+    attention: Floats
     if study.data.attrs.get("stack") == CROSS:  # attention has no offsets
         attention = np.zeros((BLOCKS, *study.data["pairs"].shape, study.data.sizes["offset"]))
     else:

@@ -369,7 +369,7 @@ class Model:
         if isinstance(self.tokens, Patches):
             results = map(self.tokens.windows, documents)
         elif any(document.target is not None for document in documents):
-            yield from self._cut_pairs(documents, cut)
+            yield from self._cut_pairs(documents, self.tokens, cut)
             return
         else:
             results = cut.cut_documents(documents, self.tokens)
@@ -382,13 +382,15 @@ class Model:
                 else windows
             )
 
-    def _cut_pairs(self, documents: Sequence[Document], cut: WindowSpec) -> Iterator[list[Window] | str]:
+    def _cut_pairs(
+        self, documents: Sequence[Document], tokens: ModelTokens, cut: WindowSpec
+    ) -> Iterator[list[Window] | str]:
         """Yield the one window of each document with a target, or the reason why it has none."""
         self.check_target(has_targets=all(document.target is not None or document.broken for document in documents))
         crosses = self.architecture.stack == "cross"
         targets = [replace(document, text=document.target or "", target=None) for document in documents]
         sources = [replace(document, target=None) for document in documents]
-        source_windows = replace(cut, min_tokens=1, sentences="tokens").cut_documents(sources, self.tokens)
+        source_windows = replace(cut, min_tokens=1, sentences="tokens").cut_documents(sources, tokens)
         target_windows = cut.cut_documents(targets, self.target_tokens)
         for document, source, target in zip(documents, source_windows, target_windows, strict=True):
             if isinstance(source, str):
@@ -481,8 +483,8 @@ class Model:
             return self.decoder_start_id
         if shifted.shape != labels.shape or not torch.equal(shifted[0, 1:], labels[0, :-1]):
             raise ModelError(
-                f"{self.name}: the model type {self.type!r} gives its decoder something else than a start token and the "
-                "target without its last token: --target is not supported for it"
+                f"{self.name}: the model type {self.type!r} gives its decoder something else than a start token and "
+                "the target without its last token: --target is not supported for it"
             )
         return int(shifted[0, 0])
 

@@ -72,8 +72,8 @@ class ModelTokens:
             return self
         if getattr(self.tokenizer, "tgt_lang", "") is None:
             raise ModelError(
-                f"the tokenizer {self.name} does not know the language of the targets: set its tgt_lang (and src_lang), "
-                "in Python or in the tokenizer_config.json of the model's folder"
+                f"the tokenizer {self.name} does not know the language of the targets: set its tgt_lang (and "
+                "src_lang), in Python or in the tokenizer_config.json of the model's folder"
             )
         tokenizer = copy.deepcopy(self.tokenizer)  # a shallow copy would share the special tokens it adds
         tokenizer._switch_to_target_mode()

@@ -79,9 +79,9 @@ def study(
     model
         From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     documents
-        Strings, pairs (source, target) of strings for a decoder behind an encoder, a DataFrame or Series of pandas, a Dataset of the package datasets, a source that `headscope.documents`
-        opens, or nothing for the bundled texts; for a vision model, images of PIL or arrays of bytes (height, width,
-        3), or such a source.
+        Strings, pairs (source, target) of strings for a decoder behind an encoder, a DataFrame or Series of pandas, a
+        Dataset of the package datasets, a source that `headscope.documents` opens, or nothing for the bundled texts;
+        for a vision model, images of PIL or arrays of bytes (height, width, 3), or such a source.
     field
         The column, or field, of `documents` that holds the text.
     target

@@ -75,8 +75,8 @@ class ClaimTexts:
         even, even_itself = compute_even_columns(real_keys.sum(1), n, causal=causal)
         even *= (real.sum(1) / real_keys.sum(1))[:, None]  # cross-attention has more queries than keys, or fewer
         arrays = (
-            real, real_keys, batch.ids[rows], word_keys, separator_keys & word_keys, ranks, draw_position_orders(windows, real),
-            even, even_itself, np.array([window.crosses for window in windows]),
+            real, real_keys, batch.ids[rows], word_keys, separator_keys & word_keys, ranks,
+            draw_position_orders(windows, real), even, even_itself, np.array([window.crosses for window in windows]),
         )  # fmt: skip
         return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
