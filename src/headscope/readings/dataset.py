@@ -24,6 +24,8 @@ class Source:
     labels: list[str]
     ids: Ints
     special: Bools
+    token_count: int
+    """number of tokens of the text, also of those that were not read"""
     attention: Sequence[Floats] | None = None
     """attention maps (head, query, source position) of each layer of cross-attention"""
 
@@ -83,8 +85,8 @@ def make_dataset(
         data["attention"] = (("layer", "head", "query", "key"), _stack_layers(attention))
     if source is not None:
         data["source_text"] = ((), np.array(_replace_surrogates(source.text), dtype=object))
-        labels = np.array([_replace_surrogates(label) for label in source.labels], dtype=object)
-        data = data.assign_coords(source_token=("source_position", labels))
+        source_labels = np.array([_replace_surrogates(label) for label in source.labels], dtype=object)
+        data = data.assign_coords(source_token=("source_position", source_labels))
         data = data.assign_coords(
             source_token_id=("source_position", source.ids), source_special=("source_position", source.special)
         )

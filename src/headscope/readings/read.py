@@ -125,7 +125,7 @@ def read(
                 "theta": theta,
                 "tau": tau,
                 "tokens_in_text": token_count,
-                **({} if source is None else {"tokens_in_source": loaded.tokens.count(document.text)}),
+                **({} if source is None else {"tokens_in_source": source.token_count}),
                 "command": command,
                 **provenance.describe_run(),
             },
@@ -142,7 +142,14 @@ def _describe_source(
     (encoding,) = model.tokens.encode(document.text, length, all_windows=False, offsets=True)
     text = document.text if encoding.ends is None else document.text[: encoding.ends.max()]
     source = window.source
-    return Source(text, model.tokens.labels(source.ids), source.ids, source.special, maps if window.crosses else None)
+    return Source(
+        text=text,
+        labels=model.tokens.labels(source.ids),
+        ids=source.ids,
+        special=source.special,
+        token_count=model.tokens.count(document.text),
+        attention=maps if window.crosses else None,
+    )
 
 
 def _make_document(text: Any, target: str | None = None) -> Document:
