@@ -130,7 +130,7 @@ class TestTally:
 
 
 def study_stack(model: Any, stack: str, order: int = 1, **options: Any) -> Any:
-    """Study a stack on the texts in their order, or backwards; what a decoder is to write for one is another of them."""
+    """Study a stack on the texts in their order, or backwards; the target of each is another of them."""
     pairs = list(zip(TEXTS, [*TEXTS[1:], TEXTS[0]], strict=True))
     return headscope.study(model.on(stack), (TEXTS if stack == "encoder" else pairs)[::order], length=16, **options)
 

@@ -212,8 +212,9 @@ class TestTally:
 class TestStudy:
     @pytest.mark.parametrize("stack", DECODERS)
     def test_a_study_of_one_pair_is_the_sum_over_its_reading(self, model: Model, stack: str) -> None:
-        study = headscope.study(model.on(stack), PAIRS[:1], length=LENGTH, sentences="text")
-        reading = headscope.read(model.on(stack), PAIRS[0], length=LENGTH, sentences="text")
+        pair = ("The cat sat.", "The day ends. The week begins.")
+        study = headscope.study(model.on(stack), [pair], length=32, sentences="text")
+        reading = headscope.read(model.on(stack), pair, length=32, sentences="text")
         counts = reading.pairs().groupby(["layer", "head_number"]).size()
         np.testing.assert_array_equal(study.data["pairs"].values.ravel(), counts.values)
         rows, columns = reading.attention.shape[2:]
@@ -221,6 +222,12 @@ class TestStudy:
         np.testing.assert_allclose(maps[..., :rows, :columns], reading.attention.values, atol=1e-6)
         assert maps.sum() == pytest.approx(rows * maps.shape[0] * maps.shape[1], rel=1e-5)
         assert reading.data["sentence"].values.tolist()[-1] == 1
+
+    def test_an_iterator_of_pairs_needs_the_name_of_a_target(self, model: Model) -> None:
+        study = headscope.study(model.on("cross"), iter(PAIRS), target="de", length=LENGTH)
+        assert study.texts == len(PAIRS)
+        with pytest.raises(CorpusError, match="give a list of pairs, or say target='target'"):
+            headscope.study(model, iter(PAIRS), length=LENGTH)
 
     def test_pairs_and_fields_are_the_same(self, model: Model, tmp_path: Path) -> None:
         from tests.helpers.study_equality import assert_same_sums
@@ -265,10 +272,11 @@ class TestStudy:
     def test_the_claims_about_a_diagonal_are_not_measurable(self, model: Model, tmp_path: Path) -> None:
         study = headscope.study(model.on("cross"), PAIRS * 4, length=LENGTH)
         assert "attention_offset" not in study.data
-        assert study.findings()[0].verdict in ("not measurable here", "too few texts")
+        assert study.findings()[0].verdict == "not measurable"
         assert not study.plot("2").axes[0].images[0].get_array().mask.all()
         opened = headscope.open_study(study.save(tmp_path / "cross.nc"))
-        assert len(headscope.compare([opened, study]).to_html()) > 0
+        other = headscope.study(model.on("decoder"), PAIRS * 4, length=LENGTH)
+        assert len(headscope.compare([opened, other]).to_html()) > 0
         assert "L1H3" in study.report()
 
     @pytest.mark.usefixtures("small_chunks")
@@ -297,7 +305,7 @@ class TestRefused:
     def test_a_decoder_without_a_target(self, model: Model, stack: str) -> None:
         for call in (headscope.study, headscope.read):
             documents: Any = ["the cat sat."] if call is headscope.study else "the cat sat."
-            with pytest.raises(ModelError, match=r"--target FIELD \(in Python: give pairs \(source, target\)\)"):
+            with pytest.raises(ModelError, match=r"--target FIELD \(in Python: give a list of pairs"):
                 call(model.on(stack), documents, length=LENGTH)
 
     def test_a_target_that_nothing_reads(self, model: Model) -> None:
@@ -314,6 +322,7 @@ class TestRefused:
             ([PAIRS[0], ("a", 1)], {}, r"document 2 is a tuple of \(str, int\)"),
             ([PAIRS[0], ("a", "b", "c")], {}, "document 2 is a tuple"),
             (iter(PAIRS), {}, "give a list of pairs"),
+            (["the cat", PAIRS[0]], {}, "give a list of pairs"),
             (pd.DataFrame({"text": ["a", "b"], "de": ["b", None]}), {"target": "de"}, "row 1 of column 'de'"),
             (pd.DataFrame({"text": ["a"]}), {"target": "de"}, "no column 'de'"),
             (None, {"target": "de"}, "the bundled texts have no fields"),

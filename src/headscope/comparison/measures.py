@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from headscope.array_types import Floats
-from headscope.corpus.windows import BLOCKS
 from headscope.studies.jackknife import leave_out_blocks
 from headscope.studies.rates import RATES, Rate, RateWords, sum_distances
 from headscope.studies.result import Study
@@ -112,7 +111,7 @@ def _make_measure(name: str, rate: Rate) -> Measure:
 def _sum_near_attention(study: Study) -> RateSums:
     attention: Floats
     if study.data.attrs.get("stack") == CROSS:  # attention has no offsets
-        attention = np.zeros((BLOCKS, *study.data["pairs"].shape, study.data.sizes["offset"]))
+        attention = np.zeros((*_get_blocks(study, "pairs").shape, study.data.sizes["offset"]))
     else:
         attention = _get_blocks(study, "attention_offset")
     is_near = np.abs(study.data["offset"].values) <= 1

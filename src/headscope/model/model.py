@@ -434,8 +434,9 @@ class Model:
         if not has_targets and stack != "encoder":
             raise ModelError(
                 f"{self.name}: its decoder reads what the model is to write for a text, such as the translation: name "
-                "the field that holds it with --target FIELD (in Python: give pairs (source, target)), or study the "
-                "encoder; --target with the field of the text itself makes every text its own target"
+                "the field that holds it with --target FIELD (in Python: give a list of pairs (source, target), or "
+                "target=…), or study the encoder; --target with the field of the text itself makes every text its own "
+                "target"
             )
 
     @cached_property
@@ -810,5 +811,5 @@ def _get_vocabulary_size(network: Any) -> int | None:
     """Return the size of a network's vocabulary, or None if it does not say."""
     try:
         return getattr(network.get_input_embeddings(), "num_embeddings", None)
-    except NotImplementedError:
+    except (NotImplementedError, AttributeError):
         return None

@@ -151,7 +151,6 @@ QUANTITIES = (
     Quantity("position_counts", ("half", "place"), "tokens in that sum", sample=True),
     *CLAIM_QUANTITIES,
     Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
-    Quantity("attention_texts", ("query", "key"), "texts whose maps have this element, if maps are not square"),
     Quantity(
         "attention_without_lines",
         ("layer", "query", "key"),
@@ -180,11 +179,12 @@ QUANTITIES = (
         real=True,
     ),
 )
-BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+CROSS_QUANTITIES = (Quantity("attention_texts", ("query", "key"), "texts whose maps have this element"),)
+"""What only cross-attention has, whose maps are not square."""
+ALL_QUANTITIES = (*QUANTITIES, *CROSS_QUANTITIES)
+BY_NAME = {quantity.name: quantity for quantity in ALL_QUANTITIES}
 
 
-OF_CROSSES = ("attention_texts",)
-"""quantities of cross-attention alone"""
 OF_DIAGONALS = (
     "attention_offset",
     "attention_without_lines_and_diagonal",
@@ -196,6 +196,6 @@ OF_DIAGONALS = (
 
 def list_quantities(shape: Shape) -> list[Quantity]:
     """Return the quantities that are summed in arrays of this shape."""
-    absent = OF_DIAGONALS if shape.crosses else OF_CROSSES
-    absent = absent if shape.width else (*absent, "position_sums")
-    return [q for q in QUANTITIES if (shape.maps or not q.is_map) and q.name not in absent]
+    quantities = ALL_QUANTITIES if shape.crosses else QUANTITIES
+    absent = (*(OF_DIAGONALS if shape.crosses else ()), *(() if shape.width else ("position_sums",)))
+    return [q for q in quantities if (shape.maps or not q.is_map) and q.name not in absent]
