@@ -373,8 +373,7 @@ class Model:
             return
         else:
             results = cut.cut_documents(documents, self.tokens)
-        # Computed once, not for every window.
-        is_decoder = self.is_encoder_decoder and self.architecture.stack != "encoder"
+        is_decoder = self.needs_targets  # computed once, not for every window
         for windows in results:
             yield (
                 [self.adapt_window(window) for window in windows]
@@ -402,6 +401,11 @@ class Model:
                 start = self.find_decoder_start(target[0].ids)
                 yield [target[0].pair_with(source[0], start, crosses=crosses, document=digest)]
 
+    @property
+    def needs_targets(self) -> bool:
+        """Whether the observed stack reads what the model is to write for a text."""
+        return self.is_encoder_decoder and self.architecture.stack != "encoder"
+
     def check_target(self, *, has_targets: bool) -> None:
         """Raise if the observed stack needs targets and there are none, or does not read those that there are.
 
@@ -425,13 +429,12 @@ class Model:
                     f"{self.name}: has no decoder behind an encoder, which alone reads a target: leave --target out"
                 )
             return
-        stack = self.architecture.stack
-        if has_targets and stack == "encoder":
+        if has_targets and not self.needs_targets:
             raise ModelError(
                 f"{self.name}: its encoder does not read the target: choose --stack decoder or --stack cross, or leave "
                 "--target out"
             )
-        if not has_targets and stack != "encoder":
+        if self.needs_targets and not has_targets:
             raise ModelError(
                 f"{self.name}: its decoder reads what the model is to write for a text, such as the translation: name "
                 "the field that holds it with --target FIELD (in Python: give a list of pairs (source, target), or "
@@ -511,7 +514,7 @@ class Model:
         >>> len(headscope.load("minilm").adapt_window(window))  # an encoder reads it as it is
         3
         """
-        if not self.is_encoder_decoder or self.architecture.stack == "encoder":
+        if not self.needs_targets:
             return window
         return window.shift_right(self.decoder_start_id, crosses=self.architecture.stack == "cross")
 
