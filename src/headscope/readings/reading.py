@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import compress, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,8 +118,13 @@ class Reading:
         >>> len(reading.heads_of(0))
         12
         """
-        first = self.data["outputs"].sel(layer=self._resolve_number("layer", layer)).isel(position=0, width=0)
-        return [head for head, value in zip(self.head_numbers, first.values, strict=True) if not np.isnan(value)]
+        return list(self._heads_by_layer[self._resolve_number("layer", layer)])
+
+    @cached_property
+    def _heads_by_layer(self) -> dict[int, list[int]]:
+        first = self.data["outputs"].isel(position=0, width=0).transpose("layer", "head").values
+        numbers = np.array(self.head_numbers)
+        return {layer: numbers[~np.isnan(row)].tolist() for layer, row in zip(self.layers, first, strict=True)}
 
     @property
     def size(self) -> str:
