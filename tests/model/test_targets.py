@@ -277,7 +277,7 @@ class TestStudy:
         opened = headscope.open_study(study.save(tmp_path / "cross.nc"))
         other = headscope.study(model.on("decoder"), PAIRS * 4, length=LENGTH)
         assert len(headscope.compare([opened, other]).to_html()) > 0
-        assert "L1H3" in study.report()
+        assert "L1H3" in study.report(tmp_path / "report.html").read_text("utf-8")
 
     @pytest.mark.usefixtures("small_chunks")
     def test_resume_and_merge_refuse_other_targets(self, model: Model, tmp_path: Path) -> None:

@@ -103,8 +103,10 @@ class Document:
 
     @property
     def content(self) -> bytes:
-        """The bytes from which the content hash is computed; of a pair, both texts with a byte between them that
-        UTF-8 does not have."""
+        """The bytes from which the content hash is computed.
+
+        Those of a text and its target have a byte between them that UTF-8 does not have.
+        """
         if self.image is not None:
             return self.image.content
         texts = [self.text] if self.target is None else [self.text, self.target]

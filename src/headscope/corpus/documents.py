@@ -533,8 +533,8 @@ def _convert(text: Any, number: int, options: ReadOptions) -> Document:
 
 def _convert_pair(pair: tuple[Any, ...], number: int, options: ReadOptions) -> Document:
     if len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-        held = ", ".join(type(value).__name__ for value in pair[:4])
-        raise CorpusError(f"document {number} is a tuple of ({held}): give pairs of two strings, (source, target)")
+        types = ", ".join(type(value).__name__ for value in pair[:4])
+        raise CorpusError(f"document {number} is a tuple of ({types}): give pairs of two strings, (source, target)")
     if not options.target:
         raise CorpusError(
             f"document {number} is a pair (source, target), and the first document is none, or they are an iterator: "

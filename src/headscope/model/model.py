@@ -430,7 +430,7 @@ class Model:
                 yield target if target in (document.broken, TOO_SHORT, NOT_TOKENIZABLE) else f"target {target}"
             else:
                 digest = document.digest if cut.blocks == "documents" else None
-                start = self.find_decoder_start(target[0].ids)
+                start = self._find_decoder_start(target[0].ids)
                 yield [target[0].pair_with(source[0], start, crosses=crosses, document=digest)]
 
     @property
@@ -488,24 +488,10 @@ class Model:
             return self.tokens
         return self.target_tokens
 
-    def find_decoder_start(self, target: Ints) -> int:
+    def _find_decoder_start(self, target: Ints) -> int:
         """Return the token id with which the decoder starts for a target, as the model itself shifts labels.
 
-        Parameters
-        ----------
-        target
-            Token ids (position).
-
-        Returns
-        -------
-        int
-            `decoder_start_id`; in models that move the last token of a target to its beginning (mBART, PLBart, FSMT),
-            that token.
-
-        Raises
-        ------
-        ModelError
-            The decoder reads something else than a start token and all tokens of the target but the last.
+        It is `decoder_start_id`, or in some models (mBART, PLBart, FSMT) the last token of the target.
         """
         labels = torch.from_numpy(np.ascontiguousarray(target, dtype=np.int64))[None]
         shift = getattr(sys.modules[type(self.network).__module__], "shift_tokens_right", None)
@@ -739,11 +725,12 @@ class Model:
         Examples
         --------
         >>> import headscope, numpy as np
-        >>> model = headscope.load("google-t5/t5-small")  # doctest: +SKIP
-        >>> sorted(model.make_decoder_inputs(np.array([[101, 102]]), np.array([[True, True]])))  # doctest: +SKIP
+        >>> model = headscope.load("minilm")
+        >>> sorted(model.make_decoder_inputs(np.array([[101, 102]]), np.array([[True, True]])))
         ['decoder_attention_mask', 'decoder_input_ids']
         """
-        self._check_ids(ids, self.network.get_decoder())  # whose vocabulary may be another one
+        # The vocabulary of a decoder may be another one.
+        self._check_ids(ids, self.network.get_decoder() if self.is_encoder_decoder else self.network)
         tensors = send([ids, real.astype(np.int64)], self.device)
         return dict(zip(("decoder_input_ids", "decoder_attention_mask"), tensors, strict=True))
 

@@ -194,8 +194,7 @@ class Reading:
 
     @property
     def has_attention(self) -> bool:
-        """Whether there are attention maps of the text to itself: readings of arrays may be of outputs alone, and
-        cross-attention is to the source."""
+        """Whether there are attention maps of the text to itself: readings of arrays may be of outputs alone."""
         return "attention" in self.data
 
     @property
