@@ -122,7 +122,7 @@ def change(quantity: Quantity, truth: Any, other: Any) -> dict[str, Any]:
     return {
         "name": quantity.name,
         "percent": quantity.percent,
-        "error": scale * float(np.nanmedian(error)),
+        "error": scale * float(np.nanmedian(error)) if np.isfinite(error).any() else None,
         "mean": scale * float(np.nanmean(moved)),
         "largest": scale * float(moved[at]),
         "where": place(quantity, truth, at),
@@ -212,7 +212,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "length": options.length,
         "device": options.device,
         "layers": len(truth.layers),
-        "heads": len(truth.heads),
+        "heads": len(truth.head_numbers),
         **made_on,
     }
     return {"kind": "dtypes", "about": about, "dtypes": dtypes}

@@ -10,8 +10,10 @@ Result = dict[str, Any]
 NO_RUN = "*Not measured yet.*"
 
 
-def figure(value: float, percent: bool) -> str:
+def figure(value: float | None, percent: bool) -> str:
     """Three significant figures, in plain digits; percentages are percentage points."""
+    if value is None:
+        return "–"
     digits = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1
     return f"{value:.{digits}f}{' %' if percent else ''}"
 

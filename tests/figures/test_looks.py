@@ -68,7 +68,7 @@ def test_head_types_are_legible_and_those_of_the_table(shape: tuple[int, int]) -
     figure = figures.draw(study, "head-types")
     assert_legible(figure)
     (axes,) = figure.axes
-    types = [NAMES[number] for number in axes.images[0].get_array().ravel()]
+    types = [NAMES[int(number)] for number in axes.images[0].get_array().ravel()]
     assert types == study.heads()["head_type"].tolist()
     assert len(axes.texts) == (len(types) if max(shape) <= 40 else 0)
 

@@ -38,7 +38,7 @@ def test_kernels_compile_and_fit(asked: str, cases: int):
     rows = [re.split(r"\s{2,}", row) for row in process.stdout.splitlines()[1:]]
     assert len(rows) == cases
     for case, kernels, shared, spilled, *_ in rows:
-        assert int(kernels) >= 15, case
+        assert int(kernels) >= 14, case
         assert int(shared) > 0, case
         assert int(spilled) < MOST_SPILLED, case
 
