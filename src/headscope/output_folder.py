@@ -15,7 +15,7 @@ from headscope.readings.reading import Reading
 from headscope.run.checkpoint import FOLDER as CHECKPOINTS
 from headscope.run.checkpoint import LAST, PREVIOUS, is_foreign, open_folder
 from headscope.run.lock import Lock
-from headscope.settings import describe_unverified, list_matching
+from headscope.settings import describe_unverified, get_value, list_matching
 from headscope.studies.findings import Findings, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
 from headscope.studies.result import FILE, Study, open_study
@@ -74,9 +74,9 @@ def find_changes(study: Study, expected: Mapping[str, Any]) -> list[str]:
     """
     manifest = study.manifest
     return [
-        f"{name} ({manifest[name]} there, {expected[name]} now)"
+        f"{name} ({get_value(manifest, name)} there, {expected[name]} now)"
         for name in list_matching("repeat")
-        if name in expected and name in manifest and manifest[name] != expected[name]
+        if name in expected and get_value(manifest, name, expected[name]) != expected[name]
     ]
 
 

@@ -99,6 +99,15 @@ class Settings:
         return self.length <= MAX_LENGTH_WITH_MAPS if self.maps is None else self.maps
 
 
+def check_target_windows(windows: WindowMode, *, has_targets: bool) -> None:
+    """Raise a StudyError if documents with a target should have more than one window."""
+    if has_targets and windows == "all":
+        raise StudyError(
+            "with --target a document has one window, of the beginnings of text and target: later ones would not "
+            "belong together. Leave --windows out, and cut the texts into sentences or paragraphs"
+        )
+
+
 def check_run_options(batch_size: int | None, kernel: str, checkpoint_interval: float) -> None:
     """Raise a StudyError for invalid run options. Whether a kernel works here is checked when the engine starts."""
     if batch_size is not None and not 1 <= batch_size <= MAX_BATCH_SIZE:
@@ -127,6 +136,8 @@ class ManifestEntry:
     """what is refused if the entry differs"""
     warns: tuple[Use, ...] = ()
     """what tells the user of a difference, or needs permission; nothing else depends on the entry"""
+    default: Any = None
+    """value of studies that were made before there was this entry, if it is known"""
 
 
 UNVERIFIED = "unverified capture, numbers could be wrong"
@@ -154,6 +165,7 @@ MANIFEST = (
     ManifestEntry("corpus_version", "Hash of the sizes and times of the files", warns=("repeat", "join shares")),
     ManifestEntry("limit", "Limit of documents", must_match=("resume", "repeat")),
     ManifestEntry("field", "Field of the text", must_match=("resume", "repeat", "join shares")),
+    ManifestEntry("target", "Field of the decoder's target", must_match=COUNTED, warns=("compare",), default="none"),
     ManifestEntry("text_format", "Format of the texts", must_match=("resume", "repeat", "join shares")),
     ManifestEntry("encoding", "Encoding of the texts", must_match=("resume", "repeat", "join shares")),
     ManifestEntry("skip_broken", "Broken documents are skipped", "yes or no", must_match=("repeat",)),
@@ -206,6 +218,12 @@ def describe_unverified(manifest: Mapping[str, Any]) -> str:
     if manifest.get("verified", 1):
         return ""
     return f"{UNVERIFIED}: {manifest.get('verified_note') or 'the reason was not recorded'}"
+
+
+def get_value(manifest: Mapping[str, Any], name: str, otherwise: Any = None) -> Any:
+    """Return an entry of a manifest, its known default in older studies, or something else."""
+    default = next((entry.default for entry in MANIFEST if entry.name == name), None)
+    return manifest.get(name, otherwise if default is None else default)
 
 
 def list_matching(use: Use) -> tuple[str, ...]:

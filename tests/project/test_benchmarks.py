@@ -41,6 +41,7 @@ from measuring import (  # noqa: E402
     noise_tables,
     notebook,
     prune_tables,
+    reaction_tables,
     rounds,
     segment_tables,
     setup,
@@ -323,6 +324,8 @@ def test_other_ways_to_start_kernels_are_timed_and_checked(
         ("noise.md", noise_tables.SECTIONS, {"noise"}),
         ("errors.md", calibration_tables.SECTIONS, {"calibration"}),
         ("pruning.md", prune_tables.SECTIONS, {"pruning", "pruned"}),
+        ("rxnmapper.md", reaction_tables.RXNMAPPER_SECTIONS, {"rxnmapper"}),
+        ("rxnfp.md", reaction_tables.RXNFP_SECTIONS, {"rxnfp"}),
         (
             "cluster.md",
             cost_tables.SECTIONS,

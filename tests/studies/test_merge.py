@@ -61,7 +61,8 @@ def test_a_part_of_a_file_is_refused_although_a_copy_of_the_file_was_studied_too
 def test_stacks_of_one_model_are_not_merged(tmp_path: Path):
     first, second = files(tmp_path, [20, 25])
     bart = tiny.model("bart")
-    encoder, decoder = study(bart.on("encoder"), first), study(bart.on("decoder"), second)
+    encoder = study(bart.on("encoder"), first)
+    decoder = headscope.study(bart.on("decoder"), headscope.documents(second, target="text"), **SETTINGS)
     with pytest.raises(headscope.StudyError, match="differ in stack: encoder here, decoder there"):
         encoder.merge(decoder)
 

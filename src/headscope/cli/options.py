@@ -36,6 +36,15 @@ Texts = Annotated[
 ]
 LiteralText = Annotated[bool, typer.Option("--text", help="TEXT is the text itself, even if it looks like a file.")]
 Field = Annotated[str, typer.Option("--field", help="Field or column that holds the text (JSONL, CSV, Parquet, hf:).")]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="FIELD",
+        help="For --stack decoder and cross: field or column that holds what the decoder is to write, such as the "
+        "text's translation.",
+    ),
+]
 Format = Annotated[
     Literal["auto", "text", "lines", "jsonl", "csv", "parquet", "image"],
     typer.Option(

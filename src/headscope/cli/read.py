@@ -47,6 +47,7 @@ def read_text(
         ),
     ] = "auto",
     field: options.Field = "text",
+    target: options.Target = "",
     encoding: options.Encoding = "utf-8",
     length: options.Length = 128,
     sentences: options.Sentences = "tokens",
@@ -80,6 +81,8 @@ def read_text(
 
         headscope read article.txt --save article.nc --pairs pairs.csv --figures figures/
 
+        headscope read pairs.jsonl --field en --target de --model ./marian-en-de --stack cross --save cross.nc
+
         headscope read article.nc --layers 10-11 --output last-layers.html
     """
     from headscope.atomic_io import check_output_file, check_page, check_writable
@@ -103,7 +106,7 @@ def read_text(
     arguments.check_thresholds(theta=theta, tau=tau)
     is_saved = text is not None and not literal and text.endswith(arguments.READING_SUFFIX) and arguments.is_file(text)
     if not is_saved:
-        document = arguments.read_text_argument(text, field=field, encoding=encoding, literal=literal)
+        document = arguments.read_text_argument(text, field=field, encoding=encoding, literal=literal, target=target)
         options.check_inputs(model, document, length=length, allow_pickle=allow_pickle)
 
     from headscope import output_folder
@@ -166,6 +169,9 @@ def _show(reading: Reading, page: Path, start: tuple[int, Head] | None, *, as_js
             "tokens": reading.tokens.values.tolist(),
             "tokens_in_text": token_count,
         }
+        if "source_token" in reading.data.coords:
+            result["source_tokens"] = reading.source_tokens.values.tolist()
+            result["tokens_in_source"] = int(reading.manifest["tokens_in_source"])
         if start is None:
             result["heads"] = json.loads(reading.dominant().to_json(orient="records"))
         else:
@@ -177,5 +183,12 @@ def _show(reading: Reading, page: Path, start: tuple[int, Head] | None, *, as_js
     if token_count > len(reading):
         console.print_note(
             f"the first {len(reading):,} of {token_count:,} tokens were read: --length {token_count} reads more"
+        )
+    source_count = reading.data.sizes.get("source_position", 0)
+    source_total = int(reading.manifest.get("tokens_in_source", source_count))
+    if source_total > source_count:
+        console.print_note(
+            f"of the source the first {source_count:,} of {source_total:,} tokens were read: --length {source_total} "
+            "reads more"
         )
     options.show(page)

@@ -25,6 +25,7 @@ def run_study(
     stack: options.Stack = None,
     out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")] = Path("study"),
     field: options.Field = "text",
+    target: options.Target = "",
     format: options.Format = "auto",
     encoding: options.Encoding = "utf-8",
     limit: Annotated[int | None, typer.Option(help="Read at most this many documents.")] = None,
@@ -109,6 +110,8 @@ def run_study(
 
         headscope study books/ --windows all --sentences text --output books-study/
 
+        headscope study pairs.jsonl --field en --target de --model ./marian-en-de --stack cross --output cross/
+
         headscope study photos/ --model google/vit-base-patch16-224 --output vit/
 
         zcat corpus.jsonl.gz | headscope study - --field body --limit 500
@@ -125,7 +128,7 @@ def run_study(
     from headscope.corpus.windows import TOO_SHORT
     from headscope.run.engines import check_engine
     from headscope.run.share import check_limit, format_share, parse_share
-    from headscope.settings import Settings, check_run_options
+    from headscope.settings import Settings, check_run_options, check_target_windows
 
     # Wrong options are reported at once: importing torch and loading a model takes seconds.
     setting_values: dict[str, Any] = {
@@ -134,14 +137,16 @@ def run_study(
         "skip_broken": skip_broken,
     }  # fmt: skip
     settings = Settings(**setting_values)
+    check_target_windows(windows, has_targets=bool(target))
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
     options.check_inputs(model, None, length=length, allow_pickle=allow_pickle)
     parsed_share = None if share is None else parse_share(share)
     check_limit(parsed_share, limit)
     corpus = documents(
-        sources or None, field=field, format=format, encoding=encoding, limit=limit, skip_broken=skip_broken
-    )
+        sources or None, field=field, format=format, encoding=encoding, limit=limit, skip_broken=skip_broken,
+        target=target,
+    )  # fmt: skip
     check_writable(out, StudyError)
     checkpoint_folder = out if checkpoint_dir is None or is_url(checkpoint_dir) else Path(checkpoint_dir)
     check_writable(checkpoint_folder, StudyError, "--checkpoint-dir")
@@ -171,6 +176,7 @@ def run_study(
             allow_pickle=allow_pickle,
         )  # fmt: skip
         loaded.check_verified(allow_unverified=allow_unverified)
+        loaded.check_target(has_targets=bool(target))
     with (
         handle_endings(out, checkpoints) as interrupt,
         create_folder(out, StudyError),

@@ -15,7 +15,7 @@ import numpy as np
 from headscope.comparison.differences import has_same_texts
 from headscope.comparison.measures import CROSS
 from headscope.errors import StudyError
-from headscope.settings import MANIFEST, describe_unverified
+from headscope.settings import MANIFEST, describe_unverified, get_value
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors, describe_missing_texts
 
@@ -153,6 +153,9 @@ _WARNINGS: tuple[Callable[[NamedStudies], list[str]], ...] = (
     _make_attribute_warning(
         "blocks", "Blocks of different units (blocks)", "Errors over blocks of windows are too small."
     ),
+    _make_attribute_warning(
+        "target", "Different targets of the decoder", "What it reads is not what the text alone decides."
+    ),
     _make_attribute_warning("dtype", "Different dtypes", "Pairs near the threshold may change with them."),
     _make_attribute_warning(
         "headscope", "Made with different versions of headscope", "Changes in how they count would show as differences."
@@ -261,7 +264,7 @@ def _group_names(studies: NamedStudies, attribute: str) -> dict[Any, list[str]]:
     """Return the values of an attribute, each with the names of the studies that have it."""
     names_by_value: dict[Any, list[str]] = {}
     for name, study in studies:
-        names_by_value.setdefault(study.manifest.get(attribute, "unknown"), []).append(name)
+        names_by_value.setdefault(get_value(study.manifest, attribute, "unknown"), []).append(name)
     return names_by_value
 
 

@@ -109,14 +109,16 @@ def _make_measure(name: str, rate: Rate) -> Measure:
 
 
 def _sum_near_attention(study: Study) -> RateSums:
-    attention = _get_blocks(study, "attention_offset")
+    attention: Floats
+    if study.data.attrs.get("stack") == CROSS:  # attention has no offsets
+        attention = np.zeros((*_get_blocks(study, "pairs").shape, study.data.sizes["offset"]))
+    else:
+        attention = _get_blocks(study, "attention_offset")
     is_near = np.abs(study.data["offset"].values) <= 1
     tokens = np.asarray(study.data["tokens"].values, dtype=np.float64)
     window_counts = _get_blocks(study, "window_tokens")
     even_attention = _compute_even_attention(len(tokens), causal=bool(study.data.attrs.get("causal", 0)))
     numerators, denominators = attention[..., is_near].sum(axis=-1), attention.sum(axis=-1)
-    if study.data.attrs.get("stack") == CROSS:
-        numerators, denominators = np.zeros_like(numerators), np.zeros_like(denominators)
     chance_numerators, chance_denominators = window_counts @ even_attention, window_counts @ tokens
     return RateSums(numerators, denominators, _add_head_axes(chance_numerators), _add_head_axes(chance_denominators))
 

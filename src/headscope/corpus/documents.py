@@ -10,9 +10,9 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from headscope.corpus import bundled, chunks
 from headscope.corpus.chunks import Chunk, ChunkSize, Source
 from headscope.corpus.dataframes import TextColumn, find_column
+from headscope.corpus.document import NO_TARGET, BrokenDocumentError, add_own_target
 from headscope.corpus.formats import (
     FORMATS,
     Document,
@@ -40,6 +41,10 @@ from headscope.errors import CorpusError
 
 __all__ = ["Corpus", "Document", "as_corpus", "documents"]
 
+NO_TARGETS = "none"
+"""entry of a manifest if texts have no targets"""
+OF_PAIRS = "second of each pair"
+"""entry of a manifest if texts are given as pairs in Python"""
 MAX_NAME = 80
 """characters of a name in a repr"""
 MAX_INSPECTED = 3
@@ -107,6 +112,7 @@ class Corpus:
             "corpus": self.name,
             "limit": self.limit or "none",
             "field": self.options.field,
+            "target": self.options.target or NO_TARGETS,
             "text_format": self.options.format,
             "encoding": self.options.encoding,
         }
@@ -292,6 +298,7 @@ def documents(
     encoding: str = "utf-8",
     limit: int | None = None,
     skip_broken: bool = False,
+    target: str = "",
 ) -> Corpus:
     """Open a corpus: files, folders, URLs and datasets, or the bundled texts.
 
@@ -310,6 +317,9 @@ def documents(
         Read at most this many documents, the first ones.
     skip_broken
         Skip and count documents that cannot be read; otherwise the first of them is an error.
+    target
+        The field or column that holds what the decoder of an encoder–decoder model is to write for the text, such as
+        its translation. If it is `field` itself, every text is its own target.
 
     Returns
     -------
@@ -331,13 +341,23 @@ def documents(
         raise CorpusError(f"limit is {limit}: ask for at least one document")
     if format != "auto" and format not in FORMATS:
         raise CorpusError(f"unknown format {format!r}; there are: auto, {', '.join(FORMATS)}")
-    options = ReadOptions(field=field, format=format, encoding=_check_encoding(encoding), skip_broken=skip_broken)
+    options = ReadOptions(field, format, _check_encoding(encoding), skip_broken, target)
     limit = None if limit is None else min(limit, sys.maxsize)  # the largest number that islice takes
     if sources is None:
         if field != "text":
             raise CorpusError(f"field is {field!r}, and the bundled texts have no fields: leave --field out")
+        if target not in ("", field):
+            raise CorpusError(
+                f"target is {target!r}, and the bundled texts have no fields: name files that have them (jsonl, csv, "
+                "parquet)"
+            )
         return Corpus.from_stream(
-            "bundled openings", bundled.load_openings, size=bundled.OPENINGS, limit=limit, fixed_version="bundled"
+            "bundled openings",
+            partial(_read_bundled, options),
+            size=bundled.OPENINGS,
+            limit=limit,
+            fixed_version="bundled",
+            options=options,
         )
     names = [str(source) for source in ([sources] if isinstance(sources, (str, Path)) else sources)]
     if not names:
@@ -349,6 +369,11 @@ def documents(
         raise CorpusError(
             f"{listing.sources[0].name}: has no fields, and field is {field!r}: leave --field out, or name another "
             "--format (jsonl, csv, parquet)"
+        )
+    if target not in ("", field) and not any(_has_fields(source.name, options) for source in listing.sources):
+        raise CorpusError(
+            f"{listing.sources[0].name}: has no fields, and target is {target!r}: name another --format (jsonl, csv, "
+            f"parquet). --target {field} takes every text as its own target"
         )
     return Corpus(
         name=replace_lone_surrogates(" ".join(names)),
@@ -362,16 +387,32 @@ def documents(
     )
 
 
-def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None, field: str = "text") -> Corpus:
+def _read_bundled(options: ReadOptions) -> Iterator[Document]:
+    return (add_own_target(document, options) for document in bundled.load_openings())
+
+
+def as_corpus(
+    texts: Corpus | str | Path | Iterable[Any] | None,
+    field: str = "text",
+    *,
+    target: str = "",
+    skip_broken: bool = False,
+) -> Corpus:
     """Return a corpus from any supported argument.
 
     Parameters
     ----------
     texts
         A corpus; a source that `documents` opens; a DataFrame or Series of pandas; a Dataset of the package datasets;
-        or an iterable of strings, mappings, documents, or images (of PIL, or arrays of bytes).
+        or an iterable of strings, pairs (source, target) of strings, mappings, documents, or images (of PIL, or arrays
+        of bytes).
     field
         The column, or field of mappings and files, that holds the text.
+    target
+        The column or field that holds what a decoder is to write for the text. Pairs need none; an iterator of pairs
+        needs any name.
+    skip_broken
+        Skip and count documents without a target; otherwise the first of them is an error.
 
     Examples
     --------
@@ -383,12 +424,17 @@ def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None, field: str = "t
     if isinstance(texts, Corpus):
         if field not in ("text", texts.options.field):
             raise CorpusError(f"field is {field!r}, and the corpus is opened already: headscope.documents(…, field=…)")
+        if target not in ("", texts.options.target):
+            raise CorpusError(
+                f"target is {target!r}, and the corpus is opened already: headscope.documents(…, target=…)"
+            )
         return texts
     if texts is None or isinstance(texts, (str, Path)):
-        return documents(texts, field=field)
+        return documents(texts, field=field, target=target)
+    options = ReadOptions(field=field, skip_broken=skip_broken, target=target)
     column = find_column(texts, field)
     if column is not None:
-        return _make_column_corpus(column, field)
+        return _make_column_corpus(column, find_column(texts, target) if target else None, options)
     is_single = isinstance(texts, Mapping) or (isinstance(texts, np.ndarray) and texts.ndim in (2, 3))
     if is_single or not isinstance(texts, Iterable):
         raise CorpusError(f"documents are given as {type(texts).__name__}: give a list of them, even of a single one")
@@ -400,20 +446,22 @@ def as_corpus(texts: Corpus | str | Path | Iterable[Any] | None, field: str = "t
             f"the texts given are names of files ({first!r}, …): open the files with "
             f"headscope.documents([{first!r}, …]), or give names that are meant as texts as {{'text': …}}"
         )
-    content = "texts" if isinstance(first, (str, Mapping, Document)) else "images"
+    content = "texts" if isinstance(first, (str, Mapping, Document, tuple)) else "images"
+    if not target and (isinstance(first, tuple) or (isinstance(first, Document) and first.target is not None)):
+        options = replace(options, target=OF_PAIRS)
     return Corpus.from_stream(
         f"{content} given in Python",
-        partial(_read_given, source, field),
+        partial(_read_given, source, options),
         size=size,
         rereadable=size is not None,
-        options=ReadOptions(field=field),
+        options=options,
         is_readable_elsewhere=isinstance(texts, (list, tuple)),
     )
 
 
-def _make_column_corpus(column: TextColumn, field: str) -> Corpus:
+def _make_column_corpus(column: TextColumn, targets: TextColumn | None, options: ReadOptions) -> Corpus:
     is_in_memory = isinstance(column.cells, list)
-    read = partial(_read_column, column)
+    read = partial(_read_column, column, targets, options)
     if is_in_memory:  # what holds no text is reported at once, not after hours
         for _ in read():
             pass
@@ -422,14 +470,22 @@ def _make_column_corpus(column: TextColumn, field: str) -> Corpus:
         f"{'texts' if holds_text else 'images'} given in Python",
         read,
         size=len(column.labels),
-        options=ReadOptions(field=field),
+        options=options,
         is_readable_elsewhere=is_in_memory,
     )
 
 
-def _read_column(column: TextColumn) -> Iterator[Document]:
-    for label, cell in column:
-        if isinstance(cell, str):
+def _read_column(column: TextColumn, targets: TextColumn | None, options: ReadOptions) -> Iterator[Document]:
+    target_cells = repeat(None) if targets is None else targets.cells
+    for (label, cell), target in zip(column, target_cells, strict=targets is not None):
+        if isinstance(cell, str) and targets is not None:
+            if isinstance(target, str):
+                yield Document(cell, f"row {label}", target=target)
+            elif options.skip_broken:
+                yield Document("", f"row {label}", broken=NO_TARGET)
+            else:
+                targets.refuse(label, target)
+        elif isinstance(cell, str):
             yield Document(cell, f"row {label}")
         elif (picture := as_picture(cell)) is not None:
             yield Document.from_image(picture, f"row {label}")
@@ -437,16 +493,32 @@ def _read_column(column: TextColumn) -> Iterator[Document]:
             column.refuse(label, cell)
 
 
-def _read_given(texts: Iterable[Any], field: str) -> Iterator[Document]:
-    return (_convert(text, number, field) for number, text in enumerate(texts, start=1))
+def _read_given(texts: Iterable[Any], options: ReadOptions) -> Iterator[Document]:
+    for number, text in enumerate(texts, start=1):
+        document = _convert(text, number, options)
+        if not options.target or document.target is not None or document.broken:
+            yield document
+        elif options.target == options.field:
+            yield add_own_target(document, options)
+        elif options.skip_broken:
+            yield Document("", document.name, broken=NO_TARGET)
+        else:
+            advice = "" if options.target == OF_PAIRS else f", or mappings with a string under {options.target!r}"
+            raise BrokenDocumentError(
+                NO_TARGET, f"document {number} has no target: give pairs (source, target){advice}"
+            )
 
 
-def _convert(text: Any, number: int, field: str) -> Document:
+def _convert(text: Any, number: int, options: ReadOptions) -> Document:
+    field = options.field
     if isinstance(text, Document):
         return text
+    if isinstance(text, tuple):
+        return _convert_pair(text, number, options)
     value = text.get(field) if isinstance(text, Mapping) else text
     if isinstance(value, str):
-        return Document(value, f"text {number}")
+        target = text.get(options.target) if isinstance(text, Mapping) and options.target else None
+        return Document(value, f"text {number}", target=target if isinstance(target, str) else None)
     try:
         picture = None if isinstance(text, Mapping) else as_picture(text)
     except CorpusError as error:
@@ -457,6 +529,18 @@ def _convert(text: Any, number: int, field: str) -> Document:
             "or images of PIL, or arrays (height, width, 3) of bytes"
         )
     return Document.from_image(picture, f"image {number}")
+
+
+def _convert_pair(pair: tuple[Any, ...], number: int, options: ReadOptions) -> Document:
+    if len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+        held = ", ".join(type(value).__name__ for value in pair[:4])
+        raise CorpusError(f"document {number} is a tuple of ({held}): give pairs of two strings, (source, target)")
+    if not options.target:
+        raise CorpusError(
+            f"document {number} is a pair (source, target), and the first document is none, or they are an iterator: "
+            "give a list of pairs, or say target='target'"
+        )
+    return Document(pair[0], f"text {number}", target=pair[1])
 
 
 class _Listing:

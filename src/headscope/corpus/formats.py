@@ -21,9 +21,10 @@ from headscope.corpus.document import (
     BrokenDocumentError,
     Document,
     ReadOptions,
+    add_own_target,
     build_document,
-    extract_text,
-    make_field_error,
+    extract_texts,
+    find_missing_field,
     make_size_error,
     replace_lone_surrogates,
 )
@@ -138,10 +139,10 @@ def read_hub(source: str, options: ReadOptions) -> Iterator[Document]:
             name, config or None, split=split or "train", streaming=True
         )
         for number, row in enumerate(rows, start=1):
-            if options.field not in row:
-                raise CorpusError(str(make_field_error(source, options.field, list(row))))
-            where, value = f"{source}, row {number}", row[options.field]
-            yield build_document(where, options, partial(extract_text, value, where, options))
+            if missing := find_missing_field(source, options, list(row)):
+                raise CorpusError(str(missing))
+            where = f"{source}, row {number}"
+            yield build_document(where, options, partial(extract_texts, row, where, options))
     except CorpusError:
         raise
     except Exception as error:  # datasets raises errors of many types, also those of other libraries
@@ -183,7 +184,7 @@ def _read_objects(
             yield build_document(where, options, partial(_parse_line, line, where, options))
 
 
-def _parse_line(line: str | BrokenDocumentError, where: str, options: ReadOptions) -> str:
+def _parse_line(line: str | BrokenDocumentError, where: str, options: ReadOptions) -> str | tuple[str, str]:
     if isinstance(line, BrokenDocumentError):
         raise line
     if len(line) > MOST_VALUES and sum(map(line.count, ",[{")) > MOST_VALUES:
@@ -198,9 +199,9 @@ def _parse_line(line: str | BrokenDocumentError, where: str, options: ReadOption
         raise BrokenDocumentError(
             NO_JSON, f"{where}: expected a JSON object with a field {options.field!r}, found {type(row).__name__}"
         )
-    if options.field not in row:
-        raise make_field_error(where, options.field, list(row))
-    return extract_text(row[options.field], where, options)
+    if missing := find_missing_field(where, options, list(row)):
+        raise missing
+    return extract_texts(row, where, options)
 
 
 def read_file(item: str, options: ReadOptions, start: int = 0, stop: int | None = None) -> Iterator[Document]:
@@ -212,7 +213,7 @@ def read_file(item: str, options: ReadOptions, start: int = 0, stop: int | None 
     if is_stream(item):
         if item.startswith("hf:"):
             return read_hub(item, options)
-        return iter([bundled.load_example(item.removeprefix("example:"))])
+        return iter([add_own_target(bundled.load_example(item.removeprefix("example:")), options)])
     read = FORMATS[choose_format(item, options)]
     return read(item, options, start, stop) if start or stop is not None else read(item, options)
 

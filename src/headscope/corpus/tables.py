@@ -19,8 +19,8 @@ from headscope.corpus.document import (
     Document,
     ReadOptions,
     build_document,
-    extract_text,
-    make_field_error,
+    extract_texts,
+    find_missing_field,
     make_size_error,
 )
 from headscope.corpus.lines import split_lines
@@ -49,16 +49,16 @@ def read_csv(path: str, options: ReadOptions) -> Iterator[Document]:
         names = rows.read()
         if names is None:
             return
-        if isinstance(names, BrokenDocumentError) or options.field not in names:
-            raise (
-                names if isinstance(names, BrokenDocumentError) else make_field_error(f"{path}:1", options.field, names)
-            )
+        if isinstance(names, BrokenDocumentError):
+            raise names
+        if missing := find_missing_field(f"{path}:1", options, names):
+            raise missing
         rows.columns = len(names)
-        column = len(names) - 1 - names[::-1].index(options.field)
+        columns = {field: len(names) - 1 - names[::-1].index(field) for field in options.fields}
         while (row := rows.read()) is not None:
             where = f"{path}:{rows.lines.number}"
             if row:
-                get_text = partial(_get_cell, row, column, where, options)
+                get_text = partial(_get_cells, row, columns, where, options)
                 yield build_document(where, options, get_text)
 
 
@@ -160,10 +160,13 @@ def _split_carriage_returns(line: str | BrokenDocumentError) -> list[str] | list
     return re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", line) if "\r" in line else [line]
 
 
-def _get_cell(row: list[str] | BrokenDocumentError, column: int, where: str, options: ReadOptions) -> str:
+def _get_cells(
+    row: list[str] | BrokenDocumentError, columns: dict[str, int], where: str, options: ReadOptions
+) -> str | tuple[str, str]:
     if isinstance(row, BrokenDocumentError):
         raise row
-    return extract_text(row[column] if column < len(row) else None, where, options)
+    values = {field: row[column] if column < len(row) else None for field, column in columns.items()}
+    return extract_texts(values, where, options)
 
 
 def read_parquet(path: str, options: ReadOptions, start: int = 0, stop: int | None = None) -> Iterator[Document]:
@@ -225,27 +228,33 @@ def _read_rows(source: BinaryIO, path: str, options: ReadOptions, start: int, st
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    field = options.field
     table = pq.ParquetFile(source, buffer_size=2**20)
-    if field not in table.schema_arrow.names:
-        raise make_field_error(path, field, table.schema_arrow.names)
-    column_type = table.schema_arrow.types[table.schema_arrow.names.index(field)]
-    if pa.types.is_nested(column_type):
-        raise CorpusError(f"{path}: field {field!r} holds {column_type}, not text: choose another with --field"[:1000])
-    if pa.types.is_string(column_type) or pa.types.is_large_string(column_type):
+    if missing := find_missing_field(path, options, table.schema_arrow.names):
+        raise missing
+    strings = []
+    for field in options.fields:
+        column_type = table.schema_arrow.types[table.schema_arrow.names.index(field)]
+        if pa.types.is_nested(column_type):
+            option = "--field" if field == options.field else "--target"
+            raise CorpusError(
+                f"{path}: field {field!r} holds {column_type}, not text: choose another with {option}"[:1000]
+            )
+        if pa.types.is_string(column_type) or pa.types.is_large_string(column_type):
+            strings.append(field)
+    if strings:
         # A text that is stored once and repeated a million times then takes the memory of one text.
-        table = pq.ParquetFile(source, metadata=table.metadata, buffer_size=2**20, read_dictionary=[field])
+        table = pq.ParquetFile(source, metadata=table.metadata, buffer_size=2**20, read_dictionary=strings)
     metadata = table.metadata
     row = sum(metadata.row_group(k).num_rows for k in range(min(start, metadata.num_row_groups)))
     groups = range(metadata.num_row_groups)[start:stop]
     batches = table.iter_batches(
-        batch_size=_choose_batch(metadata, groups), row_groups=list(groups), columns=[field], use_threads=False
+        batch_size=_choose_batch(metadata, groups), row_groups=list(groups), columns=options.fields, use_threads=False
     )
     for batch in batches:
-        for value in batch.column(0):
+        for values in zip(*(batch.column(field) for field in options.fields), strict=True):
             row += 1
             where = f"{path}, row {row}"
-            yield build_document(f"{path}:{row}", options, partial(_get_value, value, where, options))
+            yield build_document(f"{path}:{row}", options, partial(_get_values, values, where, options))
 
 
 def _choose_batch(metadata: Any, groups: range) -> int:
@@ -258,9 +267,10 @@ def _choose_batch(metadata: Any, groups: range) -> int:
     return int(min(ROWS, max(1, TOGETHER // max(1, largest))))
 
 
-def _get_value(value: Any, where: str, options: ReadOptions) -> str:
+def _get_values(values: tuple[Any, ...], where: str, options: ReadOptions) -> str | tuple[str, str]:
     try:
-        return extract_text(value.as_py(), where, options)
+        row = {field: value.as_py() for field, value in zip(options.fields, values, strict=True)}
+        return extract_texts(row, where, options)
     except UnicodeDecodeError as error:
         raise BrokenDocumentError(
             BAD_ENCODING, f"{where}: not readable as Parquet: its text is not utf-8 ({error.reason})"

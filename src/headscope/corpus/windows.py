@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, islice
 from typing import Literal, Protocol, TypeVar
@@ -130,6 +130,8 @@ class Window:
     """for the input of a decoder: the window that its encoder reads"""
     crosses: bool = False
     """attention is to the tokens of the source (cross-attention)"""
+    is_pair: bool = False
+    """the source is another text than the one the decoder is to write"""
     pixels: Floats | None = None
     """for an image, the input of the model: (channel, height, width); token ids are then positions"""
     u: int | None = None
@@ -171,6 +173,25 @@ class Window:
         """Return whether the window is in a sample of this fraction of the texts."""
         # Multiplied instead of divided: a quotient just below 1 would be rounded to 1.
         return (self.digest >> 8) < fraction * 2**56
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Number of tokens, and of those of the source: windows for which both are equal are not padded in a batch."""
+        return len(self), len(self.source or self)
+
+    def pair_with(self, source: Window, start: int, *, crosses: bool, document: int | None) -> Window:
+        """Return the decoder input that predicts this window, the target, from another window, which the encoder reads.
+
+        Args:
+            source: What the encoder reads.
+            start: Token id with which the decoder starts.
+            crosses: Attention to the source is observed.
+            document: Digest of the document; None if blocks are of windows.
+        """
+        ids = np.concatenate([source.ids, [-1], self.ids])  # no token has the id −1
+        digest = hash_token_ids(np.ascontiguousarray(ids, dtype="<i4").tobytes())
+        shifted = self.shift_right(start, crosses=crosses)
+        return replace(shifted, source=source, is_pair=True, u=digest, document=document)
 
     def shift_right(self, start: int, *, crosses: bool) -> Window:
         """Return the decoder input that predicts this window: a start token, then all tokens but the last.
@@ -220,6 +241,10 @@ class WindowSpec:
                 return NOT_TOKENIZABLE
             raise CorpusError(f"{document.name}: {error}") from None
         return next(self._build_windows([document], Encodings.from_encodings(encodings)))
+
+    def cut_documents(self, documents: Sequence[Document], tokens: Tokens) -> Iterator[list[Window] | str]:
+        """Yield the windows of each document, or the reason why it has none."""
+        return iter([self(documents[0], tokens)]) if len(documents) == 1 else self.each(documents, tokens)
 
     def each(self, documents: Sequence[Document], tokens: Tokens) -> Iterator[list[Window] | str]:
         """Yield the windows of each document, or the reason why it has none; texts are tokenized in one call.
@@ -308,7 +333,10 @@ def hash_token_ids(ids: bytes | memoryview) -> int:
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows padded on the right to the longest: (window, token). `real` is False on padding, which is ignored."""
+    """Windows padded on the right to the longest: (window, token). `real` is False on padding, which is ignored.
+
+    In cross-attention they are padded to the longest source as well, so that maps are square.
+    """
 
     windows: list[Window]
     ids: Ints
@@ -319,7 +347,8 @@ class Batch:
     def of(cls, windows: Iterable[Window], pad_id: int = 0) -> Batch:
         window_list = list(windows)
         lengths = np.array([len(window.ids) for window in window_list])
-        real = np.arange(lengths.max()) < lengths[:, None]
+        longest = max(lengths.max(), *(len(window.keys) for window in window_list))
+        real = np.arange(longest) < lengths[:, None]
         ids = np.full(real.shape, pad_id, dtype=np.int64)
         ids[real] = np.concatenate([window.ids for window in window_list])
         return cls(window_list, ids, real, pad_id)
@@ -329,10 +358,17 @@ class Batch:
         """Encoder input for this decoder input: token ids and the mask of real tokens; None without an encoder."""
         if self.windows[0].source is None:
             return None
-        ids = np.full_like(self.ids, self.pad_id)
-        for row, window in enumerate(self.windows):
-            ids[row, : len(window)] = window.source.ids if window.source is not None else window.ids
-        return ids, self.real
+        sources = [window.source or window for window in self.windows]
+        longest = self.ids.shape[1] if self.windows[0].crosses else max(map(len, sources))
+        real = np.arange(longest) < np.array([len(source) for source in sources])[:, None]
+        ids = np.full(real.shape, self.pad_id, dtype=np.int64)
+        ids[real] = np.concatenate([source.ids for source in sources])
+        return ids, real
+
+    @property
+    def real_keys(self) -> Bools:
+        """Like `real`, for the keys of attention, which are the source's tokens in cross-attention."""
+        return np.arange(self.ids.shape[1]) < np.array([len(window.keys) for window in self.windows])[:, None]
 
     def __len__(self) -> int:
         return len(self.windows)

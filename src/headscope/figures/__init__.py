@@ -59,6 +59,8 @@ class Drawing:
     """whether it shows attention maps or other N×N maps, which are optional in studies and readings"""
     needs: tuple[str, ...] = ()
     """variables that it needs and that a study of selected heads does not contain"""
+    draws_cross_attention: bool = False
+    """whether maps of a text to its source will do"""
     needs_words: bool = False
     """whether it shows a property of words or sentences, which studies of images do not have"""
 
@@ -73,7 +75,8 @@ class Drawing:
         """Return whether the study or reading contains the data of this figure."""
         if self.needs_words and has_images(source.data.attrs):
             return False
-        needed = ("attention", *self.needs) if self.needs_maps else self.needs
+        maps = "source_attention" if self.draws_cross_attention and "source_attention" in source.data else "attention"
+        needed = (maps, *self.needs) if self.needs_maps else self.needs
         return all(name in source.data for name in needed)
 
 
@@ -216,6 +219,7 @@ READING_DRAWINGS: dict[str, Drawing] = {
             "those whose columns draw high attention in the last layer shown, its heads together.",
             draw_attention_of_text,
             needs_maps=True,
+            draws_cross_attention=True,
         ),
         Drawing(
             "5",

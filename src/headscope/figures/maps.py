@@ -68,7 +68,7 @@ def draw_attention_maps(study: Study, layers: Selection = None, heads: Selection
     study.require_maps("Fig. 2")
     rows = select_layers(study, layers, choose_early_to_last_two(study))
     single = select_heads(study, heads, study.head_numbers[:1])
-    counts = study.data["position_texts"].values
+    counts = study.data["attention_texts" if "attention_texts" in study.data else "position_texts"].values
     head_label, sum_label = "mean attention of one head", _format_sum_label(study)
     blocks = []
     for layer in rows:

@@ -124,7 +124,7 @@ def draw_attention_of_text(reading: Reading, layers: Selection = None, heads: Se
 
 def _choose_page(reading: Reading, layers: int, maps: int) -> _PageLayout:
     """Return a layout with layers below each other, as in the paper, if it fits a page; else beside each other."""
-    tokens = [str(token) for token in reading.tokens.values]
+    tokens = [token for _, token in _list_tokens(reading)]
     grids = [
         _MapGrid(width, min(maps, 6), list_cells([maps] * layers, min(maps, 6)))
         for width in (SINGLE_COLUMN, DOUBLE_COLUMN)
@@ -134,6 +134,16 @@ def _choose_page(reading: Reading, layers: int, maps: int) -> _PageLayout:
             grids.append(_MapGrid(DOUBLE_COLUMN, columns, list_cells([maps * layers], columns)))
     pages = [_PageLayout.fit_tokens(grid, tokens) for grid in grids]
     return next((page for page in pages if page.fits), min(pages[1:], key=lambda page: page.height))
+
+
+def _list_tokens(reading: Reading) -> list[tuple[str, str]]:
+    """Return the numbers and tokens to list; in cross-attention first the keys, tokens of the source, then the
+    queries, each with a heading."""
+    tokens = [(str(k), str(token)) for k, token in enumerate(reading.tokens.values)]
+    if not reading.is_cross:
+        return tokens
+    keys = [(str(k), str(token)) for k, token in enumerate(reading.source_tokens.values)]
+    return [("", "[keys]"), *keys, ("", "[queries]"), *tokens]
 
 
 def _draw_attention_maps(figure: Figure, panels: list[Panel], maps: _MapGrid) -> None:
@@ -157,7 +167,8 @@ def _draw_token_list(figure: Figure, reading: Reading, layer: int, page: _PageLa
     """Draw the tokens in numbered columns; lines of the layer's head-summed attention are marked."""
     width, height = page.maps.width - 2 * RIGHT_MARGIN, page.height - page.maps.height
     axes = text.add_sheet(figure, RIGHT_MARGIN, page.maps.height, width, height)
-    lines = {int(position) for position in reading.lines(layer)["index"]}
+    lines = {int(position) + reading.is_cross for position in reading.lines(layer)["index"]}  # after the heading
+    numbers = [number for number, _ in _list_tokens(reading)]
     sample = "marked"
     text.write(axes, 0, text.ROW_HEIGHT, "tokens", weight="bold")
     text.mark(axes, 30, text.ROW_HEIGHT, text.measure_width(sample), LINE_TOKEN_STYLE, sample)
@@ -170,7 +181,8 @@ def _draw_token_list(figure: Figure, reading: Reading, layer: int, page: _PageLa
         if position in lines:
             text.mark(axes, start, baseline, text.measure_width(word), LINE_TOKEN_STYLE, f"token {position}")
         # not in one string with the token, which may be written from right to left
-        text.write(axes, start - text.measure_width(" "), baseline, f"{position}:", ha="right")
+        if numbers[position]:
+            text.write(axes, start - text.measure_width(" "), baseline, f"{numbers[position]}:", ha="right")
         text.write(axes, start, baseline, word)
 
 
@@ -204,13 +216,13 @@ def draw_lines_and_regions(reading: Reading, layers: Selection = None, heads: Se
 
 def _make_region_panels(reading: Reading, layer: int, head: Head) -> list[tuple[Panel, Normalize]]:
     name = f"L{layer}H{head}"
+    blocks = reading.blocks(layer, head)  # raises for cross-attention
     attention = reading.attention_map(layer, head).values
     matrix = reading.matrix(layer, head).values
     values, scale = _normalize(matrix), _format_scale(matrix)
     masked = values.copy()
     lines = reading.lines(layer, head)["index"].to_numpy()
     masked[lines, :] = masked[:, lines] = np.nan
-    blocks = reading.blocks(layer, head)
     sizes = (blocks["stop"] - blocks["start"]).to_numpy()
     means = reading.regions(layer, head).values / _find_unit(matrix)
     spread = np.repeat(np.repeat(means, sizes, axis=0), sizes, axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import torch
 
 from headscope.array_types import Bools, Ints
 from headscope.corpus.formats import Document
-from headscope.corpus.windows import Batch, Window, WindowSpec
+from headscope.corpus.windows import NOT_TOKENIZABLE, TOO_SHORT, Batch, Window, WindowSpec
 from headscope.devices import send
 from headscope.errors import ModelError
 from headscope.model.architecture import (
@@ -399,18 +400,129 @@ class Model:
         results: Iterator[list[Window] | str]
         if isinstance(self.tokens, Patches):
             results = map(self.tokens.windows, documents)
-        elif len(documents) == 1:
-            results = iter([cut(documents[0], self.tokens)])
+        elif any(document.target is not None for document in documents):
+            yield from self._cut_pairs(documents, self.tokens, cut)
+            return
         else:
-            results = cut.each(documents, self.tokens)
-        # Computed once, not for every window.
-        is_decoder = self.is_encoder_decoder and self.architecture.stack != "encoder"
+            results = cut.cut_documents(documents, self.tokens)
+        is_decoder = self.needs_targets  # computed once, not for every window
         for windows in results:
             yield (
                 [self.adapt_window(window) for window in windows]
                 if is_decoder and isinstance(windows, list)
                 else windows
             )
+
+    def _cut_pairs(
+        self, documents: Sequence[Document], tokens: ModelTokens, cut: WindowSpec
+    ) -> Iterator[list[Window] | str]:
+        """Yield the one window of each document with a target, or the reason why it has none."""
+        self.check_target(has_targets=all(document.target is not None or document.broken for document in documents))
+        crosses = self.architecture.stack == "cross"
+        targets = [replace(document, text=document.target or "", target=None) for document in documents]
+        sources = [replace(document, target=None) for document in documents]
+        source_windows = replace(cut, min_tokens=1, sentences="tokens").cut_documents(sources, tokens)
+        target_windows = cut.cut_documents(targets, self.target_tokens)
+        for document, source, target in zip(documents, source_windows, target_windows, strict=True):
+            if isinstance(source, str):
+                yield source
+            elif isinstance(target, str):
+                yield target if target in (document.broken, TOO_SHORT, NOT_TOKENIZABLE) else f"target {target}"
+            else:
+                digest = document.digest if cut.blocks == "documents" else None
+                start = self.find_decoder_start(target[0].ids)
+                yield [target[0].pair_with(source[0], start, crosses=crosses, document=digest)]
+
+    @property
+    def needs_targets(self) -> bool:
+        """Whether the observed stack reads what the model is to write for a text."""
+        return self.is_encoder_decoder and self.architecture.stack != "encoder"
+
+    def check_target(self, *, has_targets: bool) -> None:
+        """Raise if the observed stack needs targets and there are none, or does not read those that there are.
+
+        Parameters
+        ----------
+        has_targets
+            Whether documents are pairs of texts.
+
+        Raises
+        ------
+        ModelError
+
+        Examples
+        --------
+        >>> import headscope
+        >>> headscope.load("minilm").check_target(has_targets=False)
+        """
+        if not self.is_encoder_decoder:
+            if has_targets:
+                raise ModelError(
+                    f"{self.name}: has no decoder behind an encoder, which alone reads a target: leave --target out"
+                )
+            return
+        if has_targets and not self.needs_targets:
+            raise ModelError(
+                f"{self.name}: its encoder does not read the target: choose --stack decoder or --stack cross, or leave "
+                "--target out"
+            )
+        if self.needs_targets and not has_targets:
+            raise ModelError(
+                f"{self.name}: its decoder reads what the model is to write for a text, such as the translation: name "
+                "the field that holds it with --target FIELD (in Python: give a list of pairs (source, target), or "
+                "target=…), or study the encoder; --target with the field of the text itself makes every text its own "
+                "target"
+            )
+
+    @cached_property
+    def target_tokens(self) -> ModelTokens:
+        """Tokens of what the decoder of an encoder–decoder model writes."""
+        if isinstance(self.tokens, Patches):
+            raise ModelError(f"{self.name} reads images and has no tokenizer")
+        return self.tokens.for_targets()
+
+    @property
+    def key_tokens(self) -> ModelTokens | Patches:
+        """Tokens that attention of the observed stack goes to."""
+        if isinstance(self.tokens, Patches) or not self.is_encoder_decoder or self.architecture.stack != "decoder":
+            return self.tokens
+        return self.target_tokens
+
+    def find_decoder_start(self, target: Ints) -> int:
+        """Return the token id with which the decoder starts for a target, as the model itself shifts labels.
+
+        Parameters
+        ----------
+        target
+            Token ids (position).
+
+        Returns
+        -------
+        int
+            `decoder_start_id`; in models that move the last token of a target to its beginning (mBART, PLBart, FSMT),
+            that token.
+
+        Raises
+        ------
+        ModelError
+            The decoder reads something else than a start token and all tokens of the target but the last.
+        """
+        labels = torch.from_numpy(np.ascontiguousarray(target, dtype=np.int64))[None]
+        shift = getattr(sys.modules[type(self.network).__module__], "shift_tokens_right", None)
+        if hasattr(self.network, "_shift_right"):
+            shifted = self.network._shift_right(labels)
+        elif shift is not None:
+            config = self.network.config
+            options = (config.pad_token_id, self.decoder_start_id)
+            shifted = shift(labels.clone(), *options[: len(inspect.signature(shift).parameters) - 1])
+        else:
+            return self.decoder_start_id
+        if shifted.shape != labels.shape or not torch.equal(shifted[0, 1:], labels[0, :-1]):
+            raise ModelError(
+                f"{self.name}: the model type {self.type!r} gives its decoder something else than a start token and "
+                "the target without its last token: --target is not supported for it"
+            )
+        return int(shifted[0, 0])
 
     def adapt_window(self, window: Window) -> Window:
         """Return a window as the observed stack reads it.
@@ -434,7 +546,7 @@ class Model:
         >>> len(headscope.load("minilm").adapt_window(window))  # an encoder reads it as it is
         3
         """
-        if not self.is_encoder_decoder or self.architecture.stack == "encoder":
+        if not self.needs_targets:
             return window
         return window.shift_right(self.decoder_start_id, crosses=self.architecture.stack == "cross")
 
@@ -606,12 +718,7 @@ class Model:
         >>> inputs["input_ids"].tolist()
         [[101, 102]]
         """
-        vocabulary_size = _get_vocabulary_size(self.network)
-        if vocabulary_size is not None and ids.max() >= vocabulary_size:
-            raise ModelError(
-                f"{self.name}: its tokenizer gives the token id {ids.max()}, but the model knows "
-                f"{vocabulary_size} tokens: the tokenizer belongs to another model"
-            )
+        self._check_ids(ids, self.network)
         return dict(zip(("input_ids", "attention_mask"), send([ids, real.astype(np.int64)], self.device), strict=True))
 
     def make_decoder_inputs(self, ids: Ints, real: Bools) -> dict[str, Any]:
@@ -632,11 +739,21 @@ class Model:
         Examples
         --------
         >>> import headscope, numpy as np
-        >>> model = headscope.load("minilm")
-        >>> sorted(model.make_decoder_inputs(np.array([[101, 102]]), np.array([[True, True]])))
+        >>> model = headscope.load("google-t5/t5-small")  # doctest: +SKIP
+        >>> sorted(model.make_decoder_inputs(np.array([[101, 102]]), np.array([[True, True]])))  # doctest: +SKIP
         ['decoder_attention_mask', 'decoder_input_ids']
         """
-        return {f"decoder_{name}": tensor for name, tensor in self.make_token_inputs(ids, real).items()}
+        self._check_ids(ids, self.network.get_decoder())  # whose vocabulary may be another one
+        tensors = send([ids, real.astype(np.int64)], self.device)
+        return dict(zip(("decoder_input_ids", "decoder_attention_mask"), tensors, strict=True))
+
+    def _check_ids(self, ids: Ints, network: Any) -> None:
+        vocabulary_size = _get_vocabulary_size(network)
+        if vocabulary_size is not None and ids.max() >= vocabulary_size:
+            raise ModelError(
+                f"{self.name}: its tokenizer gives the token id {ids.max()}, but the model knows "
+                f"{vocabulary_size} tokens: the tokenizer belongs to another model"
+            )
 
     @staticmethod
     def _run_network(network: Any, inputs: dict[str, Any]) -> Any:
@@ -729,5 +846,5 @@ def _get_vocabulary_size(network: Any) -> int | None:
     """Return the size of a network's vocabulary, or None if it does not say."""
     try:
         return getattr(network.get_input_embeddings(), "num_embeddings", None)
-    except NotImplementedError:
+    except (NotImplementedError, AttributeError):
         return None

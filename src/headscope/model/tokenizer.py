@@ -65,6 +65,21 @@ class ModelTokens:
         self._marks = np.zeros(0, dtype=np.uint8)
         self._batch_tokenizer = BatchTokenizer(self.tokenizer)
 
+    def for_targets(self) -> ModelTokens:
+        """Return the tokens of what a decoder writes: many tokenizers of translation models treat it in another way,
+        with another language code or vocabulary."""
+        if not hasattr(self.tokenizer, "_switch_to_target_mode"):
+            return self
+        if getattr(self.tokenizer, "tgt_lang", "") is None:
+            raise ModelError(
+                f"the tokenizer {self.name} does not know the language of the targets: set its tgt_lang (and "
+                "src_lang), in Python or in the tokenizer_config.json of the model's folder"
+            )
+        tokenizer = copy.deepcopy(self.tokenizer)  # a shallow copy would share the special tokens it adds
+        tokenizer._switch_to_target_mode()
+        tokenizer._in_target_context_manager = True  # otherwise every call switches it back
+        return ModelTokens(tokenizer)
+
     @property
     def name(self) -> str:
         return type(self.tokenizer).__name__

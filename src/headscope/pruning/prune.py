@@ -238,7 +238,8 @@ def _select_heads(
     loaded_study, windows = None, list[Window]()
     if by in STUDY_RULES:
         if study is None:
-            corpus = as_corpus(texts.documents, texts.field)
+            own_target = texts.field if model.needs_targets else ""  # as the other rankings read them
+            corpus = as_corpus(texts.documents, texts.field, target=own_target)
             loaded_study = make_study(
                 model, limit_corpus(corpus, texts.limit), length=texts.length, allow_unverified=True
             )

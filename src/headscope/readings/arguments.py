@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headscope.corpus.bundled import load_example
+from headscope.corpus.document import ReadOptions, add_own_target
 from headscope.corpus.documents import Document, documents
 from headscope.corpus.formats import is_file_name, is_stream
 from headscope.corpus.storage import is_url
@@ -25,7 +26,7 @@ OTHER_ENDINGS = (
 
 
 def read_text_argument(
-    argument: str | None, *, field: str = "text", encoding: str = "utf-8", literal: bool = False
+    argument: str | None, *, field: str = "text", encoding: str = "utf-8", literal: bool = False, target: str = ""
 ) -> Document:
     """Return the text that an argument names, as a document.
 
@@ -33,7 +34,7 @@ def read_text_argument(
     (standard input), `hf:NAME` or `example:NAME`. None is the default example. If it is `literal`, it is the text.
 
     >>> read_text_argument("Two ravens met.")
-    Document(text='Two ravens met.', name='the text given', image=None, broken='')
+    Document(text='Two ravens met.', name='the text given', image=None, broken='', target=None)
 
     Raises:
         ReadingError: The argument looks like a file, and there is none; or there is no text in it.
@@ -42,13 +43,22 @@ def read_text_argument(
     is_text = argument is not None and (literal or not names_source(argument))
     if field != "text" and (is_text or source.startswith("example:")):
         raise ReadingError(f"field is {field!r}, and only files of many documents (.jsonl, .csv, …) have fields")
+    if target and (is_text or source.startswith("example:")):
+        if target != field:
+            raise ReadingError(
+                f"target is {target!r}, and only files of many documents (.jsonl, .csv, …) have fields; --target "
+                f"{field} takes the text as its own target"
+            )
+        options = ReadOptions(field=field, target=target)
+        document = read_text_argument(argument, field=field, encoding=encoding, literal=literal)
+        return add_own_target(document, options)
     if is_text:
         if not source.strip():
             raise ReadingError("the text is empty: there is nothing in it to read")
         return Document(source, "the text given")
     if source.startswith("example:"):
         return load_example(source.removeprefix("example:"))
-    for document in documents([source], field=field, encoding=encoding, limit=1):
+    for document in documents([source], field=field, encoding=encoding, limit=1, target=target):
         if not document.is_blank:
             return document
     raise ReadingError(f"{'standard input' if source == '-' else source}: there is no text in it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,20 @@ from headscope.array_types import Bools, Floats, Ints
 
 FORMAT = 1
 KIND = "reading"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the encoder of an encoder–decoder model reads."""
+
+    text: str
+    labels: list[str]
+    ids: Ints
+    special: Bools
+    token_count: int
+    """number of tokens of the text, also of those that were not read"""
+    attention: Sequence[Floats] | None = None
+    """attention maps (head, query, source position) of each layer of cross-attention"""
 
 
 def make_dataset(
@@ -28,6 +43,7 @@ def make_dataset(
     attention: Sequence[Floats] | None,
     attributes: dict[str, Any],
     layers: Sequence[int] | None = None,
+    source: Source | None = None,
 ) -> xr.Dataset:
     """Return the arrays of a reading as one labelled dataset.
 
@@ -39,6 +55,7 @@ def make_dataset(
         outputs: Head outputs (position, head, width) of each layer.
         attention: Attention maps (head, query, key) of each layer.
         layers: Numbers of the layers, if not 0, 1, 2, …
+        source: The text that the encoder of an encoder–decoder model reads, if a decoder's heads are read.
     """
     stacked_outputs = _stack_layers(outputs)
     depth, n, heads, _ = stacked_outputs.shape
@@ -66,6 +83,18 @@ def make_dataset(
     )
     if attention is not None:
         data["attention"] = (("layer", "head", "query", "key"), _stack_layers(attention))
+    if source is not None:
+        data["source_text"] = ((), np.array(_replace_surrogates(source.text), dtype=object))
+        source_labels = np.array([_replace_surrogates(label) for label in source.labels], dtype=object)
+        data = data.assign_coords(source_token=("source_position", source_labels))
+        data = data.assign_coords(
+            source_token_id=("source_position", source.ids), source_special=("source_position", source.special)
+        )
+        if source.attention is not None:
+            data["source_attention"] = (
+                ("layer", "head", "query", "source_position"),
+                _stack_layers(source.attention),
+            )
     return data
 
 

@@ -18,6 +18,8 @@ from headscope.readings.dataset import FORMAT, KIND
 from headscope.readings.reading import Reading
 
 STRINGS = ("token", "text")
+SOURCE_STRINGS = ("source_token", "source_text")
+"""strings of the text that the encoder reads, in readings of a decoder behind it"""
 COORDINATES = ("layer", "head", "position", "token_id", "special", "sentence", "word", "start", "end")
 NEEDED = ("outputs", *STRINGS, *COORDINATES, "model", "theta", "tau")
 NUMBERS = ("theta", "tau")
@@ -25,6 +27,11 @@ SHAPES = {
     **dict.fromkeys(COORDINATES, (("position",), "iu")),
     "outputs": (("layer", "position", "head", "width"), "f"),
     "attention": (("layer", "head", "query", "key"), "f"),
+    "source_attention": (("layer", "head", "query", "source_position"), "f"),
+    "source_token": (("source_position",), "OU"),
+    "source_token_id": (("source_position",), "iu"),
+    "source_special": (("source_position",), "biu"),
+    "source_text": ((), "OU"),
     "layer": (("layer",), "i"),
     "head": (("head",), "i"),
     "token": (("position",), "OU"),
@@ -39,11 +46,15 @@ def save_reading(reading: Reading, path: Path) -> Path:
     """Write a reading as one netCDF file. An existing file is replaced only when the new one is complete."""
     check_output_file(path, ReadingError)
     data = reading.data.copy()
-    for name in STRINGS:  # netCDF strings end at a NUL, and tokens may contain one
+    for name in _list_strings(data):  # netCDF strings end at a NUL, and tokens may contain one
         escaped = np.vectorize(_escape, otypes=[object])(data[name].values)
         data[name] = (data[name].dims, np.asarray(escaped, dtype=object))
-    packed = [name for name in ("outputs", "attention") if name in data]
+    packed = [name for name in ("outputs", "attention", "source_attention") if name in data]
     return save_dataset(data, path, packed, ReadingError)
+
+
+def _list_strings(data: xr.Dataset) -> list[str]:
+    return [name for name in (*STRINGS, *SOURCE_STRINGS) if name in data.variables]
 
 
 def open_reading(path: str | Path) -> Reading:
@@ -84,10 +95,11 @@ def open_reading(path: str | Path) -> Reading:
     check_arrays(data, description, NEEDED, SHAPES, ReadingError)
     check_numbers(data, description, NUMBERS, ReadingError)
     _check_values(data, description)
-    for name in STRINGS:
+    for name in _list_strings(data):
         unescaped = np.vectorize(_unescape, otypes=[object])(data[name].values)
         data[name] = (data[name].dims, np.asarray(unescaped, dtype=object))
-    data["special"] = data["special"].astype(bool)
+    for name in {"special", "source_special"} & set(data.coords):
+        data[name] = data[name].astype(bool)
     return Reading(data)
 
 
@@ -96,7 +108,7 @@ def _check_values(data: xr.Dataset, description: str) -> None:
     absent = np.isnan(data["outputs"].transpose("layer", "head", "position", "width").values)
     no_head = absent.all(axis=(2, 3))
     is_absent = {"outputs": no_head[:, :, None, None] | absent.all(axis=(1, 2))[:, None, None, :]}
-    is_absent["attention"] = no_head[:, :, None, None]
+    is_absent["attention"] = is_absent["source_attention"] = no_head[:, :, None, None]
     for name, mask in is_absent.items():
         if name not in data:
             continue

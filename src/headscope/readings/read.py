@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from headscope.model.image_patches import Patches
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.model.tokenizer import ModelTokens
-from headscope.readings.dataset import make_dataset
+from headscope.readings.dataset import Source, make_dataset
 from headscope.readings.reading import Reading
 from headscope.settings import Settings
 from headscope.similarity import TAU, THETA
@@ -28,6 +29,7 @@ def read(
     model: ModelSource,
     text: Any,
     *,
+    target: str | None = None,
     length: int = 128,
     sentences: SentenceMode = "tokens",
     theta: float = THETA,
@@ -42,7 +44,11 @@ def read(
     model
         From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     text
-        A string or a `Document`; for a vision model an image, of PIL or an array of bytes (height, width, 3).
+        A string, a pair (source, target) of strings or a `Document`; for a vision model an image, of PIL or an array of
+        bytes (height, width, 3).
+    target
+        What the decoder of an encoder–decoder model is to write for the text, such as its translation. The stacks
+        `decoder` and `cross` need it: the reading is of the target's tokens, as the decoder reads them.
     length
         Tokens to read; they are read as one window of a study. The rest of a longer text is left out:
         `Reading.leaves_out` and the repr say so, and `manifest["tokens_in_text"]` is the number of all its tokens.
@@ -73,13 +79,15 @@ def read(
     >>> reading.similarity.sel(layer=1, head=6, position_i=2, position_j=6).token_i.item()
     'ravens'
     """
-    document = _make_document(text)
+    document = _make_document(text, target)
     settings = Settings(length=length, sentences=sentences, min_tokens=1, theta=theta, tau=tau)
     loaded = resolve_model(model, allow_unverified=allow_unverified)
     settings = fit_settings(loaded, settings)
+    loaded.check_target(has_targets=document.target is not None)
     windows = loaded.windows(document, settings.cut)
     if isinstance(windows, str):  # why there are none
         subject = f"{document.name}:" if document.is_image else "the text is"
+        subject = "the" if windows.startswith("target ") else subject
         raise ReadingError(f"{subject} {windows}: there is nothing to relate in it")
     (window,) = windows
     if len(window) < 2:
@@ -88,14 +96,18 @@ def read(
     if isinstance(loaded.tokens, Patches):
         spans, words, token_count = None, window.ids, len(window)
         text_read = f"{document.name}, {document.excerpt}"
+        labels = loaded.tokens.labels(window.ids)
     else:
-        full_text = text if isinstance(text, str) else document.text
-        spans, words = _locate_tokens(loaded.tokens, full_text, length, window)
-        token_count = loaded.tokens.count(full_text)
+        tokens = loaded.tokens if document.target is None else loaded.target_tokens
+        full_text = document.target or (text if isinstance(text, str) else document.text)
+        spans, words = _locate_tokens(tokens, full_text, length, window)
+        token_count = tokens.count(full_text)
         text_read = full_text if spans is None else full_text[: spans.max()]
+        labels = tokens.labels(window.ids)
+    source = _describe_source(loaded, document, window, length, maps)
     return Reading(
         make_dataset(
-            labels=loaded.tokens.labels(window.ids),
+            labels=labels,
             ids=window.ids,
             special=window.special,
             sentence=window.sentence,
@@ -103,8 +115,8 @@ def read(
             spans=spans,
             text=text_read,
             outputs=outputs,
-            # The columns of a cross-attention map are other tokens than its rows; a reading has one row of tokens.
             attention=None if window.crosses else maps,
+            source=source,
             layers=loaded.architecture.numbers,
             attributes={
                 **provenance.describe_model(loaded),
@@ -113,6 +125,7 @@ def read(
                 "theta": theta,
                 "tau": tau,
                 "tokens_in_text": token_count,
+                **({} if source is None else {"tokens_in_source": source.token_count}),
                 "command": command,
                 **provenance.describe_run(),
             },
@@ -120,7 +133,34 @@ def read(
     )
 
 
-def _make_document(text: Any) -> Document:
+def _describe_source(
+    model: Model, document: Document, window: Window, length: int, maps: list[Floats]
+) -> Source | None:
+    """Return what the encoder read of a document with a target, and cross-attention to it; None without a target."""
+    if document.target is None or window.source is None or isinstance(model.tokens, Patches):
+        return None
+    (encoding,) = model.tokens.encode(document.text, length, all_windows=False, offsets=True)
+    text = document.text if encoding.ends is None else document.text[: encoding.ends.max()]
+    source = window.source
+    return Source(
+        text=text,
+        labels=model.tokens.labels(source.ids),
+        ids=source.ids,
+        special=source.special,
+        token_count=model.tokens.count(document.text),
+        attention=maps if window.crosses else None,
+    )
+
+
+def _make_document(text: Any, target: str | None = None) -> Document:
+    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text):
+        if target is not None:
+            raise ReadingError("the text is a pair (source, target), and target is given as well: give one of both")
+        text, target = text
+    if target is not None:
+        if not isinstance(target, str):
+            raise ReadingError(f"target is a {type(target).__name__}: give what the decoder is to write as a string")
+        return replace(_make_document(text), target=target)
     if isinstance(text, Document):
         return text
     if isinstance(text, str) and is_file_name(text):
@@ -155,17 +195,18 @@ def _capture_heads(model: Model, batch: Batch) -> tuple[list[Floats], list[Float
     """Return, for each layer, outputs (position, head, width) and attention maps (head, query, key) of one text."""
     outputs: list[Floats] = []
     maps: list[Floats] = []
+    (window,) = batch.windows
 
     def record(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         heads = model.architecture.head_counts[layer]
-        layer_output = _to_numpy(output[0, :, :heads])
+        layer_output = _to_numpy(output[0, : len(window), :heads])
         is_finite = np.isfinite(layer_output)
         if not is_finite.all():
             raise make_nonfinite_error(
                 model.architecture.numbers[layer], int(np.flatnonzero(~is_finite.all(axis=(0, 2)))[0])
             )
         outputs.append(layer_output)
-        maps.append(_to_numpy(attention[0, :heads]))
+        maps.append(_to_numpy(attention[0, :heads, : len(window), : len(window.keys)]))
         if not np.isfinite(maps[-1].sum()):
             head = int(np.flatnonzero(~np.isfinite(maps[-1].sum(axis=(1, 2))))[0])
             raise make_nonfinite_error(model.architecture.numbers[layer], head, "attention weights")

@@ -131,8 +131,13 @@ class Reading:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the text has more tokens than were read."""
-        return int(self.data.attrs.get("tokens_in_text", len(self))) > len(self)
+        """Whether the text, or the source that an encoder reads, has more tokens than were read."""
+        return self._has_more("text") or self._has_more("source")
+
+    def _has_more(self, part: Literal["text", "source"]) -> bool:
+        """Return whether the text or its source has more tokens than were read."""
+        read = len(self) if part == "text" else self.data.sizes.get("source_position", 0)
+        return int(self.data.attrs.get(f"tokens_in_{part}", read)) > read
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -183,14 +188,29 @@ class Reading:
 
     @property
     def has_attention(self) -> bool:
-        """Whether there are attention maps: readings of arrays may be of outputs alone."""
+        """Whether there are attention maps of the text to itself: readings of arrays may be of outputs alone, and
+        cross-attention is to the source."""
         return "attention" in self.data
 
     @property
+    def is_cross(self) -> bool:
+        """Whether there are attention maps of the text to its source: keys are then the source's tokens."""
+        return "source_attention" in self.data
+
+    @property
+    def source_tokens(self) -> xr.DataArray:
+        """The tokens that the encoder read (source_position), if this is a reading of the decoder behind it."""
+        if "source_token" not in self.data.coords:
+            raise ReadingError("this reading has no source: only the decoder of an encoder–decoder model reads one")
+        return self.data["source_token"]
+
+    @property
     def attention(self) -> xr.DataArray:
-        """The attention maps (layer, head, query, key); NaN for heads that a layer lacks."""
-        self._require_attention()
-        return self._add_token_labels(self.data["attention"], "query", "key")
+        """The attention maps (layer, head, query, key); NaN for heads that a layer lacks.
+
+        In cross-attention, queries are the tokens of the text and keys those of its source.
+        """
+        return self._add_token_labels(self._get_maps(), "query", "key")
 
     @property
     def similarity(self) -> xr.DataArray:
@@ -379,7 +399,7 @@ class Reading:
         return float(mark_explained(self._compute_relations())[table["index_i"], table["index_j"]].mean())
 
     def lines(self, layer: int, head: Head = SUM, tau: float | None = None) -> pd.DataFrame:
-        """Return the tokens that receive more attention than τ of the strongest.
+        """Return the tokens that receive more attention than τ of the strongest; in cross-attention, of the source.
 
         Parameters
         ----------
@@ -411,7 +431,7 @@ class Reading:
         sums = attention.sum(axis=0)
         index = np.flatnonzero(equations.mark_lines(attention, self._resolve_threshold("tau", tau)))
         return pd.DataFrame(
-            {"token": self._get_labels()[index], "index": index, "received": sums[index] / sums.max()},
+            {"token": self._get_key_labels()[index], "index": index, "received": sums[index] / sums.max()},
         )
 
     def blocks(self, layer: int, head: Head = SUM, tau: float | None = None) -> pd.DataFrame:
@@ -753,7 +773,10 @@ class Reading:
 
     def __repr__(self) -> str:
         text = " ".join("".join(c if c.isprintable() else " " for c in self.text).split())
-        left_out = f", the first of {int(self.data.attrs['tokens_in_text']):,}" if self.leaves_out else ""
+        left_out = f", the first of {self.data.attrs['tokens_in_text']:,}" if self._has_more("text") else ""
+        if "source_token" in self.data.coords:
+            first = f" (the first of {self.data.attrs['tokens_in_source']:,})" if self._has_more("source") else ""
+            left_out += f" for {len(self.source_tokens)} of the source{first}"
         excerpt = text[:60] + "…" * (len(text) > 60)
         state = "" if self.data.attrs.get("verified", 1) else ", unverified capture"
         return f"<Reading of {self.data.attrs['model']}: {self.size}{left_out}{state}: {excerpt}>"
@@ -773,9 +796,9 @@ class Reading:
         return total
 
     def _get_map(self, layer: int, head: Head) -> Floats:
-        self._require_attention()
+        maps = self._get_maps()
         number = self._resolve_number("layer", layer)
-        maps = self.data["attention"].sel(layer=number)
+        maps = maps.sel(layer=number)
         if _is_sum(head):
             return np.asarray(maps.sel(head=self.heads_of(number)).values.sum(axis=0, dtype=np.float64))
         return np.asarray(maps.sel(head=self._resolve_head(number, head)).values, dtype=np.float64)
@@ -848,6 +871,7 @@ class Reading:
         return joined
 
     def _split_blocks(self, layer: int, head: Head, tau: float | None) -> list[range]:
+        self._require_attention()
         return equations.cut_blocks(
             equations.mark_lines(self._get_map(layer, head), self._resolve_threshold("tau", tau))
         )
@@ -922,17 +946,34 @@ class Reading:
             raise ReadingError(f"{name} is {value}: it is a share of the maximum, from 0 to below 1")
         return share
 
+    def _get_maps(self) -> xr.DataArray:
+        """Return the attention maps (layer, head, query, key)."""
+        if self.is_cross:
+            names = [name for name in self.data.coords if str(name).startswith("source_")]
+            return self.data["source_attention"].drop_vars(names).rename(source_position="key")
+        self._require_attention()
+        return self.data["attention"]
+
+    def _get_key_labels(self) -> np.ndarray[Any, Any]:
+        return np.asarray(self.source_tokens.values, dtype=object) if self.is_cross else self._get_labels()
+
     def _require_attention(self) -> None:
+        if self.is_cross:
+            raise ReadingError(
+                "attention of this reading goes to the source (cross-attention): its lines are tokens of the source, "
+                "and do not cut the text into blocks"
+            )
         if not self.has_attention:
             raise ReadingError("this reading was made from outputs alone: it has no attention maps, and so no lines")
 
     def _add_token_labels(self, array: xr.DataArray, rows: str, columns: str) -> xr.DataArray:
         """Add positions and tokens as coordinates of two dimensions."""
-        labels = self._get_labels()
         names = {"position_i": "token_i", "position_j": "token_j", "query": "query_token", "key": "key_token"}
-        positions = np.arange(len(self))
+        labels = {rows: self._get_labels(), columns: self._get_labels()}
+        if columns == "key":
+            labels["key"] = self._get_key_labels()
         return array.assign_coords(
-            dict.fromkeys((rows, columns), positions) | {names[dim]: (dim, labels) for dim in (rows, columns)}
+            {dim: np.arange(len(labels[dim])) for dim in labels} | {names[dim]: (dim, labels[dim]) for dim in labels}
         )
 
     def _get_labels(self) -> np.ndarray[Any, Any]:

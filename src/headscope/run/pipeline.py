@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
+from operator import attrgetter
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -217,13 +218,16 @@ class _SectionBuilder:
         return section
 
 
+get_lengths = attrgetter("lengths")
+
+
 def make_batches(windows: list[Window], size: int, pad_id: int, *, can_pad: bool = True) -> list[Batch]:
     """Group windows of similar length into batches, the longest first: so little is padded.
 
     Unless `can_pad`, a batch holds windows of one length, and nothing is padded.
     """
-    order = sorted(windows, key=len, reverse=True)  # stable: windows of one length stay in their order
-    runs = [order] if can_pad else [list(run) for _, run in groupby(order, key=len)]
+    order = sorted(windows, key=get_lengths, reverse=True)  # stable: windows of one length stay in their order
+    runs = [order] if can_pad else [list(run) for _, run in groupby(order, key=get_lengths)]
     groups = chain.from_iterable((run[k : k + size] for k in range(0, len(run), size)) for run in runs)
     return [Batch.of(group, pad_id) for group in groups if group]
 

@@ -88,7 +88,14 @@ class RunPlan:
     def get_shape(self, model: Model) -> Shape:
         """Return the shape of the sums."""
         architecture, settings = model.architecture, self.settings
-        return Shape(architecture.layers, architecture.heads, settings.length, settings.keeps_maps, architecture.width)
+        return Shape(
+            architecture.layers,
+            architecture.heads,
+            settings.length,
+            settings.keeps_maps,
+            architecture.width,
+            crosses=architecture.stack == "cross",
+        )
 
     def get_counting(self, model: Model) -> TallySettings:
         """Return what the sums depend on besides the model and the texts."""

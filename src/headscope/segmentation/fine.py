@@ -69,6 +69,10 @@ def cut_reading(
         ReadingError: The reading has no attention maps or no positions of its tokens in the text, the text is empty, or
             there are fewer blocks than `count`.
     """
+    if reading.is_cross:
+        raise ReadingError(
+            "attention of this reading goes to the source (cross-attention): it has no attention lines to cut at"
+        )
     if not reading.has_attention:
         raise ReadingError("this reading was made from outputs alone: it has no attention lines to cut at")
     words, starts = _find_words(reading)

@@ -261,7 +261,8 @@ def _segment_windows(
 def _cut_window(model: Model, text: str, length: int, tau: float, count: int | None, granularity: float) -> FineCut:
     if count_tokens(model, text) < 2:
         return FineCut.from_short_text(text)
-    document = Document(text.rstrip(), "the text")  # a token of white space would be an empty block
+    text = text.rstrip()  # a token of white space would be an empty block
+    document = Document(text, "the text", target=text if model.needs_targets else None)
     reading = read(model, document, length=length, tau=tau, allow_unverified=True)  # `segment` has checked the model
     return cut_reading(reading, count=count, granularity=granularity)
 

@@ -15,7 +15,7 @@ import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
 from headscope.studies.rates import RATES
-from headscope.tally.quantities import CONTRASTS, QUANTITIES, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
+from headscope.tally.quantities import ALL_QUANTITIES, CONTRASTS, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
 from headscope.tally.tally import Tally
 
 HEAD_COLUMNS = ("head", "layer", "head_number")
@@ -66,7 +66,7 @@ def label_sums(
         modality: `text` or `image`.
     """
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
-    for quantity in QUANTITIES:
+    for quantity in ALL_QUANTITIES:
         if quantity.name not in tally.arrays:
             continue
         array = tally[quantity.name]
@@ -84,7 +84,7 @@ def label_sums(
     data = data.assign_coords(
         token=np.array(token_names(tokens), dtype=object), token_id=("token", np.array(tokens, dtype=np.int64))
     )
-    for quantity in QUANTITIES:
+    for quantity in ALL_QUANTITIES:
         if quantity.name in data:
             data[quantity.name].attrs["long_name"] = quantity.description
     return add_derived_variables(data)

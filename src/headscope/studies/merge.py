@@ -12,7 +12,7 @@ import xarray as xr
 from headscope.errors import StudyError
 from headscope.run.share import WHOLE, format_share, format_shares, parse_shares
 from headscope.run.state import HASH_MODULUS
-from headscope.settings import Use, list_matching
+from headscope.settings import Use, get_value, list_matching
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import JSON_ATTRIBUTES, Study
 from headscope.tally.quantities import BY_NAME
@@ -70,9 +70,9 @@ def _check_mergeable(first: Study, second: Study, *, allow_changed_files: bool) 
 
 def _describe_differences(first: Mapping[str, Any], second: Mapping[str, Any], use: Use) -> list[str]:
     return [
-        f"{name}: {first.get(name)} here, {second.get(name)} there"
+        f"{name}: {get_value(first, name)} here, {get_value(second, name)} there"
         for name in list_matching(use)
-        if first.get(name) != second.get(name)
+        if get_value(first, name) != get_value(second, name)
     ]
 
 

@@ -330,9 +330,10 @@ class Study:
 
         The rows of an attention map sum to 1, so only of a head that does not exist all attention is 0.
         """
-        if "attention_offset" not in self.data:
+        sums = next((self.data[name] for name in ("attention_offset", "attention") if name in self.data), None)
+        if sums is None:
             return xr.ones_like(self.data["pairs"], dtype=bool)
-        attends = self.data["attention_offset"].sum("offset") > 0
+        attends = sums.sum(sums.dims[2:]) > 0
         return attends | (self.data["pairs"] > 0) | ~attends.any("head")
 
     def heads(self) -> pd.DataFrame:

@@ -26,7 +26,7 @@ from headscope.run.plan import RunPlan
 from headscope.run.run import Progress, run_chunks
 from headscope.run.share import format_share, parse_share
 from headscope.run.state import CorpusStats, RunState, StageClock
-from headscope.settings import Settings, check_run_options
+from headscope.settings import Settings, check_run_options, check_target_windows
 from headscope.studies.labels import label_sums
 from headscope.studies.result import FORMAT, Study
 from headscope.studies.sources import assign_sources
@@ -46,6 +46,7 @@ def study(
     documents: Corpus | str | Path | Iterable[Any] | None = None,
     *,
     field: str = "text",
+    target: str = "",
     length: int = Settings.length,
     windows: WindowMode = Settings.windows,
     sentences: SentenceMode = Settings.sentences,
@@ -78,11 +79,14 @@ def study(
     model
         From `headscope.load`, or a hub name, a folder, `minilm`, or a pair (transformers model, tokenizer).
     documents
-        Strings, a DataFrame or Series of pandas, a Dataset of the package datasets, a source that `headscope.documents`
-        opens, or nothing for the bundled texts; for a vision model, images of PIL or arrays of bytes (height, width,
-        3), or such a source.
+        Strings, pairs (source, target) of strings for a decoder behind an encoder, a DataFrame or Series of pandas, a
+        Dataset of the package datasets, a source that `headscope.documents` opens, or nothing for the bundled texts;
+        for a vision model, images of PIL or arrays of bytes (height, width, 3), or such a source.
     field
         The column, or field, of `documents` that holds the text.
+    target
+        The column, or field, that holds what the decoder of an encoder–decoder model is to write for the text: it reads
+        that, shifted by one, as in training. The stacks `decoder` and `cross` need it; pairs are given without it.
     length
         Tokens of a window, including special tokens.
     windows
@@ -152,8 +156,11 @@ def study(
     )  # fmt: skip
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
-    corpus = as_corpus(documents, field)
+    corpus = as_corpus(documents, field, target=target, skip_broken=skip_broken)
     loaded = resolve_model(model, allow_unverified=allow_unverified)
+    has_targets = bool(corpus.options.target)
+    check_target_windows(windows, has_targets=has_targets)
+    loaded.check_target(has_targets=has_targets)
     settings = fit_settings(loaded, requested)
     for note in corpus.notes:
         on_message(note)
@@ -304,7 +311,7 @@ def _make_study(
     model: Model, corpus: Corpus, plan: RunPlan, state: RunState, command: str, stopped_by: str = ""
 ) -> Study:
     clock = StageClock(state.seconds)
-    data = label_sums(state.sums, model.tokens.names, model.architecture.numbers, model.modality)
+    data = label_sums(state.sums, model.key_tokens.names, model.architecture.numbers, model.modality)
     names = [source.name for source in corpus.sources]
     data = assign_sources(data, state.stats.sources, names)
     clock.lap("finishing")

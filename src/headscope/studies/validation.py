@@ -10,7 +10,7 @@ from headscope.errors import StudyError
 from headscope.netcdf_validation import check_arrays, check_json, check_numbers, get_scalar_attribute
 from headscope.settings import list_of_kind
 from headscope.studies.rates import RATES
-from headscope.tally.quantities import QUANTITIES, Shape
+from headscope.tally.quantities import ALL_QUANTITIES, Shape
 
 ABOUT = ("model", "corpus", "layers", "heads", "length", "theta", "tau")
 SUMS = ("texts", "window_tokens", "all_pairs", "all_equal", "all_same", "all_equal_same", "distance")
@@ -23,8 +23,12 @@ NEEDED = (
     *sorted({name for rate in RATES.values() for name in rate.sums}),
 )
 SHAPES = {
-    **{quantity.name: (quantity.dims, "if") for quantity in QUANTITIES},
-    **{f"{quantity.name}_blocks": (("block", *quantity.dims), "if") for quantity in QUANTITIES if quantity.in_blocks},
+    **{quantity.name: (quantity.dims, "if") for quantity in ALL_QUANTITIES},
+    **{
+        f"{quantity.name}_blocks": (("block", *quantity.dims), "if")
+        for quantity in ALL_QUANTITIES
+        if quantity.in_blocks
+    },
     **dict.fromkeys(RATES, (("layer", "head"), "f")),
     **{name: ((name,), "if") for name in ("layer", "head", "block", "tokens", "rate_bin", "value_bin", "offset")},
     **{name: ((name,), "OU") for name in ("token", "receiver", "contrast")},
@@ -51,7 +55,7 @@ def check_study(data: xr.Dataset, source: object) -> None:
 
 def _check_sums(data: xr.Dataset, description: str) -> None:
     """Raise a StudyError for counts below 0, NaN or infinite sums, and blocks that do not add up to the total."""
-    for quantity in QUANTITIES:
+    for quantity in ALL_QUANTITIES:
         for name in {quantity.name, f"{quantity.name}_blocks"} & set(data.variables):
             values = data.variables[name].values
             if not np.isfinite(values.sum()) or (not quantity.real and values.min(initial=0) < 0):

@@ -97,6 +97,8 @@ def _explain_unavailable(name: str, counting: TallySettings, device: torch.devic
         return f"it works {KERNELS[name]}, and the model is on {device.type}"
     if importlib.util.find_spec(name) is None:
         return "it is not installed"
+    if counting.shape.crosses:
+        return "maps of cross-attention are not square"
     if name == "numba":
         return _explain_numba_unavailable()
     from headscope.tally.triton_backend.tallier import MAX_LENGTH

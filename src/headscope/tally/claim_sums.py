@@ -37,6 +37,8 @@ class ClaimTexts:
 
     real: Tensor
     """(S, N)"""
+    real_keys: Tensor
+    """(S, N): the same of the tokens that attention goes to"""
     ids: Tensor
     word_keys: Tensor
     """(S, N): keys that are not special tokens"""
@@ -62,17 +64,19 @@ class ClaimTexts:
         if not len(rows):
             return None
         windows, real, n = [batch.windows[row] for row in rows], batch.real[rows], batch.ids.shape[1]
+        real_keys = batch.real_keys[rows]
         word_keys, separator_keys = np.zeros_like(real), np.zeros_like(real)
-        word_keys[real] = ~np.concatenate([window.keys.special for window in windows])
-        separator_keys[real] = np.concatenate([window.keys.end | window.keys.comma for window in windows])
+        word_keys[real_keys] = ~np.concatenate([window.keys.special for window in windows])
+        separator_keys[real_keys] = np.concatenate([window.keys.end | window.keys.comma for window in windows])
         ranks = np.full((len(rows), n, n), n * n, dtype=np.int32)
         for text, window in enumerate(windows):
             ranks[text, : len(window), : len(window)] = rank_pairs(window)
             np.fill_diagonal(ranks[text], n * n)
-        even, even_itself = compute_even_columns(real.sum(1), n, causal=causal)
+        even, even_itself = compute_even_columns(real_keys.sum(1), n, causal=causal)
+        even *= (real.sum(1) / real_keys.sum(1))[:, None]  # cross-attention has more queries than keys, or fewer
         arrays = (
-            real, batch.ids[rows], word_keys, separator_keys & word_keys, ranks, draw_position_orders(windows, real),
-            even, even_itself, np.array([window.crosses for window in windows]),
+            real, real_keys, batch.ids[rows], word_keys, separator_keys & word_keys, ranks,
+            draw_position_orders(windows, real), even, even_itself, np.array([window.crosses for window in windows]),
         )  # fmt: skip
         return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
@@ -81,7 +85,7 @@ class ClaimTexts:
         """Sums that belong to the texts alone, by quantity."""
         words = self.word_keys.sum(1)
         share = self.separator_keys.sum(1).double() / words.clamp(min=1)
-        return {"word_texts": words > 0, "separator_share": share, "column_texts": self.real.sum(1) >= 3}
+        return {"word_texts": words > 0, "separator_share": share, "column_texts": self.real_keys.sum(1) >= 3}
 
     def select(self, texts: slice) -> ClaimTexts:
         """Return some of the texts."""
@@ -118,7 +122,7 @@ def measure_claims(
     """
     dtype = torch.float64 if output.dtype == torch.float64 else torch.float32
     vectors = output.to(dtype).transpose(1, 2).masked_fill(~texts.real[:, None, :, None], 0)  # (S, H, N, d)
-    columns = columns.double().masked_fill(~texts.real[:, None], 0)
+    columns = columns.double().masked_fill(~texts.real_keys[:, None], 0)
     received = columns.sum(1)
     lines = received > tau * received.amax(1, keepdim=True)
     most = MAX_ELEMENTS["cpu" if vectors.device.type == "cpu" else "other"]
@@ -140,12 +144,12 @@ def _find_top_word(texts: ClaimTexts, received: Tensor) -> Tensor:
 
 def _correlate_columns(texts: ClaimTexts, columns: Tensor) -> Tensor:
     """Return the mean correlation between heads of what positions receive, relative to even attention: (S,)."""
-    heads, tokens = columns.shape[1], texts.real.sum(1)[:, None, None]
+    heads, tokens = columns.shape[1], texts.real_keys.sum(1)[:, None, None]
     if heads < 2:
         return torch.zeros(len(columns), dtype=torch.float64, device=columns.device)
-    relative = columns / torch.where(texts.real, texts.even, 1)[:, None]
+    relative = columns / torch.where(texts.real_keys, texts.even, 1)[:, None]
     mean = relative.sum(2, keepdim=True) / tokens
-    deviations = (relative - mean).masked_fill(~texts.real[:, None], 0)
+    deviations = (relative - mean).masked_fill(~texts.real_keys[:, None], 0)
     norm = deviations.square().sum(2, keepdim=True).sqrt()
     varies = (norm > FLAT * mean * tokens.sqrt()) & (tokens >= 3)
     directions = torch.where(varies, deviations / norm.clamp(min=1e-300), 0)
@@ -156,7 +160,7 @@ def _correlate_columns(texts: ClaimTexts, columns: Tensor) -> Tensor:
 def _measure_lines(texts: ClaimTexts, received: Tensor, lines: Tensor, itself: Tensor) -> dict[str, Tensor]:
     """Return the shares of attention in lines and on the diagonal outside of them, and those of even attention."""
     total, even_total = received.sum(1).clamp(min=1e-300), texts.even.sum(1)
-    off = ~lines & texts.real
+    off = ~lines & texts.real_keys
     return {
         "line_attention_sum": (received * lines).sum(1) / total,
         "line_even_sum": (texts.even * lines).sum(1) / even_total,

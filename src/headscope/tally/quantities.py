@@ -33,6 +33,8 @@ class Shape:
     """N×N maps are kept"""
     width: int = 0
     """width of the widest head; 0: outputs are not summed at each position, so that signal shares are not measured"""
+    crosses: bool = False
+    """attention goes to the tokens of another text, so that it has no offsets and no diagonal"""
 
     def get_sizes(self) -> dict[str, int]:
         return {
@@ -177,10 +179,23 @@ QUANTITIES = (
         real=True,
     ),
 )
-BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+CROSS_QUANTITIES = (Quantity("attention_texts", ("query", "key"), "texts whose maps have this element"),)
+"""What only cross-attention has, whose maps are not square."""
+ALL_QUANTITIES = (*QUANTITIES, *CROSS_QUANTITIES)
+BY_NAME = {quantity.name: quantity for quantity in ALL_QUANTITIES}
+
+
+OF_DIAGONALS = (
+    "attention_offset",
+    "attention_without_lines_and_diagonal",
+    "diagonal_attention_sum",
+    "diagonal_even_sum",
+)
+"""quantities that cross-attention does not have"""
 
 
 def list_quantities(shape: Shape) -> list[Quantity]:
     """Return the quantities that are summed in arrays of this shape."""
-    absent = () if shape.width else ("position_sums",)
-    return [q for q in QUANTITIES if (shape.maps or not q.is_map) and q.name not in absent]
+    quantities = ALL_QUANTITIES if shape.crosses else QUANTITIES
+    absent = (*(OF_DIAGONALS if shape.crosses else ()), *(() if shape.width else ("position_sums",)))
+    return [q for q in quantities if (shape.maps or not q.is_map) and q.name not in absent]

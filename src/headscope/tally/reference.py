@@ -33,9 +33,9 @@ class ReferenceTallier:
 
     def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         for row, window in enumerate(self.batch.windows):
-            n = len(window)
+            n, keys = len(window), len(window.keys)
             outputs = output[row, :n].double().cpu().numpy()
-            maps = attention[row, :, :n, :n].double().cpu().numpy()
+            maps = attention[row, :, :n, :keys].double().cpu().numpy()
             dominants = [self._count_head(window, layer, head, outputs[:, head]) for head in range(outputs.shape[1])]
             distinct = len({token for token in dominants if token is not None})
             self.tally["distinct_dominants"][window.block, layer, distinct] += 1
@@ -79,10 +79,12 @@ class ReferenceTallier:
             t["word_texts"][block] += words.any()
             if words.any():
                 t["separator_share"][block] += (window.keys.end | window.keys.comma)[words].mean()
-            t["column_texts"][block] += n >= 3
+            t["column_texts"][block] += len(window.keys) >= 3
+        if "attention_texts" in t.arrays:
+            t["attention_texts"][:n, : len(window.keys)] += 1
         kinds = find_receivers(window)
         for i in range(n):
-            reached = range(i + 1) if self.counting.causal else range(n)
+            reached = range(i + 1) if self.counting.causal else range(len(window.keys))
             for j in reached:
                 t["attention_spread"][block, kinds[i, j]] += 1 / len(reached)
 
@@ -143,12 +145,14 @@ class ReferenceTallier:
         return token
 
     def _count_attention(self, window: Window, layer: int, maps: Floats) -> None:
-        t, block, n, maximum = self.tally, window.block, len(window), self.counting.shape.length
+        t, block, maximum = self.tally, window.block, self.counting.shape.length
+        n, keys = maps.shape[1:]
         summed = maps.sum(axis=0)
         kinds = find_receivers(window)
         for i in range(n):
-            for j in range(n):
-                t["attention_offset"][block, layer, :, j - i + maximum - 1] += maps[:, i, j]
+            for j in range(keys):
+                if not self.counting.shape.crosses:
+                    t["attention_offset"][block, layer, :, j - i + maximum - 1] += maps[:, i, j]
                 t["attention_received"][block, layer, kinds[i, j]] += summed[i, j]
         most_attended = int(window.keys.ids[np.argmax(summed.sum(axis=0))])
         counts = np.zeros((t["texts"].shape[0], self.counting.shape.layers), dtype=np.int64)
@@ -156,11 +160,12 @@ class ReferenceTallier:
         t.attend(most_attended, counts)
         if not self.counting.shape.maps:
             return
-        t["attention"][layer, :, :n, :n] += maps
+        t["attention"][layer, :, :n, :keys] += maps
         if window.is_sampled(self.counting.fraction):
             without = np.where(equations.mark_lines(summed, self.counting.tau)[None, :], 0.0, summed)
-            t["attention_without_lines"][layer, :n, :n] += without
-            t["attention_without_lines_and_diagonal"][layer, :n, :n] += without * (1 - np.eye(n))
+            t["attention_without_lines"][layer, :n, :keys] += without
+            if not self.counting.shape.crosses:
+                t["attention_without_lines_and_diagonal"][layer, :n, :n] += without * (1 - np.eye(n))
 
     def _count_signal(self, window: Window, layer: int, outputs: Floats) -> None:
         """Add what signal shares are made of (docs/noise.md)."""
@@ -183,19 +188,21 @@ class ReferenceTallier:
             top = words[np.argmax(received[words])]
             t["separator_texts"][block, layer] += window.keys.end[top] or window.keys.comma[top]
 
-        even = np.tril(np.ones((n, n))) if self.counting.causal else np.ones((n, n))
+        keys = maps.shape[2]
+        even = np.tril(np.ones((n, n))) if self.counting.causal else np.ones((n, keys))
         even /= even.sum(axis=1, keepdims=True)
         relative = maps.sum(axis=1) / even.sum(axis=0)
         for head in range(heads):
             for other in range(heads):
-                if head != other and n >= 3:
+                if head != other and keys >= 3:
                     correlation = correlate_columns(relative[head], relative[other])
                     t["column_correlation_sum"][block, layer] += correlation / (heads * (heads - 1))
 
         lines = equations.mark_lines(maps.sum(axis=0), self.counting.tau)
         for name, attention in (("attention", maps.sum(axis=0)), ("even", even)):
             t[f"line_{name}_sum"][block, layer] += attention[:, lines].sum() / attention.sum()
-            t[f"diagonal_{name}_sum"][block, layer] += np.diagonal(attention)[~lines].sum() / attention.sum()
+            if not self.counting.shape.crosses:
+                t[f"diagonal_{name}_sum"][block, layer] += np.diagonal(attention)[~lines].sum() / attention.sum()
 
         matrices = [equations.compute_similarity(outputs[:, head]) for head in range(heads)]
         random_dominants = set()

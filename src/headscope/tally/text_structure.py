@@ -83,13 +83,14 @@ def measure_sentences(windows: Sequence[Window]) -> tuple[Ints, Ints]:
 def find_receivers(window: Window) -> Ints:
     """Return the receiver numbers of a window, (query, key). If several receivers fit, the first counts.
 
-    Keys may be another window's tokens (cross-attention); itself and neighbours are then those of the same position.
+    Keys may be another window's tokens (cross-attention). If both are of one text, itself and neighbours are those of
+    the same position; if not, there are none.
     """
-    n = len(window)
-    distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-    by_distance = np.full((n, n), REST, dtype=np.int64)
-    by_distance[distance == 1] = NEIGHBOR
-    by_distance[distance == 0] = ITSELF
+    distance = np.abs(np.subtract.outer(np.arange(len(window)), np.arange(len(window.keys))))
+    by_distance = np.full(distance.shape, REST, dtype=np.int64)
+    if not (window.crosses and window.is_pair):
+        by_distance[distance == 1] = NEIGHBOR
+        by_distance[distance == 0] = ITSELF
     key_receivers = find_key_receivers([window])
     return np.where(key_receivers == REST, by_distance, key_receivers)
 

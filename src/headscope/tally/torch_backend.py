@@ -46,6 +46,7 @@ class TorchTallier:
         self.ids, self.real = ids, real
         self.key_ids = self._pad_rows([window.keys.ids for window in batch.windows], n, fill=0)
         self.pair_mask = real[:, :, None] & real[:, None, :]
+        self.map_mask = real[:, :, None] & torch.from_numpy(batch.real_keys).to(self.device)[:, None, :]
         self.blocks = torch.tensor([window.block for window in batch.windows], device=self.device)
         self.sampled = torch.tensor(
             [window.is_sampled(self.counting.fraction) for window in batch.windows], device=self.device
@@ -68,7 +69,7 @@ class TorchTallier:
         self.ranks = torch.full((len(batch), n, n), n * n, dtype=torch.int64)
         for row, window in enumerate(batch.windows):
             m = len(window)
-            self.receivers[row, :m, :m] = torch.from_numpy(find_receivers(window))
+            self.receivers[row, :m, : len(window.keys)] = torch.from_numpy(find_receivers(window))
             if bool(self.sampled[row]):
                 self.ranks[row, :m, :m] = torch.from_numpy(rank_pairs(window))
         self.receivers, self.ranks = self.receivers.to(self.device), self.ranks.to(self.device)
@@ -91,7 +92,9 @@ class TorchTallier:
         totals = self.pair_masks[:, :, :4].double().sum(1).long()
         for k, name in enumerate(("all_pairs", "all_equal", "all_same", "all_equal_same")):
             self._add(name, totals[:, k])
-        reached = self.pair_mask.double().tril() if self.counting.causal else self.pair_mask.double()
+        if "attention_texts" in self.tally.arrays:
+            add_to_corner(self.tally["attention_texts"], self.map_mask.sum(0).cpu().numpy())
+        reached = self.map_mask.double().tril() if self.counting.causal else self.map_mask.double()
         spread = reached / reached.sum(-1, keepdim=True).clamp(min=1)
         self._add("attention_spread", self._sum_by_receiver(spread))
 
@@ -202,10 +205,11 @@ class TorchTallier:
 
     def _add_attention(self, layer: int, attention: Tensor) -> None:
         n, maximum = attention.shape[-1], self.counting.shape.length
-        maps = attention.double().masked_fill(~self.pair_mask[:, None], 0)
+        maps = attention.double().masked_fill(~self.map_mask[:, None], 0)
         block_sums, present = self._sum_by_block(maps)
-        offsets = slice(maximum - n, maximum + n - 1)
-        self.tally["attention_offset"][present, layer, :, offsets] += sum_diagonals(block_sums).cpu().numpy()
+        if not self.counting.shape.crosses:
+            offsets = slice(maximum - n, maximum + n - 1)
+            self.tally["attention_offset"][present, layer, :, offsets] += sum_diagonals(block_sums).cpu().numpy()
         summed = maps.sum(1)
         self._add("attention_received", self._sum_by_receiver(summed), layer)
         columns = summed.sum(1)
@@ -222,8 +226,9 @@ class TorchTallier:
             line = columns > self.counting.tau * columns.amax(1, keepdim=True)
             without = summed[sample].masked_fill(line[sample][:, None, :], 0).sum(0)
             self.tally["attention_without_lines"][layer, :n, :n] += without.cpu().numpy()
-            without.fill_diagonal_(0)
-            self.tally["attention_without_lines_and_diagonal"][layer, :n, :n] += without.cpu().numpy()
+            if not self.counting.shape.crosses:
+                without.fill_diagonal_(0)
+                self.tally["attention_without_lines_and_diagonal"][layer, :n, :n] += without.cpu().numpy()
 
     def _add_signal(self, layer: int, output: Tensor) -> None:
         if self.pair_weights is not None:
@@ -240,7 +245,8 @@ class TorchTallier:
             self.claim_texts, output[self.sampled], maps.sum(2), itself, self.counting.theta, self.counting.tau
         )
         for name, values in sums.items():
-            self._add(name, values, layer, self.sampled)
+            if name in self.tally.arrays:
+                self._add(name, values, layer, self.sampled)
 
     # -- adding to the sums -------------------------------------------------------------------------------------------
 

@@ -146,7 +146,12 @@ def _snap_threshold(threshold: float, precision: Precision) -> float:
 
 def _describe_length(reading: Reading) -> str:
     count, total = len(reading), int(reading.manifest.get("tokens_in_text", len(reading)))
-    return f"{count:,} tokens" if count >= total else f"the first {count:,} of {total:,} tokens"
+    length = f"{count:,} tokens" if count >= total else f"the first {count:,} of {total:,} tokens"
+    if "tokens_in_source" not in reading.manifest:
+        return length
+    count, total = len(reading.source_tokens), int(reading.manifest["tokens_in_source"])
+    first = "" if count >= total else f", the first of {total:,}"
+    return f"{length}, for {count:,} of the source{first}"
 
 
 def _describe_contents(reading: Reading, precision: Precision, size: int) -> list[tuple[str, str]]:
@@ -161,6 +166,16 @@ def _describe_contents(reading: Reading, precision: Precision, size: int) -> lis
         ),
         ("Pairs and lines", f"exactly those of Python, for θ and τ of {decimals} decimals"),
     ]
+    if "source_text" in reading.data:
+        rows.append(("Source, which the encoder read", make_visible(str(reading.data["source_text"].item()))))
+    if reading.is_cross:
+        rows.append(
+            (
+                "Attention",
+                "to the tokens of the source (cross-attention): not on this page. Fig. 4 (--figures) draws it, "
+                "Reading.attention has it",
+            )
+        )
     if reading.has_attention:
         rows.append(
             (
