@@ -44,7 +44,7 @@ def test_the_python_of_the_segmentation_page_runs(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     variables: dict[str, object] = {}
     exec(compile(block, "segmentation.md", "exec"), variables)  # our own file, not anybody's text
-    assert len(variables["found"]) == len(variables["chunks"]) == 2
+    assert len(variables["segmentation"]) == len(variables["chunks"]) == 2
     assert (tmp_path / "segments.html").stat().st_size > 10_000
 
 

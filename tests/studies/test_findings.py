@@ -6,6 +6,7 @@ tests/helpers/planted_claims.py builds the models.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -561,6 +562,13 @@ def test_markdown_shows_text_as_text(study: Study):
     assert r"a\|b \*c\*" in page
     assert "incomplete**: broken line" in page
     assert page.count("| **") == 18
+
+
+def test_units_do_not_divide_cells_of_markdown(study: Study):
+    """The unit of claim 15 is |o|²."""
+    assert "|o|²" in findings(study)[14].number_text
+    rows = [line for line in as_markdown(study, findings(study)).splitlines() if line.startswith("| ")]
+    assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {7}
 
 
 @pytest.mark.parametrize(

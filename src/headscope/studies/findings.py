@@ -272,7 +272,8 @@ def as_markdown(study: Study, results: Sequence[Finding]) -> str:
         lines += [f"**{_escape_markdown(mark)}**", ""]
     lines += ["| | claim | number | null | verdict |", "|---|---|---|---|---|"]
     lines += [
-        f"| {f.number} | {_escape_markdown(f.title)} | {f.number_text} | {f.null_text} | **{f.verdict}** |"
+        f"| {f.number} | {_escape_markdown(f.title)} | {_escape_markdown(f.number_text)} | "
+        f"{_escape_markdown(f.null_text)} | **{f.verdict}** |"
         for f in results
     ]
     for f in results:
@@ -282,7 +283,7 @@ def as_markdown(study: Study, results: Sequence[Finding]) -> str:
             "",
             f"- Paper (BERT-12): {_escape_markdown(f.paper)}",
             f"- Measured: {_escape_markdown(f.explanation)}",
-            f"- Null, without the structure claimed: {f.null_text}",
+            f"- Null, without the structure claimed: {_escape_markdown(f.null_text)}",
             f"- Verdict: **{f.verdict}** (consistent if: {_escape_markdown(f.criterion)})",
         ]
     return "\n".join(lines) + "\n"
