@@ -11,7 +11,6 @@ import pytest
 import headscope
 from headscope import cli
 from headscope.model.model import Model
-from headscope.tally.quantities import CROSS_QUANTITIES
 from tests.helpers.synthetic import make_random_study
 
 ROOT = Path(__file__).parents[2]
@@ -99,8 +98,7 @@ def test_the_variables_of_the_method_page_are_those_of_a_study():
     documented = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} - {"NAME_blocks"}
     variables = {str(name) for name in make_random_study(0).data.variables if not str(name).endswith("_blocks")}
     coordinates = {str(name) for name in make_random_study(0).data.coords} - {"distance"}
-    of_cross_attention = {quantity.name for quantity in CROSS_QUANTITIES}
-    assert documented == (variables - coordinates) | of_cross_attention
+    assert documented == variables - coordinates
 
 
 def test_files_that_contributing_names_exist():
