@@ -62,7 +62,7 @@ def test_test_modules_do_not_import_each_other():
 
 
 def test_test_folders_are_named_like_packages():
-    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}
     packages = {path.name for path in (ROOT / "src" / "headscope").iterdir() if path.is_dir()}
     assert folders - packages == {"helpers", "portability", "project"}
 

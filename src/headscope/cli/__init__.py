@@ -20,7 +20,7 @@ from headscope.cli import ablate, compare, heads, merge, models, options, prune,
 from headscope.errors import HeadscopeError
 
 PANELS = {
-    "Texts": ("literal", "field", "format", "encoding", "limit", "min_tokens", "skip_broken", "share"),
+    "Texts": ("literal", "field", "target", "format", "encoding", "limit", "min_tokens", "skip_broken", "share"),
     "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle", "allow_unverified"),
     "Method": (
         "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "level", "count", "granularity",
