@@ -44,7 +44,7 @@ from headscope.tally.tally import TallySettings
 from measuring.calibration_tables import SECTIONS, tabulate_alarms, tabulate_errors
 from measuring.tables import DOCS, machine, read_all, save, write_page
 
-ENGLISH = Path("/work/shared/data/english.jsonl.gz")
+ENGLISH = Path(__file__).parent.parent.parent / "shared" / "data" / "english.jsonl.gz"
 MODES, UNITS = ("first", "all"), ("documents", "windows")
 SIZES = (60, None)
 """Numbers of documents that are drawn; None: as many as there are."""

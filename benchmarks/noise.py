@@ -61,8 +61,8 @@ COVERED: dict[str, dict[str, float]] = {
 
 def windows_of(count: int) -> list[Window]:
     cut, model = WindowSpec(windows="all", min_tokens=60), headscope.load()
-    made = (model.windows(document, cut) for document in headscope.documents())
-    return [window for each in made if not isinstance(each, str) for window in each][:count]
+    cut_documents = (model.windows(document, cut) for document in headscope.documents())
+    return [window for windows in cut_documents if not isinstance(windows, str) for window in windows][:count]
 
 
 def expected_share(shares: dict[str, float], how: dict[str, float]) -> float:
@@ -71,15 +71,15 @@ def expected_share(shares: dict[str, float], how: dict[str, float]) -> float:
 
 def recovered(windows: Sequence[Window]) -> list[dict[str, Any]]:
     heads = [plant_head(windows, shares, k, **how) for k, (_, shares, how) in enumerate(PLANTED)]  # type: ignore[arg-type]
-    found = study_heads(windows, heads).signal_shares()
+    measured = study_heads(windows, heads).signal_shares()
     names = ("signal_share", "signal_share_error", "position_share", "snr_db")
     return [
         {
             "name": name,
             "planted": expected_share(shares, how),
             "planted_position": shares.get("position", 0.0),
-            **{each: float(found[each].values[0, k]) for each in names},
-            "relations": found["relation_share"].values[0, k].tolist(),
+            **{each: float(measured[each].values[0, k]) for each in names},
+            "relations": measured["relation_share"].values[0, k].tolist(),
         }
         for k, (name, shares, how) in enumerate(PLANTED)
     ]
@@ -90,10 +90,10 @@ def covered(windows: Sequence[Window], heads: int) -> list[dict[str, Any]]:
     results = []
     for name, shares in COVERED.items():
         planted = [plant_head(windows, shares, 1000 + k, width=8) for k in range(heads)]
-        found = study_heads(windows, planted).signal_shares()
-        difference = np.abs(found["signal_share"].values[0] - expected_share(shares, {}))
-        ratios = difference / found["signal_share_error"].values[0]
-        spread = float(np.std(found["signal_share"].values[0]) / found["signal_share_error"].values[0].mean())
+        measured = study_heads(windows, planted).signal_shares()
+        difference = np.abs(measured["signal_share"].values[0] - expected_share(shares, {}))
+        ratios = difference / measured["signal_share_error"].values[0]
+        spread = float(np.std(measured["signal_share"].values[0]) / measured["signal_share_error"].values[0].mean())
         results.append(
             {"name": name, "within": [float((ratios < k).mean()) for k in (1, 2)], "spread": spread, "heads": heads}
         )
@@ -103,8 +103,8 @@ def covered(windows: Sequence[Window], heads: int) -> list[dict[str, Any]]:
 def of_model(name: str, texts: str | None, count: int) -> dict[str, Any]:
     """Shares of a model's heads by layer, and how well those of half the documents agree with those of the others."""
     model = headscope.load(name)
-    held = list(headscope.documents(texts) if texts else headscope.documents())
-    chosen = held[:: max(1, len(held) // count)][:count]  # all kinds of texts, which lie in the file in a row
+    documents = list(headscope.documents(texts) if texts else headscope.documents())
+    chosen = documents[:: max(1, len(documents) // count)][:count]  # all kinds of texts, which lie in the file in a row
     study = headscope.study(model, chosen, sample=1.0)
     shares = study.signal_shares()
     first, second = (headscope.study(model, chosen[k::2], sample=1.0).signal_shares() for k in range(2))
@@ -121,15 +121,15 @@ def of_model(name: str, texts: str | None, count: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--model", nargs="+", default=["minilm"])
-    made.add_argument("--texts")
-    made.add_argument("--windows", type=int, default=128, help="of the bundled texts, for planted signals")
-    made.add_argument("--heads", type=int, default=200, help="for the coverage of errors")
-    made.add_argument("--documents", type=int, default=200, help="for the models")
-    made.add_argument("--json", type=Path)
-    made.add_argument("--docs", type=Path, nargs="+", help="results to write docs/noise.md from")
-    options = made.parse_args(arguments)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", nargs="+", default=["minilm"])
+    parser.add_argument("--texts")
+    parser.add_argument("--windows", type=int, default=128, help="of the bundled texts, for planted signals")
+    parser.add_argument("--heads", type=int, default=200, help="for the coverage of errors")
+    parser.add_argument("--documents", type=int, default=200, help="for the models")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--docs", type=Path, nargs="+", help="results to write docs/noise.md from")
+    options = parser.parse_args(arguments)
     if options.docs:
         write_page(DOCS / "noise.md", SECTIONS, read_all(options.docs))
         return

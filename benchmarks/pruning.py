@@ -143,15 +143,18 @@ def updated(name: str, earlier: dict[str, Any], options: argparse.Namespace) -> 
     model = headscope.load(name, device=options.device)
     study = headscope.study(model, halves(options.texts, options.windows)[0], length=options.length, sample=1.0)
     truth, norms = np.array(earlier["truth"]), np.array(earlier["rankings"]["projected-norm"]["scores"])
-    given = split_power(study, norms) | {"signal-share": score_heads(model, "signal-share", [], study=study)}
-    found = {
-        by: {"correlation": correlation(each, truth), "interval": interval(each, truth), "scores": each.tolist()}
-        for by, each in sorted(given.items())
+    scores_by_ranking = split_power(study, norms) | {
+        "signal-share": score_heads(model, "signal-share", [], study=study)
     }
-    for by, each in found.items():
-        print(f"  {by}: {each['correlation']:+.2f} {each['interval']}", flush=True)
-    kept = {by: each for by, each in earlier["rankings"].items() if by not in found and not by.startswith("snr")}
-    return {**earlier, "rankings": {**found, **kept}, "study_texts": study.texts}
+    rankings = {
+        by: {"correlation": correlation(scores, truth), "interval": interval(scores, truth), "scores": scores.tolist()}
+        for by, scores in sorted(scores_by_ranking.items())
+    }
+    for by, ranking in rankings.items():
+        print(f"  {by}: {ranking['correlation']:+.2f} {ranking['interval']}", flush=True)
+    earlier_rankings = earlier["rankings"].items()
+    others = {by: ranking for by, ranking in earlier_rankings if by not in rankings and not by.startswith("snr")}
+    return {**earlier, "rankings": {**rankings, **others}, "study_texts": study.texts}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -17,8 +17,8 @@ def planted_table(result: dict[str, Any], *, markdown: bool = False) -> str:
         ratio = number(case["snr_db"], 1) if np.isfinite(case["snr_db"]) else NONE
         parts = [number(share, 3) for share in case["relations"]]
         position = f"{number(case['position_share'], 2)} of {number(case['planted_position'], 2)}"
-        found = [number(case[name], 3) for name in ("signal_share", "signal_share_error")]
-        rows.append([case["name"], number(case["planted"], 2), *found, *parts, position, ratio])
+        share = [number(case[name], 3) for name in ("signal_share", "signal_share_error")]
+        rows.append([case["name"], number(case["planted"], 2), *share, *parts, position, ratio])
     return table(header, rows, markdown=markdown)
 
 
