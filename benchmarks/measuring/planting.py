@@ -11,7 +11,8 @@ from headscope.corpus.windows import Batch, Window
 from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
-from headscope.tally.signal_shares import PairWeights, add_to_corner
+from headscope.tally.sample_sums import add_sample_sums
+from headscope.tally.signal_shares import PairWeights
 from headscope.tally.tally import Tally
 
 WIDTH = 32
@@ -85,12 +86,9 @@ def study_heads(windows: Sequence[Window], heads: Sequence[Sequence[np.ndarray]]
     tally = Tally.zeros(Shape(1, len(heads), longest, maps=False, width=outputs.shape[3]))
     for start in range(0, len(windows), BATCH):
         batch = Batch.of(windows[start : start + BATCH])
-        weights = PairWeights.from_batch(batch, 1.0, "cpu")
-        assert weights is not None
-        for name, values in weights.sum_texts().items():
-            add_to_corner(tally[name], values.numpy())
-        for name, values in weights.sum_layer(outputs[start : start + BATCH]).items():
-            add_to_corner(tally[name][:, 0], values.numpy())
+        weights = PairWeights.from_batch(batch, np.arange(len(batch)), "cpu")
+        add_sample_sums(tally.arrays, weights.sum_texts())
+        add_sample_sums(tally.arrays, weights.sum_layer(outputs[start : start + BATCH]), layer=0)
         for window in batch.windows:
             for name in ("texts", "sample_texts"):
                 tally[name][window.block] += 1

@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headscope.array_types import Ints
 from headscope.corpus.windows import Batch
 from headscope.similarity import NEAR
-from headscope.tally.quantities import CLAIM_QUANTITIES
 from headscope.tally.text_structure import draw_position_orders, rank_pairs
 
-NAMES = tuple(quantity.name for quantity in CLAIM_QUANTITIES)
 FLAT = 1e-4
 """Attention columns that vary by less than this share of their mean do not vary: it may be rounding."""
 MAX_ELEMENTS = {"cpu": 1 << 18, "other": 1 << 25}
@@ -56,13 +55,8 @@ class ClaimTexts:
     """(S,): attention goes to another text, so that its lines do not cut this one"""
 
     @classmethod
-    def from_batch(
-        cls, batch: Batch, fraction: float, device: torch.device | str, *, causal: bool
-    ) -> ClaimTexts | None:
-        """Return the sampled texts of a batch; None if there are none."""
-        rows = np.flatnonzero([window.is_sampled(fraction) for window in batch.windows])
-        if not len(rows):
-            return None
+    def from_batch(cls, batch: Batch, rows: Ints, device: torch.device | str, *, causal: bool) -> ClaimTexts:
+        """Return some texts of a batch, given by their numbers."""
         windows, real, n = [batch.windows[row] for row in rows], batch.real[rows], batch.ids.shape[1]
         real_keys = batch.real_keys[rows]
         word_keys, separator_keys = np.zeros_like(real), np.zeros_like(real)

@@ -44,8 +44,6 @@ CUTOFF = 1e-9
 class PairWeights:
     """The contrasts of the sampled texts of a batch: S texts, N places in the longest."""
 
-    rows: Ints
-    """numbers of these texts in the batch"""
     blocks: Tensor
     mask: Tensor
     """(S, N): tokens that take part"""
@@ -55,11 +53,8 @@ class PairWeights:
     """(S, contrast, contrast): sum of the first one's weights over the pairs that the second one marks"""
 
     @classmethod
-    def from_batch(cls, batch: Batch, fraction: float, device: torch.device | str) -> PairWeights | None:
-        """Return the contrasts of the sampled texts of a batch; None if there are none."""
-        rows = np.flatnonzero([window.is_sampled(fraction) for window in batch.windows])
-        if not len(rows):
-            return None
+    def from_batch(cls, batch: Batch, rows: Ints, device: torch.device | str) -> PairWeights:
+        """Return the contrasts of some texts of a batch, given by their numbers."""
         windows = [batch.windows[row] for row in rows]
         mask = _pad([mark_places(window) for window in windows])
         ids, sentence = (
@@ -75,7 +70,7 @@ class PairWeights:
         ]
         weights, products = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         blocks = torch.tensor([window.block for window in windows], device=device)
-        return cls(rows, blocks, places, weights, products)
+        return cls(blocks, places, weights, products)
 
     def sum_texts(self) -> dict[str, Tensor]:
         """Return the sums that belong to the texts alone, by quantity."""
@@ -106,11 +101,6 @@ class PairWeights:
 
     def _sum_by_half(self, values: Tensor) -> Tensor:
         return values.new_zeros((HALVES, *values.shape[1:])).index_add_(0, self.blocks % HALVES, values)
-
-
-def add_to_corner(target: Any, values: Any) -> None:
-    """Add an array to the first elements of a larger one, in place."""
-    target[tuple(slice(size) for size in values.shape)] += values
 
 
 def mark_places(window: Window) -> Bools:

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
-from headscope.tally.claim_sums import ClaimTexts, measure_claims
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
-from headscope.tally.signal_shares import PairWeights, add_to_corner
+from headscope.tally.sample_sums import SampledLayer, SampleSums, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import REST, find_receivers, measure_sentences, rank_pairs
 
@@ -35,10 +34,7 @@ class TorchTallier:
     def begin(self, batch: Batch) -> None:
         self.tally = Tally.zeros(self.counting.shape)
         self.batch = batch
-        self.pair_weights = PairWeights.from_batch(batch, self.counting.fraction, self.device)
-        self.claim_texts = ClaimTexts.from_batch(
-            batch, self.counting.fraction, self.device, causal=self.counting.causal
-        )
+        self.sample = SampleSums.from_batch(batch, self.counting, self.device)
         n = batch.ids.shape[1]
         ids = torch.from_numpy(batch.ids).to(self.device)
         real = torch.from_numpy(batch.real).to(self.device)
@@ -76,15 +72,11 @@ class TorchTallier:
         self._count_texts()
 
     def _count_texts(self) -> None:
-        ones = torch.ones_like(self.blocks)
+        ones, n = torch.ones_like(self.blocks), self.ids.shape[1]
         self._add("texts", ones)
         self._add("sample_texts", self.sampled.long())
-        if self.pair_weights is not None:
-            for name, values in self.pair_weights.sum_texts().items():
-                add_to_corner(self.tally[name], values.cpu().numpy())
-        if self.claim_texts is not None:
-            for name, values in self.claim_texts.text_sums.items():
-                self._add(name, values, texts=self.sampled)
+        if self.sample is not None:
+            add_sample_sums(self.tally.arrays, self.sample.sum_texts())
         sizes, numbers = measure_sentences(self.batch.windows)
         np.add.at(self.tally["sentence_tokens"], (self.blocks.cpu().numpy()[numbers], sizes), 1)
         tokens = self.real.sum(1)
@@ -93,7 +85,7 @@ class TorchTallier:
         for k, name in enumerate(("all_pairs", "all_equal", "all_same", "all_equal_same")):
             self._add(name, totals[:, k])
         if "attention_texts" in self.tally.arrays:
-            add_to_corner(self.tally["attention_texts"], self.map_mask.sum(0).cpu().numpy())
+            self.tally["attention_texts"][:n, :n] += self.map_mask.sum(0).cpu().numpy()
         reached = self.map_mask.double().tril() if self.counting.causal else self.map_mask.double()
         spread = reached / reached.sum(-1, keepdim=True).clamp(min=1)
         self._add("attention_spread", self._sum_by_receiver(spread))
@@ -126,8 +118,7 @@ class TorchTallier:
         self._add_dominants(layer, high, pairs)
         self._add_sample(layer, matrix, largest, pairs)
         self._add_attention(layer, attention)
-        self._add_signal(layer, output)
-        self._add_claims(layer, output, attention)
+        self._add_sample_sums(layer, output, attention)
 
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
@@ -230,23 +221,13 @@ class TorchTallier:
                 without.fill_diagonal_(0)
                 self.tally["attention_without_lines_and_diagonal"][layer, :n, :n] += without.cpu().numpy()
 
-    def _add_signal(self, layer: int, output: Tensor) -> None:
-        if self.pair_weights is not None:
-            for name, values in self.pair_weights.sum_layer(output[self.sampled]).items():
-                if name in self.tally.arrays:
-                    add_to_corner(self.tally[name][:, layer], values.cpu().numpy())
-
-    def _add_claims(self, layer: int, output: Tensor, attention: Tensor) -> None:
-        if self.claim_texts is None:
+    def _add_sample_sums(self, layer: int, output: Tensor, attention: Tensor) -> None:
+        if self.sample is None:
             return
-        maps = attention[self.sampled].double().masked_fill(~self.claim_texts.real[:, None, :, None], 0)
+        maps = attention[self.sampled].double().masked_fill(~self.real[self.sampled][:, None, :, None], 0)
         itself = maps.diagonal(dim1=2, dim2=3).sum(1)
-        sums = measure_claims(
-            self.claim_texts, output[self.sampled], maps.sum(2), itself, self.counting.theta, self.counting.tau
-        )
-        for name, values in sums.items():
-            if name in self.tally.arrays:
-                self._add(name, values, layer, self.sampled)
+        sums = self.sample.sum_layer(SampledLayer(output[self.sampled], maps.sum(2), itself))
+        add_sample_sums(self.tally.arrays, sums, layer)
 
     # -- adding to the sums -------------------------------------------------------------------------------------------
 

@@ -11,15 +11,14 @@ import torch
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.model.capture.plain_attention import AttentionInputs
-from headscope.tally import claim_sums
 from headscope.tally.numba_backend.attention import add_attention_sums, add_heads
 from headscope.tally.numba_backend.bits import WORD, count_bits, mark_equal
 from headscope.tally.numba_backend.high import MAX_BYTE
 from headscope.tally.numba_backend.jit import compiled
 from headscope.tally.numba_backend.pairs import add_pair_sums
 from headscope.tally.numba_backend.softmax import compute_softmax
-from headscope.tally.quantities import QUANTITIES
-from headscope.tally.signal_shares import PairWeights, add_to_corner
+from headscope.tally.quantities import CLAIM_QUANTITIES, QUANTITIES
+from headscope.tally.sample_sums import SampledLayer, SampleSums, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import (
     ITSELF,
@@ -43,7 +42,7 @@ PAIR_QUANTITIES = tuple(
     and q.in_blocks
     and not q.name.startswith("attention")
     and q.name != "contrast_sums"
-    and q.name not in claim_sums.NAMES
+    and q not in CLAIM_QUANTITIES
 )
 """the quantities that `add_pair_sums` adds to"""
 Sums = namedtuple("Sums", [*PAIR_QUANTITIES, "similarity"])  # type: ignore[misc]
@@ -146,17 +145,11 @@ class NumbaTallier:
         self.ids = batch.ids
         self.texts = TextArrays.from_batch(batch, self.counting.fraction)
         self.texts.add_to(self.tally, causal=self.counting.causal)
-        self.pair_weights = PairWeights.from_batch(batch, self.counting.fraction, "cpu")
-        if self.pair_weights is not None:
-            for name, values in self.pair_weights.sum_texts().items():
-                add_to_corner(self.tally[name], values.numpy())
+        self.sample = SampleSums.from_batch(batch, self.counting, "cpu")
+        if self.sample is not None:
+            add_sample_sums(self.tally.arrays, self.sample.sum_texts())
         sizes, numbers = measure_sentences(batch.windows)
         np.add.at(self.tally["sentence_tokens"], (self.texts.blocks[numbers], sizes), 1)
-        fraction, causal = self.counting.fraction, self.counting.causal
-        self.claim_texts = claim_sums.ClaimTexts.from_batch(batch, fraction, "cpu", causal=causal)
-        if self.claim_texts is not None:
-            for name, values in self.claim_texts.text_sums.items():
-                np.add.at(self.tally[name], self.texts.blocks[self.texts.sampled], values.numpy())
 
     def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         self.layers_shown += 1
@@ -210,8 +203,7 @@ class _LayerSums:
     def __init__(self, tallier: NumbaTallier, layer: int) -> None:
         self.layer, self.counting, self.tally = layer, tallier.counting, tallier.tally
         self.texts, self.ids = tallier.texts, tallier.ids
-        self.pair_weights = tallier.pair_weights
-        self.claim_texts = tallier.claim_texts
+        self.sample = tallier.sample
         self.sampled_outputs: list[torch.Tensor] = []
         shape, tally = self.counting.shape, self.tally
         count, n = self.ids.shape
@@ -273,8 +265,7 @@ class _LayerSums:
         self._flush_positions()
         self._add_distinct()
         self._add_received()
-        self._add_signal()
-        self._add_claims()
+        self._add_sample_sums()
         if not (shape.maps and texts.sampled.any()):
             return
         self.tally["similarity"][self.layer] += self.similarity_sums.sum(0)
@@ -285,24 +276,14 @@ class _LayerSums:
         np.fill_diagonal(without, 0.0)
         self.tally["attention_without_lines_and_diagonal"][self.layer, :n, :n] += without
 
-    def _add_signal(self) -> None:
-        if self.pair_weights is None:
+    def _add_sample_sums(self) -> None:
+        if self.sample is None:
             return
-        output = torch.cat(self.sampled_outputs).transpose(1, 2)
-        for name, values in self.pair_weights.sum_layer(output).items():
-            if name in self.tally.arrays:
-                add_to_corner(self.tally[name][:, self.layer], values.numpy())
-
-    def _add_claims(self) -> None:
-        if self.claim_texts is None:
-            return
-        sampled, counting = self.texts.sampled, self.counting
+        sampled = self.texts.sampled
         output = torch.cat(self.sampled_outputs).transpose(1, 2)
         columns = torch.from_numpy(self.received[sampled])
         itself = torch.from_numpy(self.near_attention[sampled, :, 1].sum(1))
-        sums = claim_sums.measure_claims(self.claim_texts, output, columns, itself, counting.theta, counting.tau)
-        for name, values in sums.items():
-            np.add.at(self.tally[name][:, self.layer], self.texts.blocks[sampled], values.numpy())
+        add_sample_sums(self.tally.arrays, self.sample.sum_layer(SampledLayer(output, columns, itself)), self.layer)
 
     def _make_room_for_positions(self, texts: int) -> None:
         """Add the positions to the sums before there could be too many for a byte."""

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS
 from headscope.similarity import NEAR
-from headscope.tally.claim_sums import measure_claims
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS, Quantity, list_quantities
-from headscope.tally.signal_shares import add_to_corner
+from headscope.tally.sample_sums import SampledLayer, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings, get_array_shape
 from headscope.tally.text_structure import ITSELF, NEIGHBOR, REST
 from headscope.tally.triton_backend.batch_arrays import BatchArrays
@@ -159,8 +158,12 @@ class DeviceSums:
         self._add_by_block("shuffled_share_sum", torch.where(has_pairs, shares, 0).transpose(0, 1), blocks)
         self._add_by_block("shuffled_share_texts", has_pairs.long().transpose(0, 1), blocks)
         received = arrays.received[:, texts.sampled]
-        self._add_signal(arrays, output)
-        self._add_claims(arrays, output, blocks)
+        sample = texts.sample
+        assert sample is not None
+        add_sample_sums(self.tensors, sample.sum_texts())
+        for layer, (vectors, columns, maps) in enumerate(zip(output, arrays.columns, arrays.summed_maps, strict=True)):
+            seen = SampledLayer(vectors, columns, maps.diagonal(dim1=1, dim2=2))
+            add_sample_sums(self.tensors, sample.sum_layer(seen), layer)
         if not shape.maps:
             return
         self.tensors["similarity"][:, :n, :n] += similarity_sums
@@ -172,28 +175,6 @@ class DeviceSums:
         self.tensors["attention_without_lines"][:, :n, :n] += without
         without.diagonal(dim1=1, dim2=2).zero_()
         self.tensors["attention_without_lines_and_diagonal"][:, :n, :n] += without
-
-    def _add_signal(self, arrays: BatchArrays, output: Tensor) -> None:
-        pair_weights = arrays.texts.pair_weights
-        assert pair_weights is not None
-        for name, values in pair_weights.sum_texts().items():
-            add_to_corner(self.tensors[name], values)
-        for layer, layer_output in enumerate(output):
-            for name, values in pair_weights.sum_layer(layer_output).items():
-                if name in self.tensors:
-                    add_to_corner(self.tensors[name][:, layer], values)
-
-    def _add_claims(self, arrays: BatchArrays, output: Tensor, blocks: Tensor) -> None:
-        texts = arrays.texts.claim_texts
-        assert texts is not None
-        for name, values in texts.text_sums.items():
-            self._add_by_block(name, values, blocks)
-        for layer, (vectors, columns, maps) in enumerate(zip(output, arrays.columns, arrays.summed_maps, strict=True)):
-            itself = maps.diagonal(dim1=1, dim2=2)
-            sums = measure_claims(texts, vectors, columns, itself, self.counting.theta, self.counting.tau)
-            for name, values in sums.items():
-                target = self.tensors[name][:, layer]
-                target.index_add_(0, blocks, values.to(target.dtype))
 
     def _count_attended(self) -> None:
         """Count the pending most attended tokens."""

@@ -77,7 +77,7 @@ class TritonTallier:
     def begin(self, batch: Batch) -> None:
         if self.stream is not None:  # kernels of a batch that did not end must not write into this one
             torch.cuda.current_stream().wait_stream(self.stream)
-        texts = TextTensors.from_batch(batch, self.counting.fraction, self.device, causal=self.counting.causal)
+        texts = TextTensors.from_batch(batch, self.counting, self.device)
         self.arrays = BatchArrays(texts, self.counting)
 
     @_use_own_device

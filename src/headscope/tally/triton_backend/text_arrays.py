@@ -11,8 +11,8 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.devices import send
-from headscope.tally.claim_sums import ClaimTexts
-from headscope.tally.signal_shares import PairWeights
+from headscope.tally.sample_sums import SampleSums
+from headscope.tally.tally import TallySettings
 from headscope.tally.text_structure import (
     REST,
     compute_even_spread,
@@ -71,10 +71,7 @@ class TextTensors:
     """numbers of the texts in the sample"""
     random_dominant_counts: Tensor
     """(sampled text, count): of this many random pairs, how many include the most included token"""
-    pair_weights: PairWeights | None
-    """of the texts in the sample"""
-    claim_texts: ClaimTexts | None
-    """of the texts in the sample"""
+    sample: SampleSums | None
     sentence_tokens: tuple[Tensor, Tensor]
     """number of tokens of every sentence, and the number of its text"""
 
@@ -91,9 +88,9 @@ class TextTensors:
         return self.tile * self.tiles // 32
 
     @classmethod
-    def from_batch(cls, batch: Batch, fraction: float, device: torch.device, *, causal: bool) -> TextTensors:
+    def from_batch(cls, batch: Batch, counting: TallySettings, device: torch.device) -> TextTensors:
         count, length = batch.ids.shape
-        arrays = make_text_arrays(batch, fraction, causal=causal)
+        arrays = make_text_arrays(batch, counting.fraction, causal=counting.causal)
         sent = dict(zip(arrays, send(list(arrays.values()), device), strict=True))
         # Integers are sent as int32; those that torch uses as an index are converted to int64 on the device.
         ids, key_receivers, blocks, sampled = (
@@ -112,8 +109,7 @@ class TextTensors:
             sent["key_ids"].long() if "key_ids" in sent else ids, key_receivers, sent["receiver_keys"], blocks,
             *_sort_by_token(sent["ids"], lengths), equal_bits, same_bits, sent["order"], sent["parts"],
             sent["part_blocks"].long(), sent["even_spread"], sampled,
-            _count_random_dominants(sent["pair_hashes"], ids[sampled]), PairWeights.from_batch(batch, fraction, device),
-            ClaimTexts.from_batch(batch, fraction, device, causal=causal),
+            _count_random_dominants(sent["pair_hashes"], ids[sampled]), SampleSums.from_batch(batch, counting, device),
             (sent["sentence_sizes"].long(), sent["sentence_texts"].long()),
         )  # fmt: skip
 

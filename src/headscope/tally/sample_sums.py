@@ -1,0 +1,90 @@
+"""The sums over the sampled texts of a batch that all fast backends compute with the same torch code.
+
+A backend gives a layer's outputs and attention of the sampled texts, and adds what it gets back to its sums. What is
+summed: signal shares (`signal_shares.py`) and the structures of the paper's claims (`claim_sums.py`). The reference
+defines each of these sums in plain loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscope.array_types import Ints
+from headscope.corpus.windows import BLOCKS, Batch
+from headscope.tally.claim_sums import ClaimTexts, measure_claims
+from headscope.tally.quantities import BY_NAME
+from headscope.tally.signal_shares import PairWeights
+from headscope.tally.tally import TallySettings
+
+
+@dataclass(frozen=True, eq=False)
+class SampledLayer:
+    """One layer of the sampled texts: S texts, N tokens in the longest of the batch. Padding is arbitrary."""
+
+    output: Tensor
+    """what the heads write, (S, N, H, d)"""
+    columns: Tensor
+    """attention that each position receives of each head, (S, H, N), without that of padding"""
+    itself: Tensor
+    """attention that each position receives from itself, of all heads, (S, N)"""
+
+
+class SampleSums:
+    """The sampled texts of a batch, and the sums over them."""
+
+    def __init__(self, batch: Batch, rows: Ints, counting: TallySettings, device: torch.device | str) -> None:
+        self.counting = counting
+        self.rows = rows
+        """numbers of the sampled texts in the batch"""
+        self.blocks = torch.tensor([batch.windows[row].block for row in rows], device=device)
+        self.pair_weights = PairWeights.from_batch(batch, rows, device)
+        self.claim_texts = ClaimTexts.from_batch(batch, rows, device, causal=counting.causal)
+
+    @classmethod
+    def from_batch(cls, batch: Batch, counting: TallySettings, device: torch.device | str) -> SampleSums | None:
+        """Return the sampled texts of a batch; None if there are none."""
+        rows = np.flatnonzero([window.is_sampled(counting.fraction) for window in batch.windows])
+        return cls(batch, rows, counting, device) if len(rows) else None
+
+    def sum_texts(self) -> dict[str, Tensor]:
+        """Return the sums that belong to the texts alone, by quantity."""
+        return {**self.pair_weights.sum_texts(), **self._sum_by_block(self.claim_texts.text_sums)}
+
+    def sum_layer(self, seen: SampledLayer) -> dict[str, Tensor]:
+        """Return the sums of one layer, by quantity, each without the layer's axis."""
+        claims = measure_claims(
+            self.claim_texts, seen.output, seen.columns, seen.itself, self.counting.theta, self.counting.tau
+        )
+        return {**self.pair_weights.sum_layer(seen.output), **self._sum_by_block(claims)}
+
+    def _sum_by_block(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Sum arrays with one entry per text over the texts of each block."""
+        sums = {}
+        for name, array in values.items():
+            dtype = torch.float64 if BY_NAME[name].real else torch.int64
+            zeros = torch.zeros((BLOCKS, *array.shape[1:]), dtype=dtype, device=array.device)
+            sums[name] = zeros.index_add_(0, self.blocks, array.to(dtype))
+        return sums
+
+
+def add_sample_sums(arrays: Mapping[str, Any], sums: Mapping[str, Tensor], layer: int | None = None) -> None:
+    """Add what `SampleSums` returns to the arrays of a backend, numpy's or tensors on any device.
+
+    Sums that these arrays do not have, such as those of diagonals in cross-attention, are left out.
+    """
+    for name, values in sums.items():
+        if name not in arrays:
+            continue
+        target = arrays[name]
+        if layer is not None:
+            quantity = BY_NAME[name]
+            axis = quantity.dims.index("layer") + quantity.in_blocks
+            target = target[(*(slice(None),) * axis, layer)]
+        corner = target[tuple(slice(size) for size in values.shape)]
+        corner += values if isinstance(target, Tensor) else values.cpu().numpy()
