@@ -14,7 +14,7 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
 from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
-from headscope.tally.sample_sums import SampledLayer, SampleSums, add_sample_sums
+from headscope.tally.sample_sums import SampledLayer, SampleSums
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import REST, find_receivers, measure_sentences, rank_pairs
 
@@ -76,7 +76,7 @@ class TorchTallier:
         self._add("texts", ones)
         self._add("sample_texts", self.sampled.long())
         if self.sample is not None:
-            add_sample_sums(self.tally.arrays, self.sample.sum_texts())
+            self.sample.add_texts_to(self.tally)
         sizes, numbers = measure_sentences(self.batch.windows)
         np.add.at(self.tally["sentence_tokens"], (self.blocks.cpu().numpy()[numbers], sizes), 1)
         tokens = self.real.sum(1)
@@ -226,8 +226,7 @@ class TorchTallier:
             return
         maps = attention[self.sampled].double().masked_fill(~self.real[self.sampled][:, None, :, None], 0)
         itself = maps.diagonal(dim1=2, dim2=3).sum(1)
-        sums = self.sample.sum_layer(SampledLayer(output[self.sampled], maps.sum(2), itself))
-        add_sample_sums(self.tally.arrays, sums, layer)
+        self.sample.add_layer_to(self.tally, SampledLayer(output[self.sampled], maps.sum(2), itself, maps), layer)
 
     # -- adding to the sums -------------------------------------------------------------------------------------------
 
