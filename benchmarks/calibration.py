@@ -33,11 +33,11 @@ import headscope
 from headscope.array_types import Floats, Ints
 from headscope.comparison.differences import compute_degrees_of_freedom, compute_differences
 from headscope.comparison.measures import MEASURES, RateSums, divide
-from headscope.comparison.significance import compute_p_value
 from headscope.corpus.windows import BLOCKS, Batch, Window, WindowSpec
 from headscope.studies.jackknife import compute_jackknife_error
 from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
+from headscope.studies.significance import compute_p_value
 from headscope.tally.backends import choose_kernel
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings

@@ -1,4 +1,5 @@
-"""The folder of a study: `study.nc`, `findings.md` and `.json`, `heads.csv`, `figures/`, `report.html`."""
+"""The folder of a study: `study.nc`, `findings.md` and `.json`, `heads.csv`, `relations.csv` if there are labelled
+relations, `figures/`, `report.html`."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headscope.atomic_io import check_page, check_writable, is_page, write_atomically
+from headscope.atomic_io import check_page, check_writable, format_csv, is_page, write_atomically
 from headscope.errors import StudyError
 from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, list_drawings, render_svg, save
 from headscope.page.report import ReportFigure, render_report
@@ -18,11 +19,14 @@ from headscope.run.lock import Lock
 from headscope.settings import describe_unverified, get_value, list_matching
 from headscope.studies.findings import Findings, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
+from headscope.studies.relations import has_relations
 from headscope.studies.result import FILE, Study, open_study
 from headscope.studies.wording import adapt_wording
 
 REPORT = "report.html"
 TABLES = FINDINGS_JSON, FINDINGS_PAGE, HEADS = "findings.json", "findings.md", "heads.csv"
+RELATIONS = "relations.csv"
+"""written if there are labelled relations"""
 FIGURES = "figures"
 
 
@@ -52,7 +56,7 @@ def _find_foreign(folder: Path) -> Path | None:
     if (folder / FILE).exists() or page.exists():  # `find_finished` checks whether it is another study
         return None
     figures = [f"{FIGURES}/{drawing.stem}.{kind}" for drawing in DRAWINGS.values() for kind in FORMATS]
-    names = [*TABLES, *figures, *([] if (folder / FIGURES).is_dir() else [FIGURES])]
+    names = [*TABLES, RELATIONS, *figures, *([] if (folder / FIGURES).is_dir() else [FIGURES])]
     return next((folder / name for name in names if (folder / name).exists()), None)
 
 
@@ -177,6 +181,10 @@ def write_study(study: Study, folder: Path) -> Findings:
     write_text(folder / FINDINGS_JSON, as_json(study, claims))
     write_text(folder / FINDINGS_PAGE, as_markdown(study, claims))
     write_text(folder / HEADS, as_csv(study.heads()))
+    if has_relations(study):
+        write_text(folder / RELATIONS, format_csv(study.relations()))
+    else:
+        (folder / RELATIONS).unlink(missing_ok=True)
     plates = write_figures(study, folder / FIGURES)
     write_text(folder / REPORT, render_report(study, claims, plates))
     return claims

@@ -22,6 +22,7 @@ MAX_LENGTH_WITH_MAPS = 256
 MAX_LENGTH = 2**20
 MAX_BATCH_SIZE = 2**20
 AUTO = "auto"
+ALL_RELATIONS, NO_RELATIONS = "all", "none"
 CHOICES = {"windows": get_args(WindowMode), "sentences": get_args(SentenceMode), "blocks": get_args(BlockMode)}
 KERNELS = {
     "triton": "on NVIDIA GPUs",
@@ -49,6 +50,9 @@ class Settings:
     """keep N×N maps; None: for windows of up to 256 tokens"""
     skip_broken: bool = False
     """skip and count documents that the tokenizer cannot process; otherwise the first of them is an error"""
+    relations: str = "all"
+    """labelled relations that are measured: `all`, `none`, or their names with commas between them; or the name of a
+    function of the user, of which all are"""
 
     def __post_init__(self) -> None:
         if self.length < 3:
@@ -65,6 +69,8 @@ class Settings:
             raise StudyError(f"sample is {self.sample}: it is a fraction of the texts, from 0 to 1")
         if self.min_tokens < 1:
             raise StudyError(f"min_tokens is {self.min_tokens}: at least 1")
+        if not self.relations.strip(", "):
+            raise StudyError("relations is empty: all, none, or names of relations with commas between them")
 
     def choose_sample(self, expected: int | None, limit: int | None) -> float:
         """Return the fraction of the texts in the sample.
@@ -92,7 +98,17 @@ class Settings:
             self.min_tokens,
             skip_broken=self.skip_broken,
             blocks=self.blocks,
+            relations=self.relation_labels,
         )
+
+    @property
+    def relation_labels(self) -> tuple[str, ...] | None:
+        """Names of the labelled relations that are measured; None: all."""
+        if self.relations == NO_RELATIONS:
+            return ()
+        if self.relations == ALL_RELATIONS or self.relations.startswith("function "):
+            return None
+        return tuple(filter(None, (name.strip() for name in self.relations.split(","))))
 
     @property
     def keeps_maps(self) -> bool:
@@ -185,6 +201,7 @@ MANIFEST = (
     ManifestEntry("tau", "Threshold τ of a line", "number", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("sample", "Fraction of texts in the sample", "number", must_match=COUNTED),
     ManifestEntry("maps", "N×N maps kept", "yes or no", must_match=COUNTED),
+    ManifestEntry("relations", "Labelled relations measured", must_match=COUNTED, default="all"),
     ManifestEntry("dtype", "Dtype", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("tf32", "Products in TF32", "yes or no", must_match=("resume", "repeat")),
     ManifestEntry("kernel", "Kernel", must_match=("resume", "repeat")),

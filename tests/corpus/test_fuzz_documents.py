@@ -18,6 +18,7 @@ from headscope.corpus.formats import Document
 from headscope.errors import CorpusError
 from tests.helpers.document_formats import TABLES, TEXTS, as_csv, as_jsonl, as_parquet, put, texts_of
 from tests.helpers.mutation import PIECES, mutate
+from tests.helpers.treebank import SENTENCE, as_treebank
 
 FAST = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 REASONS = {
@@ -27,6 +28,8 @@ REASONS = {
     "holds NUL bytes",
     "too large",
     "not a CSV row",
+    "not CoNLL-U",
+    "broken relations",
     "damaged image",
     "no image of a known kind",
     "image of too many pixels",
@@ -46,6 +49,8 @@ VALID: dict[str, Callable[[], bytes]] = {
     "a.csv": lambda: as_csv(TEXTS),
     "a.parquet": lambda: as_parquet(TEXTS),
     "a.png": make_png,
+    "a.conllu": lambda: as_treebank([[SENTENCE], [SENTENCE, SENTENCE]]).encode(),
+    "a.conllu.gz": lambda: gzip.compress(as_treebank([[SENTENCE], [SENTENCE, SENTENCE]]).encode()),
     "a.txt.gz": lambda: gzip.compress(b"text" * 50),
     "a.jsonl.gz": lambda: gzip.compress(as_jsonl(TEXTS)),
     "a.csv.gz": lambda: gzip.compress(as_csv(TEXTS)),
@@ -133,6 +138,21 @@ def test_any_json(tmp_path_factory: pytest.TempPathFactory, values: list[object]
     skipping, message = read_documents(path, skip_broken=True)
     assert len(skipping) == len(values)
     assert message == ""
+
+
+POSITIONS = st.one_of(st.integers(-2, 20), st.booleans(), st.floats(), st.text(max_size=2))
+ROWS = st.one_of(JSON, st.lists(st.one_of(JSON, st.tuples(*[POSITIONS] * 4, st.text(max_size=3))), max_size=3))
+
+
+@FAST
+@given(relations=ROWS)
+def test_any_relations(tmp_path_factory: pytest.TempPathFactory, relations: object):
+    path = tmp_path_factory.mktemp("json") / "a.jsonl"
+    path.write_text(json.dumps({"text": "Two ravens met.", "relations": relations}) + "\n")
+    read, message = check_reading(path)
+    assert not message or ":1: its relations " in message
+    for row in read[0].relations or () if read else ():
+        assert 0 <= row.start_a < row.end_a <= len("Two ravens met.")
 
 
 @FAST

@@ -46,11 +46,11 @@ Target = Annotated[
     ),
 ]
 Format = Annotated[
-    Literal["auto", "text", "lines", "jsonl", "csv", "parquet", "image"],
+    Literal["auto", "text", "lines", "jsonl", "csv", "parquet", "conllu", "image"],
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help="Format of the texts: auto (by file ending), text, lines, jsonl, csv, parquet, image.",
+        help="Format of the texts: auto (by file ending), text, lines, jsonl, csv, parquet, conllu, image.",
     ),
 ]
 Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of text files and stdin.")]

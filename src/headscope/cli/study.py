@@ -45,6 +45,13 @@ def run_study(
     maps: Annotated[
         bool | None, typer.Option("--maps/--no-maps", help="Store N×N maps. Default: for windows of up to 256 tokens.")
     ] = None,
+    relations: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="Labelled relations of CoNLL-U, or of a field `relations`, to measure: all, none, or a list of them.",
+        ),
+    ] = "all",
     batch_size: Annotated[
         int | None, typer.Option(help="Texts per batch. Default: as many as fit on the device.")
     ] = None,
@@ -134,7 +141,7 @@ def run_study(
     setting_values: dict[str, Any] = {
         "length": length, "windows": windows, "sentences": sentences, "blocks": blocks,
         "min_tokens": min_tokens, "theta": theta, "tau": tau, "sample": sample, "maps": maps,
-        "skip_broken": skip_broken,
+        "skip_broken": skip_broken, "relations": relations,
     }  # fmt: skip
     settings = Settings(**setting_values)
     check_target_windows(windows, has_targets=bool(target))
@@ -145,7 +152,7 @@ def run_study(
     check_limit(parsed_share, limit)
     corpus = documents(
         sources or None, field=field, format=format, encoding=encoding, limit=limit, skip_broken=skip_broken,
-        target=target,
+        target=target, relations=settings.relation_labels != (),
     )  # fmt: skip
     check_writable(out, StudyError)
     checkpoint_folder = out if checkpoint_dir is None or is_url(checkpoint_dir) else Path(checkpoint_dir)

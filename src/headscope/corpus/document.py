@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from headscope.corpus import images
 from headscope.corpus.images import compute_digest
@@ -13,7 +13,7 @@ from headscope.errors import CorpusError
 LARGEST = images.LARGEST
 """Largest number of characters of a document, or bytes of an image file. Anything larger is a file in another format or
 a decompression bomb, and would fill the memory."""
-NO_JSON, NO_TEXT, NO_TARGET, BAD_ENCODING, NULS, TOO_LARGE, NO_ROW = (
+NO_JSON, NO_TEXT, NO_TARGET, BAD_ENCODING, NULS, TOO_LARGE, NO_ROW, NO_CONLLU, BAD_RELATIONS = (
     "not JSON",
     "no text in its field",
     "no target",
@@ -21,8 +21,14 @@ NO_JSON, NO_TEXT, NO_TARGET, BAD_ENCODING, NULS, TOO_LARGE, NO_ROW = (
     "holds NUL bytes",
     "too large",
     "not a CSV row",
+    "not CoNLL-U",
+    "broken relations",
 )
 """reasons why a text is skipped"""
+RELATIONS = "relations"
+"""field of a document's labelled relations"""
+MAX_LABEL = 100
+"""characters of the name of a relation"""
 
 
 class BrokenDocumentError(CorpusError):
@@ -35,6 +41,22 @@ class BrokenDocumentError(CorpusError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Support pickling: workers send it to the driver."""
         return type(self), (self.reason, str(self))
+
+
+class Relation(NamedTuple):
+    """A labelled pair of spans of a text, as positions of characters: from `start` to before `end`.
+
+    Examples
+    --------
+    >>> Relation(4, 10, 11, 14, "nsubj").label
+    'nsubj'
+    """
+
+    start_a: int
+    end_a: int
+    start_b: int
+    end_b: int
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +79,10 @@ class Document:
     """reason why the text or image cannot be read; empty if it can"""
     target: str | None = None
     """what the decoder of an encoder–decoder model is to write for the text; None: there is no target"""
+    relations: tuple[Relation, ...] | None = None
+    """labelled pairs of spans of the text; None: it is not labelled"""
+    words: tuple[tuple[int, int], ...] | None = None
+    """spans of the words of a text from a treebank; None: words are those of the tokenizer"""
 
     def __post_init__(self) -> None:
         # Lone surrogates, which truncated emojis leave in JSON, cannot be tokenized or encoded. They are replaced by
@@ -66,6 +92,8 @@ class Document:
             object.__setattr__(self, "name", replace_lone_surrogates(self.name))
         if self.target is not None:
             object.__setattr__(self, "target", replace_lone_surrogates(self.target))
+        if self.relations is not None:
+            object.__setattr__(self, RELATIONS, check_relations(self.relations, self.text, self.name))
 
     @classmethod
     def from_image(cls, image: images.Picture | str, name: str) -> Document:
@@ -137,6 +165,8 @@ class ReadOptions:
     target: str = ""
     """field of the text that a decoder is to write; empty: there are no targets. If it is the field of the text, every
     text is its own target."""
+    relations: bool = True
+    """read labelled relations where there are any"""
 
     @property
     def fields(self) -> list[str]:
@@ -157,11 +187,66 @@ def replace_lone_surrogates(text: str) -> str:
     return text
 
 
-def build_document(name: str, options: ReadOptions, get_text: Callable[[], str | tuple[str, str]]) -> Document:
+def check_relations(relations: Iterable[Any], text: str, where: str) -> tuple[Relation, ...]:
+    """Return labelled pairs of spans of a text as `Relation`.
+
+    Args:
+        relations: Rows [start_a, end_a, start_b, end_b, label].
+        text: The text.
+        where: What errors call it.
+
+    Raises:
+        BrokenDocumentError: A row is something else, or a span is empty or not in the text.
+
+    >>> check_relations([[4, 10, 11, 14, "nsubj"]], "Two ravens met.", "tales")
+    (Relation(start_a=4, end_a=10, start_b=11, end_b=14, label='nsubj'),)
+    """
+    if isinstance(relations, (str, bytes, Mapping)) or not isinstance(relations, Iterable):
+        raise _make_relation_error(where, f"hold {type(relations).__name__}, not a list of rows")
+    checked = []
+    for number, row in enumerate(relations, start=1):
+        values = tuple(row) if isinstance(row, (list, tuple)) else ()
+        if len(values) != 5:
+            raise _make_relation_error(where, f"row {number} is not a list of five values: {repr(row)[:80]}")
+        *positions, label = values
+        if any(isinstance(k, bool) or not hasattr(k, "__index__") for k in positions):
+            raise _make_relation_error(where, f"row {number} holds positions that are not integers: {repr(row)[:80]}")
+        start_a, end_a, start_b, end_b = (int(k) for k in positions)
+        for start, end in ((start_a, end_a), (start_b, end_b)):
+            if not 0 <= start < end <= len(text):
+                raise _make_relation_error(
+                    where, f"row {number}: {start} to {end} is not a span of this text of {len(text):,} characters"
+                )
+        checked.append(Relation(start_a, end_a, start_b, end_b, check_label(label, where, f"row {number}: ")))
+    return tuple(checked)
+
+
+def check_label(label: object, where: str, place: str = "") -> str:
+    """Return the name of a relation; raise a BrokenDocumentError if it is none."""
+    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL or not label.isprintable():
+        raise _make_relation_error(
+            where, f"{place}the label {repr(label)[:80]} is not a text of 1 to {MAX_LABEL} printable characters"
+        )
+    return label
+
+
+def _make_relation_error(where: str, reason: str) -> BrokenDocumentError:
+    return BrokenDocumentError(
+        BAD_RELATIONS,
+        f"{where}: its relations {reason}. A relation is [start_a, end_a, start_b, end_b, label], with positions of "
+        "characters in the text; --relations none reads none",
+    )
+
+
+def build_document(
+    name: str, options: ReadOptions, get_text: Callable[[], str | tuple[str, str] | Document]
+) -> Document:
     """Return the document of a text, or of a text and its target; if it is broken and `skip_broken` is set, one that
     contains the reason."""
     try:
         texts = get_text()
+        if isinstance(texts, Document):
+            return texts
         if isinstance(texts, str):
             return add_own_target(Document(texts, name), options)
         return Document(texts[0], name, target=texts[1])

@@ -21,7 +21,7 @@ import numpy as np
 from headscope.corpus import bundled, chunks
 from headscope.corpus.chunks import Chunk, ChunkSize, Source
 from headscope.corpus.dataframes import TextColumn, find_column
-from headscope.corpus.document import NO_TARGET, BrokenDocumentError, add_own_target
+from headscope.corpus.document import NO_TARGET, RELATIONS, BrokenDocumentError, add_own_target
 from headscope.corpus.formats import (
     FORMATS,
     Document,
@@ -299,18 +299,19 @@ def documents(
     limit: int | None = None,
     skip_broken: bool = False,
     target: str = "",
+    relations: bool = True,
 ) -> Corpus:
     """Open a corpus: files, folders, URLs and datasets, or the bundled texts.
 
     Parameters
     ----------
     sources
-        One or several: text files, folders, globs, JSONL, CSV, TSV and Parquet (each also `.gz`), images, URLs, `-`
-        (standard input), `hf:NAME` (a hub dataset), `example:NAME`. None is the bundled corpus.
+        One or several: text files, folders, globs, JSONL, CSV, TSV, Parquet and CoNLL-U (each also `.gz`), images,
+        URLs, `-` (standard input), `hf:NAME` (a hub dataset), `example:NAME`. None is the bundled corpus.
     field
         The field or column that holds the text.
     format
-        `auto` (by file ending), `text`, `lines`, `jsonl`, `csv`, `parquet` or `image`.
+        `auto` (by file ending), `text`, `lines`, `jsonl`, `csv`, `parquet`, `conllu` or `image`.
     encoding
         Of text files and standard input.
     limit
@@ -320,6 +321,8 @@ def documents(
     target
         The field or column that holds what the decoder of an encoder–decoder model is to write for the text, such as
         its translation. If it is `field` itself, every text is its own target.
+    relations
+        Read the labelled relations of CoNLL-U and of the field `relations` of JSONL.
 
     Returns
     -------
@@ -341,7 +344,7 @@ def documents(
         raise CorpusError(f"limit is {limit}: ask for at least one document")
     if format != "auto" and format not in FORMATS:
         raise CorpusError(f"unknown format {format!r}; there are: auto, {', '.join(FORMATS)}")
-    options = ReadOptions(field, format, _check_encoding(encoding), skip_broken, target)
+    options = ReadOptions(field, format, _check_encoding(encoding), skip_broken, target, relations)
     limit = None if limit is None else min(limit, sys.maxsize)  # the largest number that islice takes
     if sources is None:
         if field != "text":
@@ -397,6 +400,7 @@ def as_corpus(
     *,
     target: str = "",
     skip_broken: bool = False,
+    relations: bool = True,
 ) -> Corpus:
     """Return a corpus from any supported argument.
 
@@ -412,7 +416,9 @@ def as_corpus(
         The column or field that holds what a decoder is to write for the text. Pairs need none; an iterator of pairs
         needs any name.
     skip_broken
-        Skip and count documents without a target; otherwise the first of them is an error.
+        Skip and count documents without a target, or with broken relations; otherwise the first of them is an error.
+    relations
+        Read labelled relations, of files and of mappings with a field `relations`.
 
     Examples
     --------
@@ -430,8 +436,8 @@ def as_corpus(
             )
         return texts
     if texts is None or isinstance(texts, (str, Path)):
-        return documents(texts, field=field, target=target)
-    options = ReadOptions(field=field, skip_broken=skip_broken, target=target)
+        return documents(texts, field=field, target=target, relations=relations)
+    options = ReadOptions(field=field, skip_broken=skip_broken, target=target, relations=relations)
     column = find_column(texts, field)
     if column is not None:
         return _make_column_corpus(column, find_column(texts, target) if target else None, options)
@@ -495,7 +501,12 @@ def _read_column(column: TextColumn, targets: TextColumn | None, options: ReadOp
 
 def _read_given(texts: Iterable[Any], options: ReadOptions) -> Iterator[Document]:
     for number, text in enumerate(texts, start=1):
-        document = _convert(text, number, options)
+        try:
+            document = _convert(text, number, options)
+        except BrokenDocumentError as error:
+            if not options.skip_broken:
+                raise
+            document = Document("", f"text {number}", broken=error.reason)
         if not options.target or document.target is not None or document.broken:
             yield document
         elif options.target == options.field:
@@ -517,8 +528,11 @@ def _convert(text: Any, number: int, options: ReadOptions) -> Document:
         return _convert_pair(text, number, options)
     value = text.get(field) if isinstance(text, Mapping) else text
     if isinstance(value, str):
-        target = text.get(options.target) if isinstance(text, Mapping) and options.target else None
-        return Document(value, f"text {number}", target=target if isinstance(target, str) else None)
+        fields = text if isinstance(text, Mapping) else {}
+        target = fields.get(options.target) if options.target else None
+        relations = fields.get(RELATIONS) if options.relations and RELATIONS not in options.fields else None
+        target = target if isinstance(target, str) else None
+        return Document(value, f"text {number}", target=target, relations=relations)
     try:
         picture = None if isinstance(text, Mapping) else as_picture(text)
     except CorpusError as error:
@@ -623,7 +637,7 @@ def _choose_files(folder: str, files: FileListing, options: ReadOptions) -> File
     if not chosen:
         raise CorpusError(
             f"{folder}: no file in this folder has an ending headscope reads "
-            f"(.txt .md .jsonl .csv .tsv .parquet, also .gz; or {' '.join(ENDINGS)})"
+            f"(.txt .md .jsonl .csv .tsv .parquet .conllu, also .gz; or {' '.join(ENDINGS)})"
         )
     return chosen
 

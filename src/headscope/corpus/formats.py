@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from headscope.corpus import bundled, images
+from headscope.corpus.conllu import read_conllu, read_treebank
 from headscope.corpus.document import (
     LARGEST,
     NO_JSON,
+    RELATIONS,
     BrokenDocumentError,
     Document,
     ReadOptions,
@@ -116,7 +118,11 @@ def read_stream(stream: io.BufferedReader, options: ReadOptions) -> Iterator[Doc
         return iter([read_whole(stream, name, options)])
     if format in ("jsonl", "lines"):
         return (_read_objects if format == "jsonl" else read_line_documents)(stream, f"{name}:", options)
-    raise CorpusError(f"standard input is read as text, lines or jsonl, not as {format}: write it to a file first")
+    if format == "conllu":
+        return read_treebank(stream, f"{name}:", options)
+    raise CorpusError(
+        f"standard input is read as text, lines, jsonl or conllu, not as {format}: write it to a file first"
+    )
 
 
 def read_hub(source: str, options: ReadOptions) -> Iterator[Document]:
@@ -155,6 +161,7 @@ FORMATS: dict[str, Callable[..., Iterator[Document]]] = {
     "jsonl": read_jsonl,
     "csv": read_csv,
     "parquet": read_parquet,
+    "conllu": read_conllu,
     "image": read_image,
 }
 ENDINGS = {
@@ -166,6 +173,7 @@ ENDINGS = {
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
+    ".conllu": "conllu",
     **dict.fromkeys(images.ENDINGS, "image"),
 }
 
@@ -184,7 +192,7 @@ def _read_objects(
             yield build_document(where, options, partial(_parse_line, line, where, options))
 
 
-def _parse_line(line: str | BrokenDocumentError, where: str, options: ReadOptions) -> str | tuple[str, str]:
+def _parse_line(line: str | BrokenDocumentError, where: str, options: ReadOptions) -> str | tuple[str, str] | Document:
     if isinstance(line, BrokenDocumentError):
         raise line
     if len(line) > MOST_VALUES and sum(map(line.count, ",[{")) > MOST_VALUES:
@@ -201,7 +209,12 @@ def _parse_line(line: str | BrokenDocumentError, where: str, options: ReadOption
         )
     if missing := find_missing_field(where, options, list(row)):
         raise missing
-    return extract_texts(row, where, options)
+    texts = extract_texts(row, where, options)
+    relations = row.get(RELATIONS) if options.relations and RELATIONS not in options.fields else None
+    if relations is None:
+        return texts
+    text, target = (texts, None) if isinstance(texts, str) else texts
+    return Document(text, where, target=target, relations=relations)
 
 
 def read_file(item: str, options: ReadOptions, start: int = 0, stop: int | None = None) -> Iterator[Document]:

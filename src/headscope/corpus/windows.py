@@ -14,6 +14,7 @@ from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus import sentences
 from headscope.corpus.document import Document, make_modality_error
 from headscope.corpus.images import compute_digest
+from headscope.corpus.relations import WindowRelations, find_window_relations
 from headscope.errors import CorpusError
 
 
@@ -55,6 +56,10 @@ class Encodings:
     starts: list[Ints] | None = None
     """for each window, the positions of its tokens in its text"""
     punctuation: Bools | None = None
+    ends: list[Ints] | None = None
+    """for each window, the positions at which its tokens end"""
+    words: list[Ints] | None = None
+    """for each window, the number of the word of each token"""
 
     @classmethod
     def from_encodings(cls, encodings: Sequence[Encoding]) -> Encodings:
@@ -62,10 +67,13 @@ class Encodings:
         edges = np.cumsum([0, *(len(encoding.ids) for encoding in encodings)])
         columns = [(encoding.ids, encoding.special, encoding.end, encoding.comma) for encoding in encodings]
         ids, special, end, comma = (np.concatenate(column) for column in zip(*columns, strict=True))
-        starts = [encoding.starts for encoding in encodings if encoding.starts is not None]
         marks = [encoding.punctuation for encoding in encodings if encoding.punctuation is not None]
         punctuation = np.concatenate(marks) if len(marks) == len(encodings) else None
-        return cls(ids, special, end, comma, edges, [0, len(encodings)], starts or None, punctuation)
+        starts, ends, words = (
+            [getattr(encoding, name) for encoding in encodings if getattr(encoding, name) is not None] or None
+            for name in ("starts", "ends", "words")
+        )
+        return cls(ids, special, end, comma, edges, [0, len(encodings)], starts, punctuation, ends, words)
 
     def __len__(self) -> int:
         """Return the number of texts."""
@@ -148,6 +156,8 @@ class Window:
     """digest of the document that the window is from, which decides its block; None: its own digest does"""
     wordless: Bools | None = None
     """tokens whose text has no letter or digit; None: sentence ends and commas"""
+    relations: WindowRelations | None = None
+    """labelled pairs of tokens; None: the text is not labelled"""
 
     @classmethod
     def plain(cls, ids: Ints) -> Window:
@@ -239,6 +249,8 @@ class WindowSpec:
     """skip documents that the tokenizer cannot process; otherwise they are errors"""
     blocks: BlockMode = "documents"
     """what is assigned to blocks as a whole; blocks of windows are for a single long document"""
+    relations: tuple[str, ...] | None = ()
+    """labelled relations that windows have; None: all that there are"""
 
     def __call__(self, document: Document, tokens: Tokens) -> list[Window] | str:
         """Return the windows of a document, or the reason why it has none."""
@@ -248,10 +260,9 @@ class WindowSpec:
             return document.broken
         if not document.text.strip():
             return "empty"
+        offsets = self.sentences == "text" or self._is_labelled(document)
         try:
-            encodings = tokens.encode(
-                document.text, self.length, all_windows=self.windows == "all", offsets=self.sentences == "text"
-            )
+            encodings = tokens.encode(document.text, self.length, all_windows=self.windows == "all", offsets=offsets)
         except CorpusError as error:
             if self.skip_broken:
                 return NOT_TOKENIZABLE
@@ -268,7 +279,7 @@ class WindowSpec:
         If that call fails, documents are tokenized one by one, to find the one at which it fails and to cut those
         before it.
         """
-        texts = [document for document in documents if not document.is_image and document.text.strip()]
+        texts = [document for document in documents if self._can_batch(document)]
         encoded = tokens.encode_all(
             [document.text for document in texts],
             self.length,
@@ -280,8 +291,14 @@ class WindowSpec:
             return
         text_windows = self._build_windows(texts, encoded)
         for document in documents:
-            is_text = not document.is_image and document.text.strip()
-            yield next(text_windows) if is_text else self(document, tokens)
+            yield next(text_windows) if self._can_batch(document) else self(document, tokens)
+
+    def _can_batch(self, document: Document) -> bool:
+        """Return whether a document can be tokenized with others: not if positions of all its words are needed."""
+        return not document.is_image and bool(document.text.strip()) and not self._is_labelled(document)
+
+    def _is_labelled(self, document: Document) -> bool:
+        return document.relations is not None and self.relations != ()
 
     def _build_windows(self, documents: Sequence[Document], encodings: Encodings) -> Iterator[list[Window] | str]:
         """Yield the windows of each document, or the reason why it has none."""
@@ -300,7 +317,24 @@ class WindowSpec:
                 if self.sentences == "text":
                     sentence_starts = self._find_sentence_starts(document, builder, selected[-1])
                 digest = document.digest if self.blocks == "documents" else None
-                yield [builder.build(k, sentence_starts, digest) for k in selected]
+                windows = [builder.build(k, sentence_starts, digest) for k in selected]
+                if self._is_labelled(document):
+                    windows = [
+                        replace(window, relations=self._find_relations(document, encodings, k))
+                        for window, k in zip(windows, selected, strict=True)
+                    ]
+                yield windows
+
+    def _find_relations(self, document: Document, encodings: Encodings, k: int) -> WindowRelations:
+        """Return the labelled pairs of window k."""
+        if encodings.starts is None or encodings.ends is None:
+            raise CorpusError(
+                f"{document.name}: has labelled relations, and this model's tokenizer does not say where its tokens "
+                "are in the text: choose another model, or measure no relations with --relations none"
+            )
+        special = encodings.special[encodings.edges[k] : encodings.edges[k + 1]]
+        words = None if encodings.words is None else encodings.words[k]
+        return find_window_relations(document, self.relations, encodings.starts[k], encodings.ends[k], special, words)
 
     @staticmethod
     def _find_sentence_starts(document: Document, builder: _WindowBuilder, last: int) -> Ints:

@@ -419,8 +419,10 @@ class Model:
         """Yield the one window of each document with a target, or the reason why it has none."""
         self.check_target(has_targets=all(document.target is not None or document.broken for document in documents))
         crosses = self.architecture.stack == "cross"
-        targets = [replace(document, text=document.target or "", target=None) for document in documents]
-        sources = [replace(document, target=None) for document in documents]
+        sources = [replace(document, target=None, relations=None, words=None) for document in documents]
+        targets = [
+            replace(source, text=document.target or "") for document, source in zip(documents, sources, strict=True)
+        ]
         source_windows = replace(cut, min_tokens=1, sentences="tokens").cut_documents(sources, tokens)
         target_windows = cut.cut_documents(targets, self.target_tokens)
         for document, source, target in zip(documents, source_windows, target_windows, strict=True):

@@ -208,9 +208,9 @@ class ModelTokens:
         )
 
     def _make_window(self, text: str, ids: Ints, spans: Ints | None) -> Encoding:
-        starts = None if spans is None else _compute_starts(text, [(int(a), int(b)) for a, b in spans])
-        end, comma, punctuation = self._find_marks(ids)
-        return Encoding(ids, self._find_special(ids), end, comma, starts, punctuation=punctuation)
+        pairs = None if spans is None else [(int(a), int(b)) for a, b in spans]
+        numbers: list[int | None] | None = None if pairs is None else [0] * len(ids)
+        return self._make_encoding(text, ids.tolist(), pairs, numbers)
 
     def encode_all(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> Encodings | None:
         """Return the windows of many texts, tokenized in one call that uses all cores; without word numbers.

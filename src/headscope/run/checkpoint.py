@@ -28,7 +28,7 @@ from headscope.corpus.storage import is_url
 from headscope.corpus.windows import BLOCKS
 from headscope.errors import Changed, StudyError
 from headscope.run.state import RunState
-from headscope.tally.quantities import Shape
+from headscope.tally.quantities import RELATION_QUANTITIES, Shape
 from headscope.tally.tally import Array, Tally
 
 FOLDER = "checkpoint"
@@ -41,6 +41,8 @@ INTERVAL = 10.0
 TIME_SHARE = 0.02
 """of the time may go into writing them: large ones are written less often"""
 TOKENS, ATTENDED = "most_attended tokens", "most_attended counts"
+RELATION = "relation "
+"""beginning of the names of arrays of labelled relations, one after the other as in the header"""
 CHUNKS, SIZES = "chunks", "source sizes"
 TO_END = -1
 
@@ -319,9 +321,18 @@ def pack_checkpoint(identity: dict[str, Any], chunk_size: ChunkSize, state: RunS
     arrays = {name: np.ascontiguousarray(array) for name, array in sums.arrays.items()}
     arrays[TOKENS] = np.array(tokens, dtype=np.int64)
     arrays[ATTENDED] = np.stack(attended) if attended else np.zeros((0, BLOCKS, sums.shape.layers), dtype=np.int64)
+    labels = sorted(sums.relations)
+    for quantity in RELATION_QUANTITIES if labels else ():
+        arrays[RELATION + quantity.name] = np.stack([sums.relations[label][quantity.name] for label in labels])
     arrays[CHUNKS] = pack_chunks(state.chunks)
     arrays[SIZES] = np.array(state.source_sizes, dtype=np.int64)
-    header = {"format": FORMAT, "identity": identity, "chunk_size": asdict(chunk_size), "state": state.to_json()}
+    header = {
+        "format": FORMAT,
+        "identity": identity,
+        "chunk_size": asdict(chunk_size),
+        "state": state.to_json(),
+        "relations": labels,
+    }
     payload = save_arrays(arrays, metadata={"checkpoint": json.dumps(header)})
     return [SIGNATURE, hashlib.blake2b(payload, digest_size=DIGEST_SIZE).digest(), payload]
 
@@ -346,6 +357,13 @@ class SavedState:
             tokens, attended = arrays.pop(TOKENS), arrays.pop(ATTENDED)
             chunks, sizes = unpack_chunks(arrays.pop(CHUNKS)), arrays.pop(SIZES).tolist()
             sums.most_attended = {int(token): counts for token, counts in zip(tokens, attended, strict=True)}
+            for number, label in enumerate(map(str, self.header["relations"])):
+                for name, array in sums.relate(label).items():
+                    saved = arrays[RELATION + name]
+                    if saved.shape[1:] != array.shape or saved.dtype != array.dtype:
+                        raise DamagedError(f"its sums of the relation {label!r} are not those of this version")
+                    array[...] = saved[number]
+            arrays = {name: array for name, array in arrays.items() if not name.startswith(RELATION)}
             if _describe(arrays) != _describe(sums.arrays) or attended.shape[1:] != (BLOCKS, shape.layers):
                 raise DamagedError("its sums are not those of this version of headscope")
             sums.arrays = {name: np.require(array, requirements="W") for name, array in arrays.items()}

@@ -32,8 +32,11 @@ Position = tuple[int, int]
 
 
 def hash_document(document: Document) -> int:
-    """Return a document's content hash."""
-    return int.from_bytes(hashlib.blake2b(document.content, digest_size=16).digest(), "little")
+    """Return a document's content hash, which is also that of its labelled relations if it has any."""
+    content = document.content
+    if document.relations:
+        content += b"\xff" + repr([tuple(row) for row in document.relations]).encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "little")
 
 
 @dataclass(slots=True)

@@ -17,11 +17,13 @@ from headscope.corpus.windows import BLOCKS
 from headscope.studies.rates import ATTENTION_SCORES, RATES, has_attention_scores
 from headscope.tally.quantities import (
     ALL_QUANTITIES,
+    BY_NAME,
     CONTRASTS,
     ENTROPY,
     RATE_BINS,
     RECEIVERS,
     RECENT,
+    RELATION_QUANTITIES,
     VALUE_BINS,
     Shape,
 )
@@ -93,10 +95,24 @@ def label_sums(
     data = data.assign_coords(
         token=np.array(token_names(tokens), dtype=object), token_id=("token", np.array(tokens, dtype=np.int64))
     )
-    for quantity in ALL_QUANTITIES:
+    data = _add_relations(data, tally)
+    for quantity in BY_NAME.values():
         if quantity.name in data:
             data[quantity.name].attrs["long_name"] = quantity.description
     return add_derived_variables(data)
+
+
+def _add_relations(data: xr.Dataset, tally: Tally) -> xr.Dataset:
+    """Return the Dataset with the sums of labelled relations, if there are any."""
+    if not tally.relations:
+        return data
+    labels = sorted(tally.relations)
+    variables = {}
+    for quantity in RELATION_QUANTITIES:
+        array = np.stack([tally.relations[label][quantity.name] for label in labels], axis=1)
+        variables[f"{quantity.name}_blocks"] = (("block", *quantity.dims), array)
+        variables[quantity.name] = (quantity.dims, array.sum(axis=0))
+    return data.assign(variables).assign_coords(relation=np.array(labels, dtype=object))
 
 
 def add_derived_variables(data: xr.Dataset) -> xr.Dataset:
@@ -159,6 +175,18 @@ def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, An
         variables["position_texts"] = xr.Variable(
             ("position_i", "position_j"), texts_by_length[min_tokens], text_attributes
         )
+    return variables | _derive_relations(sums)
+
+
+def _derive_relations(sums: Mapping[Any, xr.Variable]) -> dict[str, xr.Variable]:
+    """Compute what labelled pairs are on average, and what pairs of words as far apart are; empty without relations."""
+    if "relation_pairs" not in sums:
+        return {}
+    pairs, variables = sums["relation_pairs"], {}
+    for name, numerator in RELATION_RATES.items():
+        variables[name] = divide_sums(sums[numerator], pairs)
+    rate, chance = variables["relation_rate"], variables["relation_chance"]
+    variables["relation_odds_ratio"] = divide_sums(rate * (1 - chance), chance * (1 - rate))
     return variables
 
 
@@ -176,6 +204,15 @@ def _compute_scores(sums: Mapping[Any, xr.Variable], images: bool) -> dict[str, 
     return variables
 
 
+RELATION_RATES = {
+    "relation_rate": "relation_high",
+    "relation_chance": "relation_expected",
+    "relation_attention_ab_mean": "relation_attention_ab",
+    "relation_attention_ab_chance": "relation_attention_ab_expected",
+    "relation_attention_ba_mean": "relation_attention_ba",
+    "relation_attention_ba_chance": "relation_attention_ba_expected",
+}
+"""numbers of a relation and a head, and the sums that are divided by the number of labelled pairs"""
 Labelled = TypeVar("Labelled", xr.DataArray, xr.Variable)
 
 

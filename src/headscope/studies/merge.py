@@ -15,8 +15,9 @@ from headscope.run.state import HASH_MODULUS
 from headscope.settings import Use, get_value, list_matching
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import JSON_ATTRIBUTES, Study
-from headscope.tally.quantities import BY_NAME
+from headscope.tally.quantities import BY_NAME, RELATION_QUANTITIES
 
+RELATION_NAMES = tuple(quantity.name for quantity in RELATION_QUANTITIES)
 SOURCES = ("source", "source_documents", "source_hash")
 
 
@@ -27,6 +28,7 @@ def merge_studies(first: Study, second: Study, *, allow_changed_files: bool = Fa
     tokens = sorted(ids, key=lambda token: ids[token])
     left, right = (study.data.drop_vars(SOURCES, errors="ignore") for study in (first, second))
     left, right = (data.reindex(token=tokens, fill_value=0) for data in (left, right))
+    left, right = _align_relations(left, right)
     summed_names = [name for name in (*BY_NAME, "most_attended") if name in left]
     summed_names += [f"{name}_blocks" for name in summed_names if f"{name}_blocks" in left]
     sums = {name: left[name].variable + right[name].variable for name in summed_names}
@@ -38,6 +40,18 @@ def merge_studies(first: Study, second: Study, *, allow_changed_files: bool = Fa
     )
     data = add_derived_variables(_assign_sources(data, first, second, add_up=_has_shares(first, second)))
     return Study(data.assign_attrs(_merge_attributes(first.manifest, second.manifest)))
+
+
+def _align_relations(left: xr.Dataset, right: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
+    """Return both datasets with the labelled relations of either."""
+    labels = sorted({label for data in (left, right) if "relation" in data for label in data["relation"].values})
+    if not labels:
+        return left, right
+    names = [*RELATION_NAMES, *(f"{name}_blocks" for name in RELATION_NAMES)]
+    template = left if "relation" in left else right
+    empty = xr.zeros_like(template[names])
+    left, right = (data if "relation" in data else data.assign(empty) for data in (left, right))
+    return left.reindex(relation=labels, fill_value=0), right.reindex(relation=labels, fill_value=0)
 
 
 def _check_mergeable(first: Study, second: Study, *, allow_changed_files: bool) -> None:

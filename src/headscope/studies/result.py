@@ -409,6 +409,49 @@ class Study:
 
         return findings(self)
 
+    def relations(self) -> pd.DataFrame:
+        """Return the table of labelled relations: one row per relation and head.
+
+        A pair of words that a treebank (CoNLL-U) or the user relates is compared with all pairs of words of its text
+        that are as far apart. docs/method.md defines the numbers.
+
+        Returns
+        -------
+        DataFrame
+            With the columns `head`, `layer` and `head_number` as in `heads`, and
+
+            - `relation`, and `pairs` and `texts`, its labelled pairs and the texts that have any;
+            - `rate`, how many of these pairs are high, `rate_error`, its standard error, `chance`, how many pairs as
+              far apart are, and `ratio` and `odds_ratio` of the two;
+            - `p`, the probability that chance gives such a rate or a higher one (one-sided), and `p_corrected`, by
+              Holm's method over all rows; NaN with fewer than 50 pairs, or pairs in fewer than 10 of the blocks of
+              documents;
+            - `attention_ab` and `attention_ba`, the mean attention from a to b (in a treebank, from a word to its
+              head) and from b to a, each with `_error` and with `_chance`, what pairs at the same offset get;
+            - `note`, if there are too few pairs or documents: what is missing.
+
+            What was not measured is NaN.
+
+        Raises
+        ------
+        StudyError
+            No text has labelled relations.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> def relate_neighbours(text):
+        ...     return [(0, 3, 4, 10, "first words")] if text.startswith("Two ravens") else []
+        >>> texts = ["Two ravens met. The ravens left.", "Two ravens sat on a roof."]
+        >>> study = headscope.study("minilm", texts, relations=relate_neighbours)
+        >>> table = study.relations()
+        >>> len(table), int(table["pairs"][0]), table["note"][0]
+        (72, 2, 'too few pairs: 2, and 50 are needed')
+        """
+        from headscope.studies.relations import tabulate_relations
+
+        return tabulate_relations(self)
+
     # -- parts and sums -----------------------------------------------------------------------------------------------
 
     def select(self, layers: str | Numbers = None, heads: str | Numbers = None) -> Study:

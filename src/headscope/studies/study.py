@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headscope import provenance, registry
 from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
 from headscope.corpus.documents import Corpus, as_corpus
+from headscope.corpus.relations import FindRelations, label_documents, name_function
 from headscope.corpus.windows import TOO_SHORT, BlockMode, SentenceMode, WindowMode
 from headscope.errors import Changed, HeadscopeError, Stopped, StudyError
 from headscope.model.image_patches import Patches
@@ -57,6 +58,7 @@ def study(
     sample: float | None = Settings.sample,
     maps: bool | None = Settings.maps,
     skip_broken: bool = Settings.skip_broken,
+    relations: str | FindRelations = Settings.relations,
     batch_size: int | None = None,
     kernel: str = AUTO,
     tf32: bool = True,
@@ -107,6 +109,11 @@ def study(
         Whether to keep N×N maps; None: for windows of up to 256 tokens.
     skip_broken
         Skip and count documents that the tokenizer cannot process; otherwise the first of them is an error.
+    relations
+        Labelled relations that are measured: `all` that documents have, `none`, or names with commas between them; or
+        a function of a text that returns its relations, a list of (start_a, end_a, start_b, end_b, label) with
+        positions of characters. Documents have relations if they are from CoNLL-U, have a field `relations`, or are
+        `headscope.Document` with `relations`.
     batch_size
         Texts per batch. By default as many as the device has room for.
     kernel
@@ -153,10 +160,15 @@ def study(
     clock, requested = StageClock(), Settings(
         length=length, windows=windows, sentences=sentences, blocks=blocks, min_tokens=min_tokens, theta=theta,
         tau=tau, sample=sample, maps=maps, skip_broken=skip_broken,
+        relations=relations if isinstance(relations, str) else name_function(relations),
     )  # fmt: skip
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
-    corpus = as_corpus(documents, field, target=target, skip_broken=skip_broken)
+    corpus = as_corpus(
+        documents, field, target=target, skip_broken=skip_broken, relations=requested.relation_labels != ()
+    )
+    if not isinstance(relations, str):
+        corpus = label_documents(corpus, relations)
     loaded = resolve_model(model, allow_unverified=allow_unverified)
     has_targets = bool(corpus.options.target)
     check_target_windows(windows, has_targets=has_targets)

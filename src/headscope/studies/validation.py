@@ -9,8 +9,9 @@ from headscope.corpus.windows import BLOCKS
 from headscope.errors import StudyError
 from headscope.netcdf_validation import check_arrays, check_json, check_numbers, get_scalar_attribute
 from headscope.settings import list_of_kind
+from headscope.studies.labels import RELATION_RATES
 from headscope.studies.rates import ALL_RATES, RATES
-from headscope.tally.quantities import ALL_QUANTITIES, Shape
+from headscope.tally.quantities import BY_NAME, MAX_RELATIONS, RELATION_QUANTITIES, Shape
 
 ABOUT = ("model", "corpus", "layers", "heads", "length", "theta", "tau")
 SUMS = ("texts", "window_tokens", "all_pairs", "all_equal", "all_same", "all_equal_same", "distance")
@@ -23,15 +24,16 @@ NEEDED = (
     *sorted({name for rate in RATES.values() for name in rate.sums}),
 )
 SHAPES = {
-    **{quantity.name: (quantity.dims, "if") for quantity in ALL_QUANTITIES},
+    **{quantity.name: (quantity.dims, "if") for quantity in BY_NAME.values()},
     **{
         f"{quantity.name}_blocks": (("block", *quantity.dims), "if")
-        for quantity in ALL_QUANTITIES
+        for quantity in BY_NAME.values()
         if quantity.in_blocks
     },
     **dict.fromkeys(ALL_RATES, (("layer", "head"), "f")),
     **{name: ((name,), "if") for name in ("layer", "head", "block", "tokens", "rate_bin", "value_bin", "offset")},
-    **{name: ((name,), "OU") for name in ("token", "receiver", "contrast")},
+    **dict.fromkeys((*RELATION_RATES, "relation_odds_ratio"), (("relation", "layer", "head"), "f")),
+    **{name: ((name,), "OU") for name in ("token", "receiver", "contrast", "relation")},
     "token_id": (("token",), "i"),
 }
 
@@ -50,12 +52,25 @@ def check_study(data: xr.Dataset, source: object) -> None:
             raise StudyError(
                 f"{description}, but not a whole one: it has {size:,} {name}s instead of {sizes[str(name)]:,}"
             )
+    _check_relations(data, description)
     _check_sums(data, description)
+
+
+def _check_relations(data: xr.Dataset, description: str) -> None:
+    """Raise a StudyError if the sums of labelled relations are there in part, or are of too many of them."""
+    names = {"relation", *RELATION_RATES, "relation_odds_ratio"}
+    names |= {name for q in RELATION_QUANTITIES for name in (q.name, f"{q.name}_blocks")}
+    absent = sorted(names - set(data.variables))
+    if 0 < len(absent) < len(names):
+        raise StudyError(f"{description}, but not a whole one: no {', '.join(absent)}")
+    labels = data["relation"].values.tolist() if "relation" in data.variables else []
+    if len(set(labels)) != len(labels) or len(labels) > MAX_RELATIONS:
+        raise StudyError(f"{description}, but damaged: its relations are not at most {MAX_RELATIONS} different ones")
 
 
 def _check_sums(data: xr.Dataset, description: str) -> None:
     """Raise a StudyError for counts below 0, NaN or infinite sums, and blocks that do not add up to the total."""
-    for quantity in ALL_QUANTITIES:
+    for quantity in BY_NAME.values():
         for name in {quantity.name, f"{quantity.name}_blocks"} & set(data.variables):
             values = data.variables[name].values
             if not np.isfinite(values.sum()) or (not quantity.real and values.min(initial=0) < 0):

@@ -221,7 +221,21 @@ QUANTITIES = (
 CROSS_QUANTITIES = (Quantity("attention_texts", ("query", "key"), "texts whose maps have this element"),)
 """What only cross-attention has, whose maps are not square."""
 ALL_QUANTITIES = (*QUANTITIES, *CROSS_QUANTITIES)
-BY_NAME = {quantity.name: quantity for quantity in ALL_QUANTITIES}
+RLH = ("relation", *LH)
+RELATION_QUANTITIES = (
+    Quantity("relation_texts", ("relation",), "texts with a labelled pair", sample=True),
+    Quantity("relation_pairs", ("relation",), "labelled pairs", sample=True),
+    Quantity("relation_high", RLH, "labelled pairs that are high", sample=True),
+    Quantity("relation_expected", RLH, "the same of pairs of words as far apart", real=True, sample=True),
+    Quantity("relation_attention_ab", RLH, "attention from a to b of labelled pairs", real=True, sample=True),
+    Quantity("relation_attention_ab_expected", RLH, "the same at the same offset", real=True, sample=True),
+    Quantity("relation_attention_ba", RLH, "attention from b to a of labelled pairs", real=True, sample=True),
+    Quantity("relation_attention_ba_expected", RLH, "the same at the same offset", real=True, sample=True),
+)
+"""The sums of labelled relations (METHOD §9): a tally has them for each relation that it met, so without this axis."""
+MAX_RELATIONS = 256
+"""different relations of a study"""
+BY_NAME = {quantity.name: quantity for quantity in (*ALL_QUANTITIES, *RELATION_QUANTITIES)}
 
 
 OF_DIAGONALS = (

@@ -10,6 +10,7 @@ import torch
 
 from headscope import similarity as equations
 from headscope.array_types import Bools, Floats, Ints
+from headscope.corpus.relations import WindowRelations
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.claim_sums import FLAT
 from headscope.tally.quantities import (
@@ -53,6 +54,8 @@ class ReferenceTallier:
             if window.is_sampled(self.counting.fraction):
                 self._count_signal(window, layer, outputs)
                 self._count_claims(window, layer, outputs, maps)
+                if window.relations is not None and not self.counting.shape.crosses:
+                    self._count_relations(window, window.relations, layer, outputs, maps)
 
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
@@ -90,6 +93,11 @@ class ReferenceTallier:
             if words.any():
                 t["separator_share"][block] += (window.keys.end | window.keys.comma)[words].mean()
             t["column_texts"][block] += len(window.keys) >= 3
+            if window.relations is not None and not self.counting.shape.crosses:
+                for label in window.relations.labels:
+                    t.relate(label)["relation_pairs"][block] += 1
+                for label in set(window.relations.labels):
+                    t.relate(label)["relation_texts"][block] += 1
         if "attention_texts" in t.arrays:
             t["attention_texts"][:n, : len(window.keys)] += 1
         kinds = find_receivers(window)
@@ -208,6 +216,24 @@ class ReferenceTallier:
                     t["position_sums"][block % HALVES, layer, head, place, : output.shape[1]] += output[place]
             for (i, j), pair_weights in zip(pairs, weights.T, strict=True):
                 t["contrast_sums"][block, layer, head] += pair_weights * ((output[i] - output[j]) ** 2).sum() / 2
+
+    def _count_relations(
+        self, window: Window, relations: WindowRelations, layer: int, outputs: Floats, maps: Floats
+    ) -> None:
+        """Add what labelled pairs of tokens are, and all pairs of words as far apart (METHOD §9)."""
+        words = np.flatnonzero(relations.words).tolist()
+        for head in range(len(maps)):
+            at = (window.block, layer, head)
+            high = equations.mark_high(equations.compute_similarity(outputs[:, head]), self.counting.theta)
+            for a, b, label in zip(relations.first.tolist(), relations.second.tolist(), relations.labels, strict=True):
+                sums = self.tally.relate(label)
+                others = [(i, j) for i in words for j in words if j - i == b - a]
+                sums["relation_high"][at] += high[a, b]
+                sums["relation_expected"][at] += np.mean([high[i, j] for i, j in others])
+                sums["relation_attention_ab"][at] += maps[head, a, b]
+                sums["relation_attention_ab_expected"][at] += np.mean([maps[head, i, j] for i, j in others])
+                sums["relation_attention_ba"][at] += maps[head, b, a]
+                sums["relation_attention_ba_expected"][at] += np.mean([maps[head, j, i] for i, j in others])
 
     def _count_claims(self, window: Window, layer: int, outputs: Floats, maps: Floats) -> None:
         """Add what only the claims need (`claim_sums`)."""

@@ -1,7 +1,8 @@
 """The sums over the sampled texts of a batch that all fast backends compute with the same torch code.
 
 A backend gives a layer's outputs and attention of the sampled texts, and adds what it gets back to its sums. What is
-summed: signal shares (`signal_shares.py`) and the structures of the paper's claims (`claim_sums.py`). The reference
+summed: signal shares (`signal_shares.py`), the structures of the paper's claims (`claim_sums.py`), and labelled
+relations (`relation_sums.py`). The reference
 defines each of these sums in plain loops.
 """
 
@@ -19,8 +20,9 @@ from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.tally.claim_sums import ClaimTexts, measure_claims
 from headscope.tally.quantities import BY_NAME
+from headscope.tally.relation_sums import LabelledTexts, add_relation_sums
 from headscope.tally.signal_shares import PairWeights
-from headscope.tally.tally import TallySettings
+from headscope.tally.tally import Tally, TallySettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,8 @@ class SampledLayer:
     """attention that each position receives of each head, (S, H, N), without that of padding"""
     itself: Tensor
     """attention that each position receives from itself, of all heads, (S, N)"""
+    maps: Tensor | None = None
+    """attention, (S, H, N, N); needed if there are labelled texts"""
 
 
 class SampleSums:
@@ -45,6 +49,8 @@ class SampleSums:
         self.blocks = torch.tensor([batch.windows[row].block for row in rows], device=device)
         self.pair_weights = PairWeights.from_batch(batch, rows, device)
         self.claim_texts = ClaimTexts.from_batch(batch, rows, device, causal=counting.causal)
+        self.labelled = None if counting.shape.crosses else LabelledTexts.from_batch(batch, rows, device)
+        """the labelled texts; None if there are none, and maps are not needed"""
 
     @classmethod
     def from_batch(cls, batch: Batch, counting: TallySettings, device: torch.device | str) -> SampleSums | None:
@@ -62,6 +68,29 @@ class SampleSums:
             self.claim_texts, seen.output, seen.columns, seen.itself, self.counting.theta, self.counting.tau
         )
         return {**self.pair_weights.sum_layer(seen.output), **self._sum_by_block(claims)}
+
+    def sum_relations(self, seen: SampledLayer) -> dict[str, Tensor]:
+        """Return the sums of labelled relations of one layer, for `add_relation_sums`; empty if there are none."""
+        if self.labelled is None or seen.maps is None:
+            return {}
+        return self.labelled.sum_layer(seen.output, seen.maps, self.counting.theta)
+
+    def add_texts_to(self, tally: Tally) -> None:
+        """Add the sums that belong to the texts alone to a tally."""
+        add_sample_sums(tally.arrays, self.sum_texts())
+        self.add_relations_to(tally)
+
+    def add_layer_to(self, tally: Tally, seen: SampledLayer, layer: int) -> None:
+        """Add the sums of one layer to a tally."""
+        add_sample_sums(tally.arrays, self.sum_layer(seen), layer)
+        self.add_relations_to(tally, self.sum_relations(seen), layer)
+
+    def add_relations_to(
+        self, tally: Tally, sums: Mapping[str, Tensor] | None = None, layer: int | None = None
+    ) -> None:
+        """Add sums of labelled relations to a tally: those of a layer, or those of the texts alone."""
+        if self.labelled is not None:
+            add_relation_sums(tally, self.labelled.labels, self.labelled.sum_texts() if sums is None else sums, layer)
 
     def _sum_by_block(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Sum arrays with one entry per text over the texts of each block."""

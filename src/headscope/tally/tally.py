@@ -10,8 +10,15 @@ import numpy as np
 
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
-from headscope.errors import NonFiniteError, make_nonfinite_error
-from headscope.tally.quantities import QUANTITIES, Quantity, Shape, list_quantities
+from headscope.errors import NonFiniteError, StudyError, make_nonfinite_error
+from headscope.tally.quantities import (
+    MAX_RELATIONS,
+    QUANTITIES,
+    RELATION_QUANTITIES,
+    Quantity,
+    Shape,
+    list_quantities,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -21,13 +28,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Tally:
-    """One array per quantity, with the blocks as its first axis if the quantity is kept by block, and the most attended
-    tokens."""
+    """One array per quantity, with the blocks as its first axis if the quantity is kept by block, the most attended
+    tokens, and the sums of labelled relations."""
 
     shape: Shape
     arrays: dict[str, Array]
     most_attended: dict[int, Ints] = field(default_factory=dict)
     """token id → number of texts in which it is the most attended token, (block, layer)"""
+    relations: dict[str, dict[str, Array]] = field(default_factory=dict)
+    """name of a relation → its sums by quantity, with the blocks as the first axis"""
 
     @classmethod
     def zeros(cls, shape: Shape) -> Tally:
@@ -45,6 +54,8 @@ class Tally:
         total = Tally(self.shape, arrays, dict(self.most_attended))
         for token, counts in other.most_attended.items():
             total.attend(token, counts)
+        for tally in (self, other):
+            total._add_relations(tally)
         return total
 
     def add(self, other: Tally) -> None:
@@ -55,6 +66,7 @@ class Tally:
             self.arrays[name] += array
         for token, counts in other.most_attended.items():
             self.attend(token, counts)
+        self._add_relations(other)
 
     def move_from(self, other: Tally) -> None:
         """Add another tally to this one, in place, and set the other one to zero."""
@@ -62,10 +74,31 @@ class Tally:
         for array in other.arrays.values():
             array[...] = 0
         other.most_attended.clear()
+        other.relations.clear()
 
     def attend(self, token: int, counts: Ints) -> None:
         previous = self.most_attended.get(token)
         self.most_attended[token] = counts.copy() if previous is None else previous + counts
+
+    def relate(self, label: str) -> dict[str, Array]:
+        """Return the sums of a relation, to which the caller adds."""
+        if label not in self.relations:
+            if len(self.relations) >= MAX_RELATIONS:
+                raise StudyError(
+                    f"there are more than {MAX_RELATIONS} different labelled relations ({label!r} is another one): "
+                    "choose some with --relations"
+                )
+            self.relations[label] = {
+                quantity.name: np.zeros(get_relation_shape(quantity, self.shape), get_dtype(quantity))
+                for quantity in RELATION_QUANTITIES
+            }
+        return self.relations[label]
+
+    def _add_relations(self, other: Tally) -> None:
+        for label, sums in other.relations.items():
+            targets = self.relate(label)
+            for name, array in sums.items():
+                targets[name] += array
 
     def __getitem__(self, name: str) -> Array:
         return self.arrays[name]
@@ -74,11 +107,12 @@ class Tally:
         """Return the state to pickle, with the counts of all tokens as one array: thousands of small arrays would take
         longer than all the rest."""
         counts = list(self.most_attended.values())
-        return self.shape, self.arrays, list(self.most_attended), np.stack(counts) if counts else np.zeros(0)
+        stacked = np.stack(counts) if counts else np.zeros(0)
+        return self.shape, self.arrays, list(self.most_attended), stacked, self.relations
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         """Restore a pickled tally."""
-        self.shape, self.arrays, tokens, counts = state
+        self.shape, self.arrays, tokens, counts, self.relations = state
         self.most_attended = dict(zip(tokens, counts, strict=True))
 
 
@@ -129,6 +163,12 @@ def get_array_shape(quantity: Quantity, shape: Shape) -> tuple[int, ...]:
     """Return the shape of a quantity's array, with the blocks as its first axis if the quantity is kept by block."""
     sizes = shape.get_sizes()
     return ((BLOCKS,) if quantity.in_blocks else ()) + tuple(sizes[dim] for dim in quantity.dims)
+
+
+def get_relation_shape(quantity: Quantity, shape: Shape) -> tuple[int, ...]:
+    """Return the shape of the array of one relation, with the blocks as its first axis."""
+    sizes = shape.get_sizes()
+    return (BLOCKS, *(sizes[dim] for dim in quantity.dims if dim != "relation"))
 
 
 def get_dtype(quantity: Quantity) -> type[np.float64] | type[np.int64]:

@@ -77,7 +77,7 @@ class TorchTallier:
         self._add("texts", ones)
         self._add("sample_texts", self.sampled.long())
         if self.sample is not None:
-            add_sample_sums(self.tally.arrays, self.sample.sum_texts())
+            self.sample.add_texts_to(self.tally)
         sizes, numbers = measure_sentences(self.batch.windows)
         np.add.at(self.tally["sentence_tokens"], (self.blocks.cpu().numpy()[numbers], sizes), 1)
         tokens = self.real.sum(1)
@@ -237,8 +237,7 @@ class TorchTallier:
             return
         maps = attention[self.sampled].double().masked_fill(~self.real[self.sampled][:, None, :, None], 0)
         itself = maps.diagonal(dim1=2, dim2=3).sum(1)
-        sums = self.sample.sum_layer(SampledLayer(output[self.sampled], maps.sum(2), itself))
-        add_sample_sums(self.tally.arrays, sums, layer)
+        self.sample.add_layer_to(self.tally, SampledLayer(output[self.sampled], maps.sum(2), itself, maps), layer)
 
     # -- adding to the sums -------------------------------------------------------------------------------------------
 

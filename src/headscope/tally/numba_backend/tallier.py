@@ -162,7 +162,7 @@ class NumbaTallier:
         add_sample_sums(self.tally.arrays, sum_score_texts(score_texts, torch.from_numpy(self.texts.blocks)))
         self.sample = SampleSums.from_batch(batch, self.counting, "cpu")
         if self.sample is not None:
-            add_sample_sums(self.tally.arrays, self.sample.sum_texts())
+            self.sample.add_texts_to(self.tally)
         sizes, numbers = measure_sentences(batch.windows)
         np.add.at(self.tally["sentence_tokens"], (self.texts.blocks[numbers], sizes), 1)
 
@@ -206,7 +206,7 @@ class NumbaTallier:
 
     def get_sums(self) -> Tally:
         """Return the sums, with the lower triangle of symmetric maps filled in: only the upper one was counted."""
-        total = Tally(self.ended.shape, dict(self.ended.arrays), self.ended.most_attended)
+        total = Tally(self.ended.shape, dict(self.ended.arrays), self.ended.most_attended, self.ended.relations)
         if total.shape.maps:
             for name in ("location", "similarity"):
                 total.arrays[name] = total[name] + total[name].swapaxes(-1, -2)
@@ -221,6 +221,7 @@ class _LayerSums:
         self.texts, self.ids = tallier.texts, tallier.ids
         self.sample = tallier.sample
         self.sampled_outputs: list[torch.Tensor] = []
+        self.sampled_maps: list[torch.Tensor] = []
         shape, tally = self.counting.shape, self.tally
         count, n = self.ids.shape
         self.step = min(count, MAX_BYTE, max(1, CACHED_ELEMENTS // (shape.heads * n * n)))
@@ -277,6 +278,8 @@ class _LayerSums:
         sampled = np.flatnonzero(texts.sampled[part])
         if len(sampled):
             self.sampled_outputs.append(output[torch.from_numpy(sampled)])
+            if self.sample is not None and self.sample.labelled is not None:
+                self.sampled_maps.append(maps[torch.from_numpy(sampled)])
         if shape.maps:
             for text in sampled:
                 index = self.sample_index[start + text]
@@ -341,7 +344,8 @@ class _LayerSums:
         output = torch.cat(self.sampled_outputs).transpose(1, 2)
         columns = torch.from_numpy(self.received[sampled])
         itself = torch.from_numpy(self.near_attention[sampled, :, 1].sum(1))
-        add_sample_sums(self.tally.arrays, self.sample.sum_layer(SampledLayer(output, columns, itself)), self.layer)
+        maps = torch.cat(self.sampled_maps) if self.sampled_maps else None
+        self.sample.add_layer_to(self.tally, SampledLayer(output, columns, itself, maps), self.layer)
 
     def _make_room_for_positions(self, texts: int) -> None:
         """Add the positions to the sums before there could be too many for a byte."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS
 from headscope.devices import PendingCopy
+from headscope.tally.sample_sums import SampledLayer
 from headscope.tally.tally import TallySettings
 from headscope.tally.triton_backend.pairs import LAST
 from headscope.tally.triton_backend.scores import SUMS
@@ -53,6 +54,8 @@ class BatchArrays:
         self.sampled_outputs: Tensor | None = None
         self.summed_maps = allocate(layers, sampled, n, n, dtype=torch.float32)
         self.columns = allocate(layers, sampled, heads, n, dtype=torch.float64)
+        self.relation_sums: dict[int, dict[str, Tensor]] = {}
+        """sums of labelled relations, by layer"""
 
     def get_received_parts(self, tiles: int) -> Tensor:
         """Return the buffer of what keys receive from each tile of rows of a head's map, for this number of tiles:
@@ -77,6 +80,11 @@ class BatchArrays:
         real = torch.arange(n, device=maps.device) < self.texts.lengths[self.texts.sampled][:, None]
         self.summed_maps[layer] = maps.sum(1)
         self.columns[layer] = (maps * real[:, None, :, None]).sum(2, dtype=torch.float64)
+        sample, outputs = self.texts.sample, self.sampled_outputs
+        if sample is not None and sample.labelled is not None and outputs is not None:
+            itself = maps.diagonal(dim1=2, dim2=3).sum(1)
+            seen = SampledLayer(outputs[layer], self.columns[layer], itself, maps)
+            self.relation_sums[layer] = sample.sum_relations(seen)
 
     def get_pair_counts(self) -> tuple[Tensor, ...]:
         """Return twice the numbers of high pairs, of those of equal tokens, of one sentence, of both, and of pairs near

@@ -36,6 +36,7 @@ class DeviceSums:
         }
         self.pending_tokens: list[tuple[Any, Any]] = []
         self.most_attended = Tally(shape, {})
+        """the most attended tokens and the labelled relations, which are not on the device"""
 
     def add(self, arrays: BatchArrays, tokens: Any, blocks: Any) -> None:
         texts = arrays.texts
@@ -69,7 +70,7 @@ class DeviceSums:
         arrays = {name: tensor.cpu().numpy() for name, tensor in self.tensors.items()}
         if "similarity" in arrays:  # only what is above the diagonal was added
             arrays["similarity"] = arrays["similarity"] + arrays["similarity"].swapaxes(1, 2)
-        return Tally(self.counting.shape, arrays, dict(self.most_attended.most_attended))
+        return Tally(self.counting.shape, arrays, dict(self.most_attended.most_attended), self.most_attended.relations)
 
     # -- parts of a batch ---------------------------------------------------------------------------------------------
 
@@ -166,6 +167,9 @@ class DeviceSums:
         sample = texts.sample
         assert sample is not None
         add_sample_sums(self.tensors, sample.sum_texts())
+        sample.add_relations_to(self.most_attended)
+        for layer, sums in arrays.relation_sums.items():
+            sample.add_relations_to(self.most_attended, sums, layer)
         for layer, (vectors, columns, maps) in enumerate(zip(output, arrays.columns, arrays.summed_maps, strict=True)):
             seen = SampledLayer(vectors, columns, maps.diagonal(dim1=1, dim2=2))
             add_sample_sums(self.tensors, sample.sum_layer(seen), layer)
