@@ -49,6 +49,8 @@ class Settings:
     """keep N×N maps; None: for windows of up to 256 tokens"""
     skip_broken: bool = False
     """skip and count documents that the tokenizer cannot process; otherwise the first of them is an error"""
+    examples: bool = True
+    """keep texts that show what each head does, and the beginnings of the first documents"""
 
     def __post_init__(self) -> None:
         if self.length < 3:
@@ -80,7 +82,7 @@ class Settings:
 
     def describe(self) -> dict[str, Any]:
         """Return the entries of a manifest that depend on these settings alone."""
-        values = asdict(self) | {"maps": int(self.keeps_maps)}
+        values = asdict(self) | {"maps": int(self.keeps_maps), "examples": int(self.examples)}
         return {name: value for name, value in values.items() if name not in ("sample", "skip_broken")}
 
     @property
@@ -185,6 +187,7 @@ MANIFEST = (
     ManifestEntry("tau", "Threshold τ of a line", "number", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("sample", "Fraction of texts in the sample", "number", must_match=COUNTED),
     ManifestEntry("maps", "N×N maps kept", "yes or no", must_match=COUNTED),
+    ManifestEntry("examples", "Texts kept as examples", "yes or no", must_match=COUNTED, default=0),
     ManifestEntry("dtype", "Dtype", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("tf32", "Products in TF32", "yes or no", must_match=("resume", "repeat")),
     ManifestEntry("kernel", "Kernel", must_match=("resume", "repeat")),

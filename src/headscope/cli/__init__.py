@@ -16,15 +16,16 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from headscope.cli import ablate, compare, heads, merge, models, options, prune, read, results, segment, study
+from headscope.cli import ablate, compare, head, heads, merge, models, options, prune, read, results, segment, study
 from headscope.errors import HeadscopeError
 
 PANELS = {
     "Texts": ("literal", "field", "target", "format", "encoding", "limit", "min_tokens", "skip_broken", "share"),
     "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle", "allow_unverified"),
     "Method": (
-        "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "level", "count", "granularity",
-        "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers", "precision",
+        "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "examples", "level", "count",
+        "granularity", "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers",
+        "precision",
     ),
     "Running": (
         "device", "kernel", "tf32", "batch_size", "engine", "workers", "worker_timeout", "address", "checkpoint_dir",
@@ -74,6 +75,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "segment": segment.segment_text,
     "findings": results.print_findings,
     "heads": heads.list_heads,
+    "head": head.show_head,
     "figures": results.draw_figures,
     "report": results.write_report,
     "compare": compare.compare_studies,

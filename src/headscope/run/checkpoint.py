@@ -28,8 +28,10 @@ from headscope.corpus.storage import is_url
 from headscope.corpus.windows import BLOCKS
 from headscope.errors import Changed, StudyError
 from headscope.run.state import RunState
+from headscope.tally.example_store import ExampleStore
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Array, Tally
+from headscope.tally.token_counts import TokenCounts
 
 FOLDER = "checkpoint"
 LAST, PREVIOUS, NEXT = "last", "previous", ".next"
@@ -41,6 +43,7 @@ INTERVAL = 10.0
 TIME_SHARE = 0.02
 """of the time may go into writing them: large ones are written less often"""
 TOKENS, ATTENDED = "most_attended tokens", "most_attended counts"
+DOMINANTS, DOMINANT_COUNTS, EXAMPLES = "dominant tokens", "dominant token counts", "examples "
 CHUNKS, SIZES = "chunks", "source sizes"
 TO_END = -1
 
@@ -319,6 +322,9 @@ def pack_checkpoint(identity: dict[str, Any], chunk_size: ChunkSize, state: RunS
     arrays = {name: np.ascontiguousarray(array) for name, array in sums.arrays.items()}
     arrays[TOKENS] = np.array(tokens, dtype=np.int64)
     arrays[ATTENDED] = np.stack(attended) if attended else np.zeros((0, BLOCKS, sums.shape.layers), dtype=np.int64)
+    dominants = sums.dominant_tokens.get_arrays()
+    arrays |= dict(zip((DOMINANTS, DOMINANT_COUNTS), dominants, strict=True))
+    arrays |= {f"{EXAMPLES}{name}": np.ascontiguousarray(array) for name, array in sums.examples.to_arrays().items()}
     arrays[CHUNKS] = pack_chunks(state.chunks)
     arrays[SIZES] = np.array(state.source_sizes, dtype=np.int64)
     header = {"format": FORMAT, "identity": identity, "chunk_size": asdict(chunk_size), "state": state.to_json()}
@@ -344,6 +350,11 @@ class SavedState:
         try:
             arrays = load_arrays(self.payload)
             tokens, attended = arrays.pop(TOKENS), arrays.pop(ATTENDED)
+            examples = {name: arrays.pop(name) for name in list(arrays) if name.startswith(EXAMPLES)}
+            examples = {name.removeprefix(EXAMPLES): array for name, array in examples.items()}
+            sums.examples = ExampleStore.from_arrays(shape.layers, shape.heads, examples)
+            dominants, counts = arrays.pop(DOMINANTS), arrays.pop(DOMINANT_COUNTS)
+            sums.dominant_tokens = TokenCounts.from_arrays(shape.layers, shape.heads, dominants, counts)
             chunks, sizes = unpack_chunks(arrays.pop(CHUNKS)), arrays.pop(SIZES).tolist()
             sums.most_attended = {int(token): counts for token, counts in zip(tokens, attended, strict=True)}
             if _describe(arrays) != _describe(sums.arrays) or attended.shape[1:] != (BLOCKS, shape.layers):

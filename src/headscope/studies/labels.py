@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
+from headscope.studies.example_arrays import PlainTokens, TokenWriter, assign_token_texts, label_tokens
 from headscope.studies.rates import RATES
 from headscope.tally.quantities import ALL_QUANTITIES, CONTRASTS, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
 from headscope.tally.tally import Tally
@@ -56,6 +57,7 @@ def label_sums(
     token_names: Callable[[list[int]], list[str]],
     layers: Sequence[int] | None = None,
     modality: str = "text",
+    window_tokens: TokenWriter | None = None,
 ) -> xr.Dataset:
     """Return a tally as a Dataset: the sums, the sums of each block, and the rates.
 
@@ -64,6 +66,7 @@ def label_sums(
         token_names: Returns the names of token ids.
         layers: Numbers of the layers, by default 0, 1, 2, …
         modality: `text` or `image`.
+        window_tokens: The tokens of the windows, by default those named by `token_names`.
     """
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     for quantity in ALL_QUANTITIES:
@@ -87,7 +90,8 @@ def label_sums(
     for quantity in ALL_QUANTITIES:
         if quantity.name in data:
             data[quantity.name].attrs["long_name"] = quantity.description
-    return add_derived_variables(data)
+    data = data.assign(label_tokens(tally.dominant_tokens, tally.examples, list(numbers), tally.shape.examples))
+    return add_derived_variables(assign_token_texts(data, window_tokens or PlainTokens(token_names)))
 
 
 def add_derived_variables(data: xr.Dataset) -> xr.Dataset:

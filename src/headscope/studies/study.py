@@ -57,6 +57,7 @@ def study(
     sample: float | None = Settings.sample,
     maps: bool | None = Settings.maps,
     skip_broken: bool = Settings.skip_broken,
+    examples: bool = Settings.examples,
     batch_size: int | None = None,
     kernel: str = AUTO,
     tf32: bool = True,
@@ -107,6 +108,9 @@ def study(
         Whether to keep N×N maps; None: for windows of up to 256 tokens.
     skip_broken
         Skip and count documents that the tokenizer cannot process; otherwise the first of them is an error.
+    examples
+        Whether to keep texts that show what each head does (`Study.examples`), and the beginnings of the first
+        documents. Without them the study holds no text, only single tokens and their counts.
     batch_size
         Texts per batch. By default as many as the device has room for.
     kernel
@@ -152,7 +156,7 @@ def study(
     """
     clock, requested = StageClock(), Settings(
         length=length, windows=windows, sentences=sentences, blocks=blocks, min_tokens=min_tokens, theta=theta,
-        tau=tau, sample=sample, maps=maps, skip_broken=skip_broken,
+        tau=tau, sample=sample, maps=maps, skip_broken=skip_broken, examples=examples,
     )  # fmt: skip
     check_run_options(batch_size, kernel, checkpoint_interval)
     check_engine(engine, workers, address, worker_timeout)
@@ -311,7 +315,9 @@ def _make_study(
     model: Model, corpus: Corpus, plan: RunPlan, state: RunState, command: str, stopped_by: str = ""
 ) -> Study:
     clock = StageClock(state.seconds)
-    data = label_sums(state.sums, model.key_tokens.names, model.architecture.numbers, model.modality)
+    data = label_sums(
+        state.sums, model.key_tokens.names, model.architecture.numbers, model.modality, model.window_tokens
+    )
     names = [source.name for source in corpus.sources]
     data = assign_sources(data, state.stats.sources, names)
     clock.lap("finishing")
@@ -349,7 +355,9 @@ def _get_manifest(
         "corpus_hash": f"{stats.content:032x}",
         "documents_read": stats.documents,
         "documents_skipped": json.dumps(dict(sorted(stats.skipped.items()))),
-        "excerpts": json.dumps([excerpt for _, excerpt in sorted(stats.excerpts.items())], ensure_ascii=False),
+        "excerpts": json.dumps(
+            [excerpt for _, excerpt in sorted(stats.excerpts.items())] if settings.examples else [], ensure_ascii=False
+        ),
         "complete": int(not stopped_by),
         "stopped_by": stopped_by,
         **provenance.describe_run(),

@@ -9,6 +9,7 @@ from headscope.corpus.windows import BLOCKS
 from headscope.errors import StudyError
 from headscope.netcdf_validation import check_arrays, check_json, check_numbers, get_scalar_attribute
 from headscope.settings import list_of_kind
+from headscope.studies.example_arrays import EXAMPLE_SHAPES, TOKEN_SHAPES, check_tokens
 from headscope.studies.rates import RATES
 from headscope.tally.quantities import ALL_QUANTITIES, Shape
 
@@ -33,6 +34,8 @@ SHAPES = {
     **{name: ((name,), "if") for name in ("layer", "head", "block", "tokens", "rate_bin", "value_bin", "offset")},
     **{name: ((name,), "OU") for name in ("token", "receiver", "contrast")},
     "token_id": (("token",), "i"),
+    **TOKEN_SHAPES,
+    **EXAMPLE_SHAPES,
 }
 
 
@@ -51,6 +54,8 @@ def check_study(data: xr.Dataset, source: object) -> None:
                 f"{description}, but not a whole one: it has {size:,} {name}s instead of {sizes[str(name)]:,}"
             )
     _check_sums(data, description)
+    if reason := check_tokens(data):
+        raise StudyError(f"{description}, but damaged: {reason}")
 
 
 def _check_sums(data: xr.Dataset, description: str) -> None:

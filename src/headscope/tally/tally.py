@@ -11,7 +11,9 @@ import numpy as np
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.errors import NonFiniteError, make_nonfinite_error
+from headscope.tally.example_store import ExampleStore
 from headscope.tally.quantities import QUANTITIES, Quantity, Shape, list_quantities
+from headscope.tally.token_counts import TokenCounts
 
 if TYPE_CHECKING:
     import torch
@@ -21,13 +23,21 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Tally:
-    """One array per quantity, with the blocks as its first axis if the quantity is kept by block, and the most attended
-    tokens."""
+    """One array per quantity, with the blocks as its first axis if the quantity is kept by block; the most attended
+    tokens, the dominant tokens, and texts as examples."""
 
     shape: Shape
     arrays: dict[str, Array]
     most_attended: dict[int, Ints] = field(default_factory=dict)
     """token id → number of texts in which it is the most attended token, (block, layer)"""
+    dominant_tokens: TokenCounts = field(init=False)
+    """in how many texts each token is the dominant token of each head"""
+    examples: ExampleStore = field(init=False)
+    """empty if the shape has no examples"""
+
+    def __post_init__(self) -> None:
+        self.dominant_tokens = TokenCounts(self.shape.layers, self.shape.heads)
+        self.examples = ExampleStore(self.shape.layers, self.shape.heads)
 
     @classmethod
     def zeros(cls, shape: Shape) -> Tally:
@@ -43,8 +53,8 @@ class Tally:
             raise ValueError(f"cannot add tallies of different shape: {self.shape} and {other.shape}")
         arrays = {name: array + other.arrays[name] for name, array in self.arrays.items()}
         total = Tally(self.shape, arrays, dict(self.most_attended))
-        for token, counts in other.most_attended.items():
-            total.attend(token, counts)
+        total.dominant_tokens, total.examples = self.dominant_tokens.copy(), self.examples.copy()
+        total._add_tokens(other)
         return total
 
     def add(self, other: Tally) -> None:
@@ -53,8 +63,7 @@ class Tally:
             raise ValueError(f"cannot add tallies of different shape: {self.shape} and {other.shape}")
         for name, array in other.arrays.items():
             self.arrays[name] += array
-        for token, counts in other.most_attended.items():
-            self.attend(token, counts)
+        self._add_tokens(other)
 
     def move_from(self, other: Tally) -> None:
         """Add another tally to this one, in place, and set the other one to zero."""
@@ -62,6 +71,20 @@ class Tally:
         for array in other.arrays.values():
             array[...] = 0
         other.most_attended.clear()
+        other.dominant_tokens.clear()
+        other.examples.clear()
+
+    def replace_arrays(self, arrays: dict[str, Array]) -> Tally:
+        """Return a tally with other arrays and the tokens and examples of this one, which is not to be changed then."""
+        tally = Tally(self.shape, arrays, self.most_attended)
+        tally.dominant_tokens, tally.examples = self.dominant_tokens, self.examples
+        return tally
+
+    def _add_tokens(self, other: Tally) -> None:
+        for token, counts in other.most_attended.items():
+            self.attend(token, counts)
+        self.dominant_tokens.add(other.dominant_tokens)
+        self.examples.add(other.examples)
 
     def attend(self, token: int, counts: Ints) -> None:
         previous = self.most_attended.get(token)
@@ -74,11 +97,12 @@ class Tally:
         """Return the state to pickle, with the counts of all tokens as one array: thousands of small arrays would take
         longer than all the rest."""
         counts = list(self.most_attended.values())
-        return self.shape, self.arrays, list(self.most_attended), np.stack(counts) if counts else np.zeros(0)
+        stacked = np.stack(counts) if counts else np.zeros(0)
+        return self.shape, self.arrays, list(self.most_attended), stacked, self.dominant_tokens, self.examples
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         """Restore a pickled tally."""
-        self.shape, self.arrays, tokens, counts = state
+        self.shape, self.arrays, tokens, counts, self.dominant_tokens, self.examples = state
         self.most_attended = dict(zip(tokens, counts, strict=True))
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.devices import send
+from headscope.tally.examples import ExampleTexts
 from headscope.tally.sample_sums import SampleSums
 from headscope.tally.tally import TallySettings
 from headscope.tally.text_structure import (
@@ -74,6 +75,9 @@ class TextTensors:
     sample: SampleSums | None
     sentence_tokens: tuple[Tensor, Tensor]
     """number of tokens of every sentence, and the number of its text"""
+    sampled_sentences: Tensor
+    """(sampled text, position): sentence of each token"""
+    examples: ExampleTexts | None
 
     @property
     def tile(self) -> int:
@@ -110,7 +114,8 @@ class TextTensors:
             *_sort_by_token(sent["ids"], lengths), equal_bits, same_bits, sent["order"], sent["parts"],
             sent["part_blocks"].long(), sent["even_spread"], sampled,
             _count_random_dominants(sent["pair_hashes"], ids[sampled]), SampleSums.from_batch(batch, counting, device),
-            (sent["sentence_sizes"].long(), sent["sentence_texts"].long()),
+            (sent["sentence_sizes"].long(), sent["sentence_texts"].long()), sent["sentences"][sampled],
+            ExampleTexts.from_batch(batch, counting),
         )  # fmt: skip
 
 
