@@ -16,6 +16,7 @@ MODULES = {
     "draw_comparison_figure": "headscope.figures.comparison",
     "render_comparison_card": "headscope.page.comparison_card",
     "render_comparison_page": "headscope.page.comparison",
+    "render_example": "headscope.page.examples",
     "render_explorer": "headscope.page.explorer",
     "render_reading_frame": "headscope.page.notebook_frame",
     "render_segmentation_frame": "headscope.page.notebook_frame",

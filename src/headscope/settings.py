@@ -53,6 +53,8 @@ class Settings:
     relations: str = "all"
     """labelled relations that are measured: `all`, `none`, or their names with commas between them; or the name of a
     function of the user, of which all are"""
+    examples: bool = True
+    """keep texts that show what each head does, and the beginnings of the first documents"""
 
     def __post_init__(self) -> None:
         if self.length < 3:
@@ -86,7 +88,7 @@ class Settings:
 
     def describe(self) -> dict[str, Any]:
         """Return the entries of a manifest that depend on these settings alone."""
-        values = asdict(self) | {"maps": int(self.keeps_maps)}
+        values = asdict(self) | {"maps": int(self.keeps_maps), "examples": int(self.examples)}
         return {name: value for name, value in values.items() if name not in ("sample", "skip_broken")}
 
     @property
@@ -202,6 +204,7 @@ MANIFEST = (
     ManifestEntry("sample", "Fraction of texts in the sample", "number", must_match=COUNTED),
     ManifestEntry("maps", "N×N maps kept", "yes or no", must_match=COUNTED),
     ManifestEntry("relations", "Labelled relations measured", must_match=COUNTED, default="all"),
+    ManifestEntry("examples", "Texts kept as examples", "yes or no", must_match=COUNTED, default=0),
     ManifestEntry("dtype", "Dtype", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("tf32", "Products in TF32", "yes or no", must_match=("resume", "repeat")),
     ManifestEntry("kernel", "Kernel", must_match=("resume", "repeat")),

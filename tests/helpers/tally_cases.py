@@ -63,3 +63,11 @@ def assert_equal(actual: Tally, expected: Tally) -> None:
     assert actual.most_attended.keys() == expected.most_attended.keys()
     for token, counts in actual.most_attended.items():
         np.testing.assert_array_equal(counts, expected.most_attended[token])
+    assert_same_tokens_and_examples(actual, expected)
+
+
+def assert_same_tokens_and_examples(actual: Tally, expected: Tally) -> None:
+    assert actual.dominant_tokens.list_entries().tolist() == expected.dominant_tokens.list_entries().tolist()
+    arrays = expected.examples.to_arrays()
+    for name, array in actual.examples.to_arrays().items():
+        np.testing.assert_array_equal(array, arrays[name], err_msg=name)

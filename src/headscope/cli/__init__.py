@@ -19,6 +19,7 @@ from typer.core import TyperCommand
 from headscope.cli import (
     ablate,
     compare,
+    head,
     heads,
     merge,
     models,
@@ -36,7 +37,8 @@ PANELS = {
     "Texts": ("literal", "field", "target", "format", "encoding", "limit", "min_tokens", "skip_broken", "share"),
     "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle", "allow_unverified"),
     "Method": (
-        "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "relations", "level", "count",
+        "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "relations", "examples", "level",
+        "count",
         "granularity", "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers",
         "precision",
     ),
@@ -89,6 +91,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "findings": results.print_findings,
     "heads": heads.list_heads,
     "relations": relations.list_relations,
+    "head": head.show_head,
     "figures": results.draw_figures,
     "report": results.write_report,
     "compare": compare.compare_studies,

@@ -74,6 +74,10 @@ def run_study(
             "--skip-broken", help="Skip and count documents that cannot be read. Default: name them, and exit with 1."
         ),
     ] = False,
+    examples: Annotated[
+        bool,
+        typer.Option("--examples/--no-examples", help="Store texts that show what each head does (headscope head)."),
+    ] = True,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="Where to run: local, or ray (a cluster, or several GPUs).")
     ] = "local",
@@ -141,7 +145,7 @@ def run_study(
     setting_values: dict[str, Any] = {
         "length": length, "windows": windows, "sentences": sentences, "blocks": blocks,
         "min_tokens": min_tokens, "theta": theta, "tau": tau, "sample": sample, "maps": maps,
-        "skip_broken": skip_broken, "relations": relations,
+        "skip_broken": skip_broken, "relations": relations, "examples": examples,
     }  # fmt: skip
     settings = Settings(**setting_values)
     check_target_windows(windows, has_targets=bool(target))

@@ -62,6 +62,10 @@ class Patches:
         """Return labels for people, which are the names."""
         return self.names([int(k) for k in ids])
 
+    def pieces(self, ids: Ints) -> list[str]:
+        """Return the names with a blank before each."""
+        return [f" {name}" for name in self.labels(ids)]
+
     def windows(self, document: Document) -> list[Window] | str:
         """Return the one window of an image, or the reason why it has none."""
         if not document.is_image:

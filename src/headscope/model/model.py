@@ -490,6 +490,13 @@ class Model:
             return self.tokens
         return self.target_tokens
 
+    @property
+    def window_tokens(self) -> ModelTokens | Patches:
+        """Tokens of the windows whose head outputs are observed."""
+        if isinstance(self.tokens, Patches) or not self.is_encoder_decoder or self.architecture.stack == "encoder":
+            return self.tokens
+        return self.target_tokens
+
     def _find_decoder_start(self, target: Ints) -> int:
         """Return the token id with which the decoder starts for a target, as the model itself shifts labels.
 

@@ -101,6 +101,38 @@ def has_letter_or_digit(text: str) -> bool:
     return any(unicodedata.category(character)[0] in "LMN" for character in text)
 
 
+def list_pieces(
+    names: Sequence[str], labels: Sequence[str], special: Sequence[bool], alphabet: Alphabet | None = None
+) -> list[str]:
+    """Return the labels of tokens with blanks where the marks of their names say that words start or end.
+
+    Args:
+        names: Tokens as the vocabulary writes them, as many as are known: their marks say how it writes words.
+
+    >>> list_pieces(["[CLS]", "air", "##port"], ["[CLS]", "air", "##port"], [True, False, False])
+    [' [CLS] ', ' air', 'port']
+    >>> list_pieces(["▁air", "port"], ["air", "port"], [False, False])
+    [' air', 'port']
+    """
+    words = [name for name, is_special in zip(names, special, strict=True) if not is_special]
+    has_ends, has_suffixes = (any(name.endswith(mark) for name in words) for mark in (WORD_END, CONTINUATION_SUFFIX))
+    has_starts = alphabet is not None or any(name.startswith(WORD_STARTS) for name in words)
+    pieces = []
+    for name, label, is_special in zip(names, labels, special, strict=True):
+        if is_special:
+            piece = f" {label} "
+        elif has_ends or has_suffixes:
+            ends_word = name.endswith(WORD_END) if has_ends else not name.endswith(CONTINUATION_SUFFIX)
+            piece = f"{label} " if ends_word else label
+        elif has_starts:
+            piece = f" {label}" if name.startswith(WORD_STARTS) else label
+        else:
+            continues = name.startswith(CONTINUATION_PREFIX)
+            piece = label.removeprefix(CONTINUATION_PREFIX) if continues else f" {label}"
+        pieces.append(piece)
+    return pieces
+
+
 def replace_invisible(text: str) -> str:
     """Return a text with symbols in place of invisible characters, except spaces and joiners between letters.
 

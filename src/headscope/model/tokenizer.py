@@ -332,6 +332,12 @@ class ModelTokens:
             for k, name in zip(id_list, self._get_names(id_list), strict=True)
         ]
 
+    def pieces(self, ids: Ints) -> list[str]:
+        """Return tokens as they are written in a text, safe to print, with the blanks before or after them."""
+        id_list = [int(k) for k in ids]
+        special = [k in self._special_or_unknown for k in id_list]
+        return token_text.list_pieces(self._get_names(id_list), self.labels(ids), special, self._alphabet)
+
     def texts(self, ids: Ints) -> list[str]:
         """Return tokens without the marks of where words start or end, to compare them with `.` and `,`."""
         unknown = [int(k) for k in np.unique(ids) if int(k) not in self._text_cache]

@@ -44,7 +44,7 @@ GROUPS = {
         "length", "min_tokens", "sentences", "skip_broken",
     ),
     "Measurement": (
-        "theta", "tau", "sample", "blocks", "maps", "dtype", "tf32", "kernel", "kernel_note", "batch_size",
+        "theta", "tau", "sample", "blocks", "maps", "examples", "dtype", "tf32", "kernel", "kernel_note", "batch_size",
         "batch_size_note", "batching",
     ),
     "Run": (

@@ -28,8 +28,10 @@ from headscope.corpus.storage import is_url
 from headscope.corpus.windows import BLOCKS
 from headscope.errors import Changed, StudyError
 from headscope.run.state import RunState
+from headscope.tally.example_store import ExampleStore
 from headscope.tally.quantities import RELATION_QUANTITIES, Shape
 from headscope.tally.tally import Array, Tally
+from headscope.tally.token_counts import TokenCounts
 
 FOLDER = "checkpoint"
 LAST, PREVIOUS, NEXT = "last", "previous", ".next"
@@ -43,6 +45,7 @@ TIME_SHARE = 0.02
 TOKENS, ATTENDED = "most_attended tokens", "most_attended counts"
 RELATION = "relation "
 """beginning of the names of arrays of labelled relations, one after the other as in the header"""
+DOMINANTS, DOMINANT_COUNTS, EXAMPLES = "dominant tokens", "dominant token counts", "examples "
 CHUNKS, SIZES = "chunks", "source sizes"
 TO_END = -1
 
@@ -324,6 +327,9 @@ def pack_checkpoint(identity: dict[str, Any], chunk_size: ChunkSize, state: RunS
     labels = sorted(sums.relations)
     for quantity in RELATION_QUANTITIES if labels else ():
         arrays[RELATION + quantity.name] = np.stack([sums.relations[label][quantity.name] for label in labels])
+    dominants = sums.dominant_tokens.get_arrays()
+    arrays |= dict(zip((DOMINANTS, DOMINANT_COUNTS), dominants, strict=True))
+    arrays |= {f"{EXAMPLES}{name}": np.ascontiguousarray(array) for name, array in sums.examples.to_arrays().items()}
     arrays[CHUNKS] = pack_chunks(state.chunks)
     arrays[SIZES] = np.array(state.source_sizes, dtype=np.int64)
     header = {
@@ -355,6 +361,11 @@ class SavedState:
         try:
             arrays = load_arrays(self.payload)
             tokens, attended = arrays.pop(TOKENS), arrays.pop(ATTENDED)
+            examples = {name: arrays.pop(name) for name in list(arrays) if name.startswith(EXAMPLES)}
+            examples = {name.removeprefix(EXAMPLES): array for name, array in examples.items()}
+            sums.examples = ExampleStore.from_arrays(shape.layers, shape.heads, examples)
+            dominants, counts = arrays.pop(DOMINANTS), arrays.pop(DOMINANT_COUNTS)
+            sums.dominant_tokens = TokenCounts.from_arrays(shape.layers, shape.heads, dominants, counts)
             chunks, sizes = unpack_chunks(arrays.pop(CHUNKS)), arrays.pop(SIZES).tolist()
             sums.most_attended = {int(token): counts for token, counts in zip(tokens, attended, strict=True)}
             for number, label in enumerate(map(str, self.header["relations"])):

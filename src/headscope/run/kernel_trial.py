@@ -149,6 +149,8 @@ def _find_difference(counted: Tally, reference: Tally, tolerance: float) -> str:
     for quantity in QUANTITIES:
         if quantity.name in reference.arrays and not _is_sum_close(quantity, counted, reference, tolerance):
             return quantity.name
+    if counted.dominant_tokens.total != counted["texts_with_pairs"].sum():
+        return "dominant_tokens"
     texts = [sum(int(counts.sum()) for counts in tally.most_attended.values()) for tally in (counted, reference)]
     return "most_attended" if texts[0] != texts[1] else ""
 

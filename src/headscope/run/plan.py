@@ -95,6 +95,7 @@ class RunPlan:
             settings.keeps_maps,
             architecture.width,
             crosses=architecture.stack == "cross",
+            examples=settings.examples and model.modality == "text" and architecture.stack != "cross",
         )
 
     def get_counting(self, model: Model) -> TallySettings:

@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
+from headscope.studies.example_arrays import PlainTokens, TokenWriter, assign_token_texts, label_tokens
 from headscope.studies.rates import ATTENTION_SCORES, RATES, has_attention_scores
 from headscope.tally.quantities import (
     ALL_QUANTITIES,
@@ -67,6 +68,7 @@ def label_sums(
     token_names: Callable[[list[int]], list[str]],
     layers: Sequence[int] | None = None,
     modality: str = "text",
+    window_tokens: TokenWriter | None = None,
 ) -> xr.Dataset:
     """Return a tally as a Dataset: the sums, the sums of each block, and the rates.
 
@@ -75,6 +77,7 @@ def label_sums(
         token_names: Returns the names of token ids.
         layers: Numbers of the layers, by default 0, 1, 2, …
         modality: `text` or `image`.
+        window_tokens: The tokens of the windows, by default those named by `token_names`.
     """
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     for quantity in ALL_QUANTITIES:
@@ -99,7 +102,8 @@ def label_sums(
     for quantity in BY_NAME.values():
         if quantity.name in data:
             data[quantity.name].attrs["long_name"] = quantity.description
-    return add_derived_variables(data)
+    data = data.assign(label_tokens(tally.dominant_tokens, tally.examples, list(numbers), tally.shape.examples))
+    return add_derived_variables(assign_token_texts(data, window_tokens or PlainTokens(token_names)))
 
 
 def _add_relations(data: xr.Dataset, tally: Tally) -> xr.Dataset:

@@ -13,6 +13,7 @@ from headscope.errors import StudyError
 from headscope.run.share import WHOLE, format_share, format_shares, parse_shares
 from headscope.run.state import HASH_MODULUS
 from headscope.settings import Use, get_value, list_matching
+from headscope.studies.example_arrays import merge_tokens
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import JSON_ATTRIBUTES, Study
 from headscope.tally.quantities import BY_NAME, RELATION_QUANTITIES
@@ -38,6 +39,7 @@ def merge_studies(first: Study, second: Study, *, allow_changed_files: bool = Fa
     data = coordinates.assign(sums).assign_coords(
         token_id=("token", np.array([ids[token] for token in tokens], dtype=np.int64))
     )
+    data = data.assign(merge_tokens(first.data, second.data))
     data = add_derived_variables(_assign_sources(data, first, second, add_up=_has_shares(first, second)))
     return Study(data.assign_attrs(_merge_attributes(first.manifest, second.manifest)))
 

@@ -28,6 +28,7 @@ from headscope.studies.validation import check_study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from headscope.studies.examples import Examples
     from headscope.studies.findings import Findings
 
 FORMAT = 1
@@ -451,6 +452,80 @@ class Study:
         from headscope.studies.relations import tabulate_relations
 
         return tabulate_relations(self)
+
+    # -- tokens and examples ------------------------------------------------------------------------------------------
+
+    def dominant_tokens(self, layer: int, head: int, top: int = 10) -> pd.DataFrame:
+        """Return the tokens that a head centers on: those that are its dominant token in the most texts.
+
+        The dominant token of a text is the token value that the most high pairs include.
+
+        Parameters
+        ----------
+        layer, head
+            The head.
+        top
+            How many tokens.
+
+        Returns
+        -------
+        DataFrame
+            `token`, as the vocabulary writes it, `token_id`, `texts`, the number of texts whose dominant token it is,
+            and `share`, of the texts in which the head has high pairs.
+
+        Raises
+        ------
+        StudyError
+            The head is not in the study, or the study was made by a version that did not count these tokens.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=12))
+        >>> study.dominant_tokens(2, 7, top=1)["token"].tolist()
+        ['[CLS]']
+        """
+        from headscope.studies.examples import count_dominant_tokens
+
+        return count_dominant_tokens(self, layer, head, top)
+
+    def examples(self, layer: int, head: int, kind: str = "typical", by: str | None = None, count: int = 2) -> Examples:
+        """Return texts in which it can be seen what a head does.
+
+        Parameters
+        ----------
+        layer, head
+            The head.
+        kind
+            `typical`: texts in which the rate is nearest to the head's own over the corpus, among 64 that were chosen
+            at random. `strongest`: those with the highest rate of all texts of the sample; at most 2 are kept. Both
+            have at least 10 high pairs.
+        by
+            The rate: `repeat_rate`, `same_sentence_rate`, `near_share`, `dominant_share` or `mean_distance`; by default
+            the one that names the head.
+        count
+            Number of texts.
+
+        Returns
+        -------
+        Examples
+            A list of `Example`, shown as text or in a notebook with the pairs marked. It may be shorter, or empty.
+
+        Raises
+        ------
+        StudyError
+            The head is not in the study, or the study has no examples.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=12))
+        >>> study.examples(1, 6, by="repeat_rate")[0].title.split(":")[0]
+        'L1H6, typical'
+        """
+        from headscope.studies.examples import find_examples
+
+        return find_examples(self, layer, head, kind, by, count)
 
     # -- parts and sums -----------------------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ def study(
     maps: bool | None = Settings.maps,
     skip_broken: bool = Settings.skip_broken,
     relations: str | FindRelations = Settings.relations,
+    examples: bool = Settings.examples,
     batch_size: int | None = None,
     kernel: str = AUTO,
     tf32: bool = True,
@@ -114,6 +115,9 @@ def study(
         a function of a text that returns its relations, a list of (start_a, end_a, start_b, end_b, label) with
         positions of characters. Documents have relations if they are from CoNLL-U, have a field `relations`, or are
         `headscope.Document` with `relations`.
+    examples
+        Whether to keep texts that show what each head does (`Study.examples`), and the beginnings of the first
+        documents. Without them the study holds no text, only single tokens and their counts.
     batch_size
         Texts per batch. By default as many as the device has room for.
     kernel
@@ -159,7 +163,7 @@ def study(
     """
     clock, requested = StageClock(), Settings(
         length=length, windows=windows, sentences=sentences, blocks=blocks, min_tokens=min_tokens, theta=theta,
-        tau=tau, sample=sample, maps=maps, skip_broken=skip_broken,
+        tau=tau, sample=sample, maps=maps, skip_broken=skip_broken, examples=examples,
         relations=relations if isinstance(relations, str) else name_function(relations),
     )  # fmt: skip
     check_run_options(batch_size, kernel, checkpoint_interval)
@@ -323,7 +327,9 @@ def _make_study(
     model: Model, corpus: Corpus, plan: RunPlan, state: RunState, command: str, stopped_by: str = ""
 ) -> Study:
     clock = StageClock(state.seconds)
-    data = label_sums(state.sums, model.key_tokens.names, model.architecture.numbers, model.modality)
+    data = label_sums(
+        state.sums, model.key_tokens.names, model.architecture.numbers, model.modality, model.window_tokens
+    )
     names = [source.name for source in corpus.sources]
     data = assign_sources(data, state.stats.sources, names)
     clock.lap("finishing")
@@ -361,7 +367,9 @@ def _get_manifest(
         "corpus_hash": f"{stats.content:032x}",
         "documents_read": stats.documents,
         "documents_skipped": json.dumps(dict(sorted(stats.skipped.items()))),
-        "excerpts": json.dumps([excerpt for _, excerpt in sorted(stats.excerpts.items())], ensure_ascii=False),
+        "excerpts": json.dumps(
+            [excerpt for _, excerpt in sorted(stats.excerpts.items())] if settings.examples else [], ensure_ascii=False
+        ),
         "complete": int(not stopped_by),
         "stopped_by": stopped_by,
         **provenance.describe_run(),

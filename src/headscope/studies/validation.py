@@ -9,6 +9,7 @@ from headscope.corpus.windows import BLOCKS
 from headscope.errors import StudyError
 from headscope.netcdf_validation import check_arrays, check_json, check_numbers, get_scalar_attribute
 from headscope.settings import list_of_kind
+from headscope.studies.example_arrays import EXAMPLE_SHAPES, TOKEN_SHAPES, check_tokens
 from headscope.studies.labels import RELATION_RATES
 from headscope.studies.rates import ALL_RATES, RATES
 from headscope.tally.quantities import BY_NAME, MAX_RELATIONS, RELATION_QUANTITIES, Shape
@@ -35,6 +36,8 @@ SHAPES = {
     **dict.fromkeys((*RELATION_RATES, "relation_odds_ratio"), (("relation", "layer", "head"), "f")),
     **{name: ((name,), "OU") for name in ("token", "receiver", "contrast", "relation")},
     "token_id": (("token",), "i"),
+    **TOKEN_SHAPES,
+    **EXAMPLE_SHAPES,
 }
 
 
@@ -54,6 +57,8 @@ def check_study(data: xr.Dataset, source: object) -> None:
             )
     _check_relations(data, description)
     _check_sums(data, description)
+    if reason := check_tokens(data):
+        raise StudyError(f"{description}, but damaged: {reason}")
 
 
 def _check_relations(data: xr.Dataset, description: str) -> None:

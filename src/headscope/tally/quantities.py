@@ -35,6 +35,8 @@ class Shape:
     """width of the widest head; 0: outputs are not summed at each position, so that signal shares are not measured"""
     crosses: bool = False
     """attention goes to the tokens of another text, so that it has no offsets and no diagonal"""
+    examples: bool = True
+    """texts are kept as examples of what heads do"""
 
     def get_sizes(self) -> dict[str, int]:
         return {

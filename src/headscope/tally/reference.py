@@ -24,6 +24,7 @@ from headscope.tally.quantities import (
     SUMMED_SCORES,
     VALUE_BINS,
 )
+from headscope.tally.reference_examples import HeadRecord, choose_examples, describe_head
 from headscope.tally.signal_shares import mark_places
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import draw_position_order, find_receivers, rank_pairs
@@ -35,10 +36,12 @@ class ReferenceTallier:
     def __init__(self, counting: TallySettings) -> None:
         self.counting = counting
         self.ended = Tally.zeros(counting.shape)
+        self.ended_records: list[HeadRecord] = []
 
     def begin(self, batch: Batch) -> None:
         self.batch = batch
         self.tally = Tally.zeros(self.counting.shape)
+        self.records: list[HeadRecord] = []
         for window in batch.windows:
             self._count_text(window)
 
@@ -48,6 +51,10 @@ class ReferenceTallier:
             outputs = output[row, :n].double().cpu().numpy()
             maps = attention[row, :, :n, :keys].double().cpu().numpy()
             dominants = [self._count_head(window, layer, head, outputs[:, head]) for head in range(outputs.shape[1])]
+            for head, token in enumerate(dominants):
+                if token is not None:
+                    key = (token * self.counting.shape.layers + layer) * self.counting.shape.heads + head
+                    self.tally.dominant_tokens.add_keys(np.array([key]))
             distinct = len({token for token in dominants if token is not None})
             self.tally["distinct_dominants"][window.block, layer, distinct] += 1
             self._count_attention(window, layer, maps)
@@ -56,11 +63,16 @@ class ReferenceTallier:
                 self._count_claims(window, layer, outputs, maps)
                 if window.relations is not None and not self.counting.shape.crosses:
                     self._count_relations(window, window.relations, layer, outputs, maps)
+                for head in range(outputs.shape[1]):
+                    self.records.append(describe_head(window, layer, head, outputs[:, head], self.counting.theta))
 
     def end(self) -> None:
+        self.ended_records = self.ended_records + self.records
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
 
     def get_sums(self) -> Tally:
+        if self.counting.shape.examples:
+            self.ended.examples = choose_examples(self.ended_records, self.counting.shape)
         return self.ended
 
     def _count_text(self, window: Window) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.errors import NonFiniteError, StudyError, make_nonfinite_error
+from headscope.tally.example_store import ExampleStore
 from headscope.tally.quantities import (
     MAX_RELATIONS,
     QUANTITIES,
@@ -19,6 +20,7 @@ from headscope.tally.quantities import (
     Shape,
     list_quantities,
 )
+from headscope.tally.token_counts import TokenCounts
 
 if TYPE_CHECKING:
     import torch
@@ -28,8 +30,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Tally:
-    """One array per quantity, with the blocks as its first axis if the quantity is kept by block, the most attended
-    tokens, and the sums of labelled relations."""
+    """One array per quantity, with the blocks as its first axis if the quantity is kept by block; the most attended
+    tokens, the sums of labelled relations, the dominant tokens, and texts as examples."""
 
     shape: Shape
     arrays: dict[str, Array]
@@ -37,6 +39,14 @@ class Tally:
     """token id → number of texts in which it is the most attended token, (block, layer)"""
     relations: dict[str, dict[str, Array]] = field(default_factory=dict)
     """name of a relation → its sums by quantity, with the blocks as the first axis"""
+    dominant_tokens: TokenCounts = field(init=False)
+    """in how many texts each token is the dominant token of each head"""
+    examples: ExampleStore = field(init=False)
+    """empty if the shape has no examples"""
+
+    def __post_init__(self) -> None:
+        self.dominant_tokens = TokenCounts(self.shape.layers, self.shape.heads)
+        self.examples = ExampleStore(self.shape.layers, self.shape.heads)
 
     @classmethod
     def zeros(cls, shape: Shape) -> Tally:
@@ -52,10 +62,9 @@ class Tally:
             raise ValueError(f"cannot add tallies of different shape: {self.shape} and {other.shape}")
         arrays = {name: array + other.arrays[name] for name, array in self.arrays.items()}
         total = Tally(self.shape, arrays, dict(self.most_attended))
-        for token, counts in other.most_attended.items():
-            total.attend(token, counts)
-        for tally in (self, other):
-            total._add_relations(tally)
+        total.dominant_tokens, total.examples = self.dominant_tokens.copy(), self.examples.copy()
+        total._add_relations(self)
+        total._add_tokens(other)
         return total
 
     def add(self, other: Tally) -> None:
@@ -64,9 +73,7 @@ class Tally:
             raise ValueError(f"cannot add tallies of different shape: {self.shape} and {other.shape}")
         for name, array in other.arrays.items():
             self.arrays[name] += array
-        for token, counts in other.most_attended.items():
-            self.attend(token, counts)
-        self._add_relations(other)
+        self._add_tokens(other)
 
     def move_from(self, other: Tally) -> None:
         """Add another tally to this one, in place, and set the other one to zero."""
@@ -75,6 +82,21 @@ class Tally:
             array[...] = 0
         other.most_attended.clear()
         other.relations.clear()
+        other.dominant_tokens.clear()
+        other.examples.clear()
+
+    def replace_arrays(self, arrays: dict[str, Array]) -> Tally:
+        """Return a tally with other arrays and the tokens and examples of this one, which is not to be changed then."""
+        tally = Tally(self.shape, arrays, self.most_attended, self.relations)
+        tally.dominant_tokens, tally.examples = self.dominant_tokens, self.examples
+        return tally
+
+    def _add_tokens(self, other: Tally) -> None:
+        for token, counts in other.most_attended.items():
+            self.attend(token, counts)
+        self._add_relations(other)
+        self.dominant_tokens.add(other.dominant_tokens)
+        self.examples.add(other.examples)
 
     def attend(self, token: int, counts: Ints) -> None:
         previous = self.most_attended.get(token)
@@ -108,11 +130,14 @@ class Tally:
         longer than all the rest."""
         counts = list(self.most_attended.values())
         stacked = np.stack(counts) if counts else np.zeros(0)
-        return self.shape, self.arrays, list(self.most_attended), stacked, self.relations
+        return (
+            self.shape, self.arrays, list(self.most_attended), stacked, self.relations, self.dominant_tokens,
+            self.examples,
+        )  # fmt: skip
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         """Restore a pickled tally."""
-        self.shape, self.arrays, tokens, counts, self.relations = state
+        self.shape, self.arrays, tokens, counts, self.relations, self.dominant_tokens, self.examples = state
         self.most_attended = dict(zip(tokens, counts, strict=True))
 
 

@@ -14,6 +14,8 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
 from headscope.tally.attention_scores import ScoreTexts, sum_entropies, sum_score_texts
+from headscope.tally.example_store import NEIGHBORS
+from headscope.tally.examples import ExampleTexts
 from headscope.tally.quantities import BY_NAME, ENTROPY, RATE_BINS, RECEIVERS, VALUE_BINS
 from headscope.tally.sample_sums import SampledLayer, SampleSums, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings
@@ -36,6 +38,7 @@ class TorchTallier:
         self.tally = Tally.zeros(self.counting.shape)
         self.batch = batch
         self.sample = SampleSums.from_batch(batch, self.counting, self.device)
+        self.examples = ExampleTexts.from_batch(batch, self.counting, self.ended.examples)
         n = batch.ids.shape[1]
         ids = torch.from_numpy(batch.ids).to(self.device)
         real = torch.from_numpy(batch.real).to(self.device)
@@ -54,8 +57,9 @@ class TorchTallier:
         upper = torch.ones(n, n, dtype=torch.bool, device=self.device).triu(1) & self.pair_mask
         distance = torch.arange(n, device=self.device)[None, :] - torch.arange(n, device=self.device)[:, None]
         self.count_dtype = _choose_count_dtype(n)
-        kinds = [upper, upper & equal, upper & same, upper & equal & same, upper * distance]
-        # (B, N·N, 5): a row of high elements times this gives the five counts of PAIR_COUNTS.
+        near = upper & (distance <= NEIGHBORS)
+        kinds = [upper, upper & equal, upper & same, upper & equal & same, upper * distance, near]
+        # (B, N·N, 6): a row of high elements times this gives the five counts of PAIR_COUNTS, and that of neighbors.
         self.pair_masks = torch.stack([kind.flatten(1).to(self.count_dtype) for kind in kinds], dim=2)
         # Values of pairs are taken from the upper triangle, (B, H, P); `triangle_mask` is False where one is padding.
         rows, columns = torch.triu_indices(n, n, 1, device=self.device)
@@ -122,12 +126,17 @@ class TorchTallier:
         self._add_rates("same_sentence_rate_texts", layer, same, pairs)
         self._add("near_threshold", self._count_near_threshold(matrix, largest), layer)
         self._add_locations(layer, high)
-        self._add_dominants(layer, high, pairs)
+        dominant_counts = self._add_dominants(layer, high, pairs)
+        if self.examples is not None:
+            example_counts = torch.stack([pairs, equal, same, counts[:, :, 5], dominant_counts, counts[:, :, 4]], 2)
+            self.examples.observe_layer(layer, output[self.sampled], example_counts[self.sampled].cpu().numpy())
         self._add_sample(layer, matrix, largest, pairs)
         self._add_attention(layer, attention)
         self._add_sample_sums(layer, output, attention)
 
     def end(self) -> None:
+        if self.examples is not None:
+            self.tally.examples = self.examples.collect()
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
 
     def get_sums(self) -> Tally:
@@ -147,18 +156,22 @@ class TorchTallier:
         if self.counting.shape.maps:
             self.tally["location"][layer, :, :n, :n] += block_sums.sum(0).round().long().cpu().numpy()
 
-    def _add_dominants(self, layer: int, high: Tensor, pairs: Tensor) -> None:
+    def _add_dominants(self, layer: int, high: Tensor, pairs: Tensor) -> Tensor:
+        """Count the dominant tokens; return how many pairs of each head include its own, (text, head)."""
         scores = self._count_inclusions(high, self.equal_pairs)
         count, positions = scores.amax(2).round().long(), scores.argmax(2)  # argmax returns the first of equal scores
         has_pairs = pairs > 0
         self._add("texts_with_pairs", has_pairs.long(), layer)
         self._add("dominant_share_sum", torch.where(has_pairs, count.double() / pairs.clamp(min=1), 0), layer)
         self._add_rates("dominant_share_texts", layer, count, pairs)
-        tokens = torch.where(has_pairs, self.ids.gather(1, positions), -1).sort(dim=1).values
+        dominants = torch.where(has_pairs, self.ids.gather(1, positions), -1)
+        self.tally.dominant_tokens.add_layer(layer, dominants.cpu().numpy())
+        tokens = dominants.sort(dim=1).values
         new = torch.ones_like(tokens, dtype=torch.bool)
         new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
         distinct = (new & (tokens >= 0)).sum(1)
         self._add("distinct_dominants", torch.nn.functional.one_hot(distinct, self.counting.shape.heads + 1), layer)
+        return count
 
     @staticmethod
     def _count_inclusions(high: Tensor, equal: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from headscope.similarity import NEAR
+from headscope.tally.example_store import NEIGHBORS
 from headscope.tally.numba_backend.bits import WORD
 from headscope.tally.numba_backend.high import count_high, find_largest, pop_numbers, round_down
 from headscope.tally.numba_backend.jit import compiled
@@ -22,7 +23,7 @@ from headscope.tally.quantities import RATE_BINS, VALUE_BINS
 @compiled()
 def add_pair_sums(
     halves: Any, int_halves: Any, start: int, texts: Any, theta: float, sums: Any, position_counts: Any, dominants: Any,
-    nonfinite: Any,
+    nonfinite: Any, head_counts: Any,
 ) -> None:  # fmt: skip
     """Add the high pairs of the texts from `start` on to a layer's sums.
 
@@ -33,15 +34,19 @@ def add_pair_sums(
         position_counts: (head, i, word), numbers of pairs by position, eight bytes in a word; empty if no maps are kept
         dominants: (text, head), set to the first position of each head's dominant token, if it has high pairs
         nonfinite: (head,), set to True for heads whose outputs are NaN or infinite
+        head_counts: (text, head, count), set to `examples.COUNTS` of each head
     """
     for head in range(halves[0].shape[1]):
-        _add_head_sums(halves, int_halves, start, texts, head, theta, sums, position_counts[head], dominants, nonfinite)
+        _add_head_sums(
+            halves, int_halves, start, texts, head, theta, sums, position_counts[head], dominants, nonfinite,
+            head_counts,
+        )  # fmt: skip
 
 
 @compiled()
 def _add_head_sums(
     halves: Any, int_halves: Any, start: int, texts: Any, head: int, theta: float, sums: Any, position_counts: Any,
-    dominants: Any, nonfinite: Any,
+    dominants: Any, nonfinite: Any, head_counts: Any,
 ) -> None:  # fmt: skip
     upper, lower = halves
     length, words = upper.shape[3], texts.equal_bits.shape[2]
@@ -82,10 +87,12 @@ def _add_head_sums(
         sums.same[block, head] += same
         sums.equal_same[block, head] += both
         pop_numbers(planes, distance_counts)
+        distance_sum = 0
         for distance in range(1, n):
             count = np.int64(distance_counts[distance - 1])
-            sums.distance_sum[block, head] += distance * count
+            distance_sum += distance * count
             sums.distance[block, head, distance - 1] += count
+        sums.distance_sum[block, head] += distance_sum
         if same:
             sums.repeat_rate_in_sentence_texts[block, head, _get_rate_bin(both, same)] += 1
         sums.repeat_rate_texts[block, head, _get_rate_bin(equal, pairs)] += 1
@@ -95,6 +102,10 @@ def _add_head_sums(
             inclusions[texts.first_positions[text, i]] += pair_ends[i]
         best = np.argmax(inclusions[:n])  # the first of equal ones
         dominants[text, head] = best
+        near = np.int64(distance_counts[: min(NEIGHBORS, n - 1)].sum())
+        counts = (pairs, equal, same, near, inclusions[best], distance_sum)
+        for k in range(len(counts)):
+            head_counts[text, head, k] = counts[k]
         sums.texts_with_pairs[block, head] += 1
         sums.dominant_share_sum[block, head] += inclusions[best] / pairs
         sums.dominant_share_texts[block, head, _get_rate_bin(inclusions[best], pairs)] += 1

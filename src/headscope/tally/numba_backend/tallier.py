@@ -12,6 +12,8 @@ import torch
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.tally.attention_scores import ScoreTexts, sum_score_texts
+from headscope.tally.example_store import COUNTS
+from headscope.tally.examples import ExampleTexts
 from headscope.tally.numba_backend.attention import add_attention_sums, add_heads
 from headscope.tally.numba_backend.bits import WORD, count_bits, mark_equal
 from headscope.tally.numba_backend.high import MAX_BYTE
@@ -161,6 +163,7 @@ class NumbaTallier:
         score_texts = ScoreTexts.from_batch(batch, "cpu", causal=causal)
         add_sample_sums(self.tally.arrays, sum_score_texts(score_texts, torch.from_numpy(self.texts.blocks)))
         self.sample = SampleSums.from_batch(batch, self.counting, "cpu")
+        self.examples = ExampleTexts.from_batch(batch, self.counting, self.ended.examples)
         if self.sample is not None:
             self.sample.add_texts_to(self.tally)
         sizes, numbers = measure_sentences(batch.windows)
@@ -201,12 +204,14 @@ class NumbaTallier:
         return output
 
     def end(self) -> None:
+        if self.examples is not None:
+            self.tally.examples = self.examples.collect()
         self.ended.move_from(self.tally)
         self.clean = True
 
     def get_sums(self) -> Tally:
         """Return the sums, with the lower triangle of symmetric maps filled in: only the upper one was counted."""
-        total = Tally(self.ended.shape, dict(self.ended.arrays), self.ended.most_attended, self.ended.relations)
+        total = self.ended.replace_arrays(dict(self.ended.arrays))
         if total.shape.maps:
             for name in ("location", "similarity"):
                 total.arrays[name] = total[name] + total[name].swapaxes(-1, -2)
@@ -219,7 +224,7 @@ class _LayerSums:
     def __init__(self, tallier: NumbaTallier, layer: int) -> None:
         self.layer, self.counting, self.tally = layer, tallier.counting, tallier.tally
         self.texts, self.ids = tallier.texts, tallier.ids
-        self.sample = tallier.sample
+        self.sample, self.examples = tallier.sample, tallier.examples
         self.sampled_outputs: list[torch.Tensor] = []
         self.sampled_maps: list[torch.Tensor] = []
         shape, tally = self.counting.shape, self.tally
@@ -237,6 +242,7 @@ class _LayerSums:
         self.nonfinite = np.zeros(shape.heads, bool)
         self.maps = tally["attention"][layer] if shape.maps else np.zeros((shape.heads, 0, 0))
         self.dominants = np.full((count, shape.heads), -1)
+        self.head_counts = np.zeros((count, shape.heads, len(COUNTS)), np.int64)
         self.received, self.near_attention = np.zeros((count, shape.heads, n)), np.zeros((count, shape.heads, 3, n))
         self.places, self.score_sums = tallier.places, np.zeros((FAR_SINKS + 1, count, shape.heads))
         self.entropies = np.zeros((count, shape.heads))
@@ -267,8 +273,9 @@ class _LayerSums:
             self.position_counts.view(np.uint64),
         )
         add_pair_sums(
-            halves, int_halves, start, texts, theta, self.sums, position_counts, self.dominants, self.nonfinite
-        )
+            halves, int_halves, start, texts, theta, self.sums, position_counts, self.dominants, self.nonfinite,
+            self.head_counts,
+        )  # fmt: skip
         if self.nonfinite.any():
             raise self.counting.make_nonfinite_error(self.layer, int(self.nonfinite.argmax()))
         attention = maps.numpy()
@@ -346,6 +353,8 @@ class _LayerSums:
         itself = torch.from_numpy(self.near_attention[sampled, :, 1].sum(1))
         maps = torch.cat(self.sampled_maps) if self.sampled_maps else None
         self.sample.add_layer_to(self.tally, SampledLayer(output, columns, itself, maps), self.layer)
+        if self.examples is not None:
+            self.examples.observe_layer(self.layer, output, self.head_counts[sampled])
 
     def _make_room_for_positions(self, texts: int) -> None:
         """Add the positions to the sums before there could be too many for a byte."""
@@ -362,7 +371,9 @@ class _LayerSums:
 
     def _add_distinct(self) -> None:
         dominants = np.take_along_axis(self.ids, self.dominants.clip(0), 1)
-        tokens = np.sort(np.where(self.dominants < 0, -1, dominants), axis=1)
+        tokens = np.where(self.dominants < 0, -1, dominants)
+        self.tally.dominant_tokens.add_layer(self.layer, tokens)
+        tokens = np.sort(tokens, axis=1)
         new = np.ones_like(tokens, dtype=bool)
         new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
         counts = self.tally["distinct_dominants"][:, self.layer]

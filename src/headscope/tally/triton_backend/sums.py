@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS
+from headscope.devices import PendingCopy
 from headscope.similarity import NEAR
 from headscope.tally.attention_scores import sum_score_texts
+from headscope.tally.examples import MAX_ELEMENTS, ExampleTexts, count_head_pairs, find_strongest_pairs
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS, Quantity, list_quantities
 from headscope.tally.sample_sums import SampledLayer, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings, get_array_shape
@@ -22,6 +24,8 @@ from headscope.tally.triton_backend.tiles import MIN_ROWS, compute_divisor, get_
 
 MAX_PENDING = 1 << 18
 """The most attended tokens are counted when more than this number of tokens are pending."""
+MAX_PENDING_DOMINANTS = 1 << 23
+"""The same for dominant tokens, which are pending on the device: 64 MB."""
 
 
 class DeviceSums:
@@ -35,8 +39,9 @@ class DeviceSums:
             q.name: torch.zeros(get_array_shape(q, shape), dtype=_get_dtype(q), device=device) for q in quantities
         }
         self.pending_tokens: list[tuple[Any, Any]] = []
-        self.most_attended = Tally(shape, {})
-        """the most attended tokens and the labelled relations, which are not on the device"""
+        self.pending_dominants: list[Tensor] = []
+        self.pending_examples: tuple[ExampleTexts, PendingCopy] | None = None
+        self.tokens_and_examples = Tally(shape, {})
 
     def add(self, arrays: BatchArrays, tokens: Any, blocks: Any) -> None:
         texts = arrays.texts
@@ -61,16 +66,24 @@ class DeviceSums:
         self._add_attention(arrays)
         if len(texts.sampled):
             self._add_sample(arrays, pairs)
+            self._find_examples(arrays)
         self.pending_tokens.append((tokens, blocks))
         if sum(batch_tokens.size for batch_tokens, _ in self.pending_tokens) > MAX_PENDING:
             self._count_attended()
+        if sum(map(len, self.pending_dominants)) > MAX_PENDING_DOMINANTS:
+            self._count_dominants()
 
     def to_tally(self) -> Tally:
         self._count_attended()
+        self._count_dominants()
+        self._choose_examples()
         arrays = {name: tensor.cpu().numpy() for name, tensor in self.tensors.items()}
         if "similarity" in arrays:  # only what is above the diagonal was added
             arrays["similarity"] = arrays["similarity"] + arrays["similarity"].swapaxes(1, 2)
-        return Tally(self.counting.shape, arrays, dict(self.most_attended.most_attended), self.most_attended.relations)
+        tally = self.tokens_and_examples.replace_arrays(arrays)
+        tally.most_attended = dict(tally.most_attended)
+        tally.dominant_tokens, tally.examples = tally.dominant_tokens.copy(), tally.examples.copy()
+        return tally
 
     # -- parts of a batch ---------------------------------------------------------------------------------------------
 
@@ -99,6 +112,9 @@ class DeviceSums:
     def _add_distinct(self, arrays: BatchArrays, has_pairs: Tensor, positions: Tensor) -> None:
         layers, _, heads = has_pairs.shape
         ids = arrays.texts.ids.expand(layers, -1, -1).gather(2, positions)
+        head = torch.arange(heads, device=self.device)
+        keys = (ids * layers + torch.arange(layers, device=self.device)[:, None, None]) * heads + head
+        self.pending_dominants.append(torch.where(has_pairs, keys, -1).flatten())
         tokens = torch.where(has_pairs, ids, -1).sort(dim=2).values
         new = torch.ones_like(has_pairs)
         new[..., 1:] = tokens[..., 1:] != tokens[..., :-1]
@@ -167,9 +183,9 @@ class DeviceSums:
         sample = texts.sample
         assert sample is not None
         add_sample_sums(self.tensors, sample.sum_texts())
-        sample.add_relations_to(self.most_attended)
+        sample.add_relations_to(self.tokens_and_examples)
         for layer, sums in arrays.relation_sums.items():
-            sample.add_relations_to(self.most_attended, sums, layer)
+            sample.add_relations_to(self.tokens_and_examples, sums, layer)
         for layer, (vectors, columns, maps) in enumerate(zip(output, arrays.columns, arrays.summed_maps, strict=True)):
             seen = SampledLayer(vectors, columns, maps.diagonal(dim1=1, dim2=2))
             add_sample_sums(self.tensors, sample.sum_layer(seen), layer)
@@ -196,8 +212,50 @@ class DeviceSums:
         counts = np.zeros((len(values), BLOCKS, layers), np.int64)
         np.add.at(counts, (rows.reshape(tokens.shape), blocks[:, None], np.arange(layers)[None, :]), 1)
         for token, token_counts in zip(values.tolist(), counts, strict=True):
-            self.most_attended.attend(token, token_counts)
+            self.tokens_and_examples.attend(token, token_counts)
         self.pending_tokens.clear()
+
+    def _count_dominants(self) -> None:
+        """Count the pending dominant tokens."""
+        if not self.pending_dominants:
+            return
+        unique: Any = torch.unique(torch.cat(self.pending_dominants), return_counts=True)
+        keys, counts = (tensor.cpu().numpy() for tensor in unique)
+        self.tokens_and_examples.dominant_tokens.add_keys(keys[keys >= 0], counts[keys >= 0])
+        self.pending_dominants.clear()
+
+    def _find_examples(self, arrays: BatchArrays) -> None:
+        """Find what examples are chosen from, and choose those of the batch before, whose numbers have arrived."""
+        texts, output = arrays.texts, arrays.sampled_outputs
+        if texts.examples is None or output is None:
+            return
+        ids, lengths, theta = texts.ids[texts.sampled], texts.lengths[texts.sampled], self.counting.theta
+        counts, keys = [], []
+        for layer_output in output:
+            vectors = layer_output.double()  # products of single precision may be those of TF32
+            step = max(1, MAX_ELEMENTS["other"] // (vectors.shape[2] * vectors.shape[1] ** 2))
+            for start in range(0, len(vectors), step):
+                part = slice(start, start + step)
+                counts.append(
+                    count_head_pairs(vectors[part], ids[part], texts.sampled_sentences[part], lengths[part], theta)
+                )
+            rows = vectors.transpose(1, 2).flatten(0, 1)
+            keys.append(find_strongest_pairs(rows, lengths.repeat_interleave(vectors.shape[2]), theta))
+        self._choose_examples()
+        sizes = (len(output), len(lengths), output.shape[3], -1)
+        self.pending_examples = (
+            texts.examples, PendingCopy([torch.cat(counts).view(sizes), torch.cat(keys).view(sizes)])
+        )  # fmt: skip
+
+    def _choose_examples(self) -> None:
+        """Choose the examples of the pending batch."""
+        if self.pending_examples is None:
+            return
+        (texts, fetched), self.pending_examples = self.pending_examples, None
+        texts.chosen = self.tokens_and_examples.examples
+        for layer, (counts, keys) in enumerate(zip(*fetched.arrays(), strict=True)):
+            texts.set_layer(layer, counts, keys)
+        self.tokens_and_examples.examples.add(texts.collect())
 
     # -- adding -------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.devices import send
 from headscope.tally.attention_scores import ScoreTexts, make_score_arrays
+from headscope.tally.examples import ExampleTexts
 from headscope.tally.sample_sums import SampleSums
 from headscope.tally.tally import TallySettings
 from headscope.tally.text_structure import (
@@ -80,6 +81,9 @@ class TextTensors:
     score_marks: Tensor
     """(text, key): bits of what keys are to attention scores"""
     score_texts: ScoreTexts
+    sampled_sentences: Tensor
+    """(sampled text, position): sentence of each token"""
+    examples: ExampleTexts | None
 
     @property
     def tile(self) -> int:
@@ -121,6 +125,7 @@ class TextTensors:
                 sent["score_ids"], sent["score_marks"], lengths, lengths, causal=counting.causal,
                 crosses=batch.windows[0].crosses,
             ),
+            sent["sentences"][sampled], ExampleTexts.from_batch(batch, counting),
         )  # fmt: skip
 
 
