@@ -23,8 +23,9 @@ PANELS = {
     "Texts": ("literal", "field", "target", "format", "encoding", "limit", "min_tokens", "skip_broken", "share"),
     "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle", "allow_unverified"),
     "Method": (
-        "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "level", "count", "granularity",
-        "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers", "precision",
+        "length", "windows", "sentences", "blocks", "theta", "tau", "similarity", "sample", "maps", "level", "count",
+        "granularity", "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers",
+        "precision",
     ),
     "Running": (
         "device", "kernel", "tf32", "batch_size", "engine", "workers", "worker_timeout", "address", "checkpoint_dir",

@@ -12,6 +12,7 @@ from headscope import similarity as equations
 from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.claim_sums import FLAT
+from headscope.tally.output_maps import OutputMap
 from headscope.tally.quantities import CONTRASTS, HALVES, RATE_BINS, VALUE_BINS
 from headscope.tally.signal_shares import mark_places
 from headscope.tally.tally import Tally, TallySettings
@@ -34,7 +35,7 @@ class ReferenceTallier:
     def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         for row, window in enumerate(self.batch.windows):
             n, keys = len(window), len(window.keys)
-            outputs = output[row, :n].double().cpu().numpy()
+            outputs = map_outputs(output[row, :n].double().cpu().numpy(), layer, self.counting.output_map)
             maps = attention[row, :, :n, :keys].double().cpu().numpy()
             dominants = [self._count_head(window, layer, head, outputs[:, head]) for head in range(outputs.shape[1])]
             distinct = len({token for token in dominants if token is not None})
@@ -43,6 +44,7 @@ class ReferenceTallier:
             if window.is_sampled(self.counting.fraction):
                 self._count_signal(window, layer, outputs)
                 self._count_claims(window, layer, outputs, maps)
+                self._count_outputs(layer, outputs)
 
     def end(self) -> None:
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
@@ -74,6 +76,7 @@ class ReferenceTallier:
                 t["pair_weights"][block, :, j, i] += pair_weights
             for place in np.flatnonzero(mark_places(window)).tolist():
                 t["position_counts"][block % HALVES, place] += 1
+            t["output_tokens"][block] += n
         if window.is_sampled(self.counting.fraction):
             words = ~window.keys.special
             t["word_texts"][block] += words.any()
@@ -179,6 +182,14 @@ class ReferenceTallier:
             for (i, j), pair_weights in zip(pairs, weights.T, strict=True):
                 t["contrast_sums"][block, layer, head] += pair_weights * ((output[i] - output[j]) ** 2).sum() / 2
 
+    def _count_outputs(self, layer: int, outputs: Floats) -> None:
+        """Add the outputs over tokens, and their products."""
+        width = outputs.shape[2]
+        for token in outputs if self.counting.shape.width else ():
+            for head, output in enumerate(token):
+                self.tally["output_sums"][layer, head, :width] += output
+                self.tally["output_products"][layer, head, :width, :width] += np.outer(output, output)
+
     def _count_claims(self, window: Window, layer: int, outputs: Floats, maps: Floats) -> None:
         """Add what only the claims need (`claim_sums`)."""
         t, block, n, heads = self.tally, window.block, len(window), len(maps)
@@ -257,6 +268,21 @@ class ReferenceTallier:
                 weight = len(inside[d]) / total / power
                 t["delineated_inside_sum"][block, layer, head] += weight * np.mean([matrix[pair] for pair in inside[d]])
                 t["delineated_across_sum"][block, layer, head] += weight * np.mean([matrix[pair] for pair in across[d]])
+
+
+def map_outputs(outputs: Floats, layer: int, output_map: OutputMap | None) -> Floats:
+    """Return the outputs of one text (position, head, width) as they are counted, head by head and token by token."""
+    if output_map is None:
+        return outputs
+    mapped = outputs.copy()
+    for head in range(outputs.shape[1]):
+        if output_map.centers:
+            mapped[:, head] -= sum(outputs[:, head]) / len(outputs)
+        if output_map.factors is not None and head < len(output_map.factors[layer]):
+            factor = output_map.factors[layer][head].double().cpu().numpy()
+            for position, vector in enumerate(mapped[:, head].copy()):
+                mapped[position, head] = sum(number * row for number, row in zip(vector, factor, strict=True))
+    return mapped
 
 
 def correlate_columns(first: Floats, second: Floats) -> float:
