@@ -122,6 +122,7 @@ def _watch_projections(model: Model, recording: _Recording) -> Iterator[None]:
         layer = layers[counts.get(module, 0) % len(layers)]
         counts[module] = counts.get(module, 0) + 1
         recording.last = None
+        result = result[0] if isinstance(result, tuple) else result  # with a scale, as I-BERT's layers return it
         if layer is not None and isinstance(result, Tensor):
             recording.results[layer] = args[0].detach().clone(), result.detach().clone()
             recording.last = layer, recording.results[layer][1]

@@ -53,9 +53,10 @@ class OutputMap:
         """
         vectors = output if output.dtype == torch.float64 else output.float()
         if self.centers:
-            vectors = vectors.masked_fill(~real[:, :, None, None], 0)
-            tokens = real.sum(1).clamp(min=1).to(vectors.dtype)
-            vectors = vectors - vectors.sum(1, keepdim=True) / tokens[:, None, None, None]
+            # In double precision: a common vector may be much larger than what remains.
+            exact = vectors.double().masked_fill(~real[:, :, None, None], 0)
+            means = exact.sum(1, keepdim=True) / real.sum(1).clamp(min=1)[:, None, None, None]
+            vectors = (exact - means).to(vectors.dtype)
         if self.factors is None:
             return vectors
         factor = self.factors[layer].to(vectors.device, vectors.dtype)

@@ -35,7 +35,9 @@ class ReferenceTallier:
     def observe_layer(self, layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         for row, window in enumerate(self.batch.windows):
             n, keys = len(window), len(window.keys)
-            outputs = map_outputs(output[row, :n].double().cpu().numpy(), layer, self.counting.output_map)
+            outputs = output[row, :n].double().cpu().numpy()
+            with np.errstate(invalid="ignore"):  # infinite outputs are reported when they are counted
+                outputs = map_outputs(outputs, layer, self.counting.output_map)
             maps = attention[row, :, :n, :keys].double().cpu().numpy()
             dominants = [self._count_head(window, layer, head, outputs[:, head]) for head in range(outputs.shape[1])]
             distinct = len({token for token in dominants if token is not None})
