@@ -6,6 +6,8 @@ Asynchronous copies need pinned host memory. Allocating it takes milliseconds an
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,17 @@ def find_float64_device(device: torch.device) -> torch.device:
 def to_float64(tensor: Tensor) -> Tensor:
     """Return a tensor in double precision, on the CPU if its device does not support that."""
     return tensor.to(find_float64_device(tensor.device)).double()
+
+
+@contextmanager
+def use_tf32(tf32: bool) -> Iterator[None]:
+    """Multiply single-precision matrices in TF32, or exactly, within this context; restore the setting on leaving."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def send(arrays: list[Array], device: torch.device) -> list[Tensor]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from headscope.corpus.windows import BlockMode, SentenceMode, WindowMode, WindowSpec
 from headscope.errors import StudyError
-from headscope.similarity import TAU, THETA
+from headscope.similarity import TAU, THETA, Similarity
 
 MAX_SMALL_CORPUS = 2000
 """Largest number of documents for which all texts are in the sample."""
@@ -23,7 +23,12 @@ MAX_LENGTH = 2**20
 MAX_BATCH_SIZE = 2**20
 AUTO = "auto"
 ALL_RELATIONS, NO_RELATIONS = "all", "none"
-CHOICES = {"windows": get_args(WindowMode), "sentences": get_args(SentenceMode), "blocks": get_args(BlockMode)}
+CHOICES = {
+    "windows": get_args(WindowMode),
+    "sentences": get_args(SentenceMode),
+    "blocks": get_args(BlockMode),
+    "similarity": get_args(Similarity),
+}
 KERNELS = {
     "triton": "on NVIDIA GPUs",
     "numba": "on CPUs",
@@ -44,6 +49,7 @@ class Settings:
     """what standard errors are computed over; blocks of windows give errors that are too small"""
     theta: float = THETA
     tau: float = TAU
+    similarity: Similarity = "dot"
     sample: float | None = None
     """fraction of the texts in the sample; None: 1 where the corpus is known to be small, else 0.05"""
     maps: bool | None = None
@@ -201,6 +207,8 @@ MANIFEST = (
     ManifestEntry("blocks", "Blocks for standard errors", must_match=COUNTED, warns=("compare",)),
     ManifestEntry("theta", "Threshold θ of a high pair", "number", must_match=(*COUNTED, "compare")),
     ManifestEntry("tau", "Threshold τ of a line", "number", must_match=COUNTED, warns=("compare",)),
+    ManifestEntry("similarity", "Similarity of outputs", must_match=(*COUNTED, "compare"), default="dot"),
+    ManifestEntry("similarity_note", "What this similarity leaves out"),
     ManifestEntry("sample", "Fraction of texts in the sample", "number", must_match=COUNTED),
     ManifestEntry("maps", "N×N maps kept", "yes or no", must_match=COUNTED),
     ManifestEntry("relations", "Labelled relations measured", must_match=COUNTED, default="all"),

@@ -11,11 +11,15 @@ Plain numpy, for single texts and as documentation; the tallies compute the same
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
 from headscope.array_types import Bools, Floats, Ints
 
+Similarity = Literal["dot", "centered", "projected", "projected-centered"]
+"""How outputs are mapped before C is computed of them (docs/method.md): as they are; less their mean over the window;
+times the head's part of the output projection; both."""
 THETA = 0.3
 TAU = 0.3
 NEAR = 1e-5

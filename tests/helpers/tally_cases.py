@@ -9,7 +9,7 @@ from headscope.tally.quantities import QUANTITIES, Shape
 from headscope.tally.tally import Tally, TallySettings
 from tests.helpers.synthetic import make_masked_maps, tally, window
 
-DIFFERENCES = ("contrast_sums", "contrast_products", "pair_weights")
+DIFFERENCES = ("contrast_sums", "contrast_products", "pair_weights", "output_sums", "output_products")
 """sums with elements that are differences of large numbers"""
 
 

@@ -37,8 +37,8 @@ PANELS = {
     "Texts": ("literal", "field", "target", "format", "encoding", "limit", "min_tokens", "skip_broken", "share"),
     "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle", "allow_unverified"),
     "Method": (
-        "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "relations", "examples", "level",
-        "count",
+        "length", "windows", "sentences", "blocks", "theta", "tau", "similarity", "sample", "maps", "relations",
+        "examples", "level", "count",
         "granularity", "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers",
         "precision",
     ),

@@ -89,6 +89,14 @@ Theta = Annotated[float, typer.Option("--theta", help="θ: a similarity is high 
 Tau = Annotated[
     float, typer.Option("--tau", help="τ: a line draws more than τ times the attention of the strongest column.")
 ]
+SIMILARITY_HELP = (
+    "Of what outputs similarities are. dot: as they are; centered: less their mean over the window; projected: as the "
+    "output projection adds them to the residual stream; projected-centered: both."
+)
+Similarity = Annotated[
+    Literal["dot", "centered", "projected", "projected-centered"],
+    typer.Option("--similarity", metavar="SIMILARITY", help=SIMILARITY_HELP),
+]
 Device = Annotated[str, typer.Option("--device", help="Device to compute on: auto, cpu, cuda, cuda:1, mps, …")]
 Dtype = Annotated[
     Literal["float32", "bfloat16", "float16"],

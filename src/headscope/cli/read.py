@@ -61,6 +61,10 @@ def read_text(
             help="τ: a line draws more than τ times the attention of the strongest column. Default: 0.3, or as saved."
         ),
     ] = None,
+    similarity: Annotated[
+        Literal["dot", "centered", "projected", "projected-centered"] | None,
+        typer.Option(metavar="SIMILARITY", help=f"{options.SIMILARITY_HELP} Default: dot, or as saved."),
+    ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     trust_remote_code: options.TrustRemoteCode = False,
@@ -114,6 +118,11 @@ def read_text(
 
     if is_saved:
         reading = open_reading(str(text))
+        if similarity not in (None, reading.manifest.get("similarity", "dot")):
+            raise ReadingError(
+                f"{text} holds outputs for the similarity {reading.manifest.get('similarity', 'dot')}: read the text "
+                f"again for {similarity}, or leave --similarity out"
+            )
     else:
         from headscope.model.loading import load
         from headscope.readings.read import read as run
@@ -127,7 +136,7 @@ def read_text(
         architecture = loaded.architecture
         select_grid(layers, heads, architecture.numbers, range(architecture.heads), "the model")  # raises early
         command = options.get_command_line()
-        reading_options: dict[str, Any] = {"sentences": sentences}
+        reading_options: dict[str, Any] = {"sentences": sentences, "similarity": similarity or "dot"}
         reading = run(
             loaded, document, length=length, command=command, allow_unverified=allow_unverified, **reading_options
         )

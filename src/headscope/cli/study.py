@@ -36,6 +36,7 @@ def run_study(
     min_tokens: Annotated[int, typer.Option(help="Skip documents with fewer tokens, not counting special ones.")] = 2,
     theta: options.Theta = 0.3,
     tau: options.Tau = 0.3,
+    similarity: options.Similarity = "dot",
     sample: Annotated[
         float | None,
         typer.Option(
@@ -144,7 +145,7 @@ def run_study(
     # Wrong options are reported at once: importing torch and loading a model takes seconds.
     setting_values: dict[str, Any] = {
         "length": length, "windows": windows, "sentences": sentences, "blocks": blocks,
-        "min_tokens": min_tokens, "theta": theta, "tau": tau, "sample": sample, "maps": maps,
+        "min_tokens": min_tokens, "theta": theta, "tau": tau, "similarity": similarity, "sample": sample, "maps": maps,
         "skip_broken": skip_broken, "relations": relations, "examples": examples,
     }  # fmt: skip
     settings = Settings(**setting_values)

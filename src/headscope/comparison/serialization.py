@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 STUDY_ATTRIBUTES = (
     "model", "model_type", "stack", "weight_hash", "tokenizer", "causal", "dtype", "corpus", "corpus_hash", "length",
-    "windows", "blocks", "sentences", "min_tokens", "theta", "tau", "complete", "stopped_by", "headscope", "date",
+    "windows", "blocks", "sentences", "min_tokens", "theta", "tau", "similarity", "complete", "stopped_by", "headscope",
+    "date",
 )  # fmt: skip
 
 

@@ -316,7 +316,7 @@ def _detect_sites(model: Model) -> Sites:
     entered: dict[torch.nn.Module, list[torch.Tensor]] = {module: [] for module in calls}
     head_counts = model.architecture.head_counts
     with watch_inputs(calls, lambda module, inputs: entered[module].append(inputs)):
-        model.observe(_make_probe(model), lambda layer, output, _: outputs.append(output[:, :, : head_counts[layer]]))
+        model.observe(make_probe(model), lambda layer, output, _: outputs.append(output[:, :, : head_counts[layer]]))
     layers = [
         None if call is None else _match_site(model, call.module, entered[call.module][call.index], output)
         for call, output in zip(layer_calls, outputs, strict=True)
@@ -331,7 +331,7 @@ class _ProjectionCall:
     """number of the call among those of the module in one run"""
 
 
-def _make_probe(model: Model) -> Batch:
+def make_probe(model: Model) -> Batch:
     """Return one window of a few tokens, or one image of noise."""
     if isinstance(model.tokens, Patches):
         plain = Window.plain(np.arange(model.tokens.length))

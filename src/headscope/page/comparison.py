@@ -55,6 +55,7 @@ FACTS = {
     "windows": "Windows of a document",
     "sentences": "Sentences found by",
     "theta": "Threshold θ",
+    "similarity": "Similarity of outputs",
     "tau": "Threshold τ",
     "min_tokens": "Shortest text, tokens",
     "dtype": "Dtype",

@@ -44,8 +44,8 @@ GROUPS = {
         "length", "min_tokens", "sentences", "skip_broken",
     ),
     "Measurement": (
-        "theta", "tau", "sample", "blocks", "maps", "examples", "dtype", "tf32", "kernel", "kernel_note", "batch_size",
-        "batch_size_note", "batching",
+        "theta", "tau", "similarity", "similarity_note", "sample", "blocks", "maps", "examples", "dtype", "tf32",
+        "kernel", "kernel_note", "batch_size", "batch_size_note", "batching",
     ),
     "Run": (
         "complete", "stopped_by", "date", "duration_seconds", "runs", "device", "platform", "command",

@@ -21,8 +21,9 @@ from headscope.model.tokenizer import ModelTokens
 from headscope.readings.dataset import Source, make_dataset
 from headscope.readings.reading import Reading
 from headscope.settings import Settings
-from headscope.similarity import TAU, THETA
+from headscope.similarity import TAU, THETA, Similarity
 from headscope.studies.study import fit_settings
+from headscope.tally.output_maps import OutputMap, describe_map
 
 
 def read(
@@ -34,6 +35,7 @@ def read(
     sentences: SentenceMode = "tokens",
     theta: float = THETA,
     tau: float = TAU,
+    similarity: Similarity = "dot",
     command: str = "",
     allow_unverified: bool = False,
 ) -> Reading:
@@ -56,6 +58,8 @@ def read(
         How sentences are found: from the `tokens` or from the `text`.
     theta, tau
         Thresholds of the reading for high pairs and attention lines; methods can override them.
+    similarity
+        Of what outputs C is computed, as in `headscope.study`. The reading holds the outputs that it maps.
     command
         The command line, for the manifest.
     allow_unverified
@@ -80,7 +84,7 @@ def read(
     'ravens'
     """
     document = _make_document(text, target)
-    settings = Settings(length=length, sentences=sentences, min_tokens=1, theta=theta, tau=tau)
+    settings = Settings(length=length, sentences=sentences, min_tokens=1, theta=theta, tau=tau, similarity=similarity)
     loaded = resolve_model(model, allow_unverified=allow_unverified)
     settings = fit_settings(loaded, settings)
     loaded.check_target(has_targets=document.target is not None)
@@ -92,7 +96,8 @@ def read(
     (window,) = windows
     if len(window) < 2:
         raise ReadingError("the text is 1 token, and it takes two (2) to relate: give a longer one")
-    outputs, maps = _capture_heads(loaded, Batch.of([window], loaded.tokens.pad_id))
+    batch, output_map = Batch.of([window], loaded.tokens.pad_id), OutputMap.create(loaded, similarity)
+    outputs, maps = _capture_heads(loaded, batch, output_map)
     if isinstance(loaded.tokens, Patches):
         spans, words, token_count = None, window.ids, len(window)
         text_read = f"{document.name}, {document.excerpt}"
@@ -124,6 +129,8 @@ def read(
                 "sentences": sentences,
                 "theta": theta,
                 "tau": tau,
+                "similarity": similarity,
+                "similarity_note": describe_map(loaded, similarity),
                 "tokens_in_text": token_count,
                 **({} if source is None else {"tokens_in_source": source.token_count}),
                 "command": command,
@@ -191,7 +198,7 @@ def _locate_tokens(tokens: ModelTokens, text: str, length: int, window: Window) 
     return spans, words
 
 
-def _capture_heads(model: Model, batch: Batch) -> tuple[list[Floats], list[Floats]]:
+def _capture_heads(model: Model, batch: Batch, output_map: OutputMap | None) -> tuple[list[Floats], list[Floats]]:
     """Return, for each layer, outputs (position, head, width) and attention maps (head, query, key) of one text."""
     outputs: list[Floats] = []
     maps: list[Floats] = []
@@ -199,6 +206,8 @@ def _capture_heads(model: Model, batch: Batch) -> tuple[list[Floats], list[Float
 
     def record(layer: int, output: torch.Tensor, attention: torch.Tensor) -> None:
         heads = model.architecture.head_counts[layer]
+        if output_map is not None:
+            output = output_map.apply(layer, output, torch.from_numpy(batch.real).to(output.device))
         layer_output = _to_numpy(output[0, : len(window), :heads])
         is_finite = np.isfinite(layer_output)
         if not is_finite.all():

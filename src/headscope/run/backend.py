@@ -25,7 +25,8 @@ def choose_backend(plan: RunPlan, model: Model) -> Choice:
     if choice.name not in FASTEST.values():
         return choice
     trial_counting = kernel_trial.select_one_layer(counting)
-    key = choice.name, trial_counting, tf32
+    # Of the map, its kind: its numbers do not decide whether a kernel works, and are too large to be kept.
+    key = choice.name, replace(trial_counting, output_map=None), plan.settings.similarity, tf32
     if key not in model.kernel_errors:
         tallier = choose_kernel(choice.name, trial_counting, model.device, tf32=tf32).make()
         model.kernel_errors[key] = kernel_trial.find_disagreement(tallier, trial_counting, model, rounded=tf32)

@@ -159,7 +159,9 @@ def _is_sum_close(quantity: Quantity, tally: Tally, reference: Tally, tolerance:
     counted, expected = tally[quantity.name], reference[quantity.name]
     near = int(reference["near_threshold"].sum())
     if quantity.real:
-        slack = 2 * near if quantity.name in OF_HIGH_PAIRS else 0
+        slack = 2.0 * near if quantity.name in OF_HIGH_PAIRS else 0.0
+        if quantity.name == "output_sums":  # of centered outputs the sum is zero, and what is left of them rounding
+            slack = tolerance * float(reference["output_products"].max() * reference["output_tokens"].sum()) ** 0.5
         return _is_close(torch.from_numpy(counted), torch.from_numpy(expected), tolerance, slack)
     if quantity.name in ("near_bin_edge", "value_histogram"):
         near = int(reference["near_bin_edge"].sum())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-
-import torch
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from headscope import provenance
 from headscope.corpus.chunks import Chunk
 from headscope.corpus.documents import Corpus
+from headscope.devices import use_tf32
 from headscope.model.model import Model
 from headscope.run.backend import can_use_tf32, choose_backend
 from headscope.run.batch_size import choose_batch_size
@@ -125,14 +123,3 @@ def count_chunk(engine: LocalEngine, chunk: Chunk) -> PartialResult:
         results[0].state.add(result.state)
         results[0].errors.update(result.errors)
     return results[0]
-
-
-@contextmanager
-def use_tf32(tf32: bool) -> Iterator[None]:
-    """Multiply single-precision matrices in TF32, or exactly, within this context; restore the setting on leaving."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

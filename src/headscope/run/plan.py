@@ -15,6 +15,7 @@ from headscope.corpus.documents import Corpus
 from headscope.model.model import Model
 from headscope.run.share import Share, check_limit, format_share
 from headscope.settings import MAX_SMALL_CORPUS, Settings, list_matching
+from headscope.tally.output_maps import OutputMap, describe_map
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
 
@@ -53,6 +54,8 @@ class RunPlan:
     """count only this share of the chunks"""
     unit: str = "texts"
     """what is counted: texts, or images"""
+    similarity_note: str = ""
+    """what the similarity leaves out of what heads add to the residual stream"""
 
     @classmethod
     def create(
@@ -71,14 +74,18 @@ class RunPlan:
 
         Args:
             device: Type of the device that counts, if it is not the model's.
+
+        Raises:
+            ModelError: The similarity needs to know what the model's heads add to the residual stream, and it cannot.
         """
+        note = describe_map(model, settings.similarity)
         check_limit(share, corpus.limit)
         expected, mean_bytes = corpus.measure(MAX_SMALL_CORPUS)
         sample = settings.choose_sample(expected, corpus.limit)
         size = choose_chunk_size(model, settings, mean_bytes or BYTES_PER_DOCUMENT, corpus, device)
         if share is not None:
             expected = None
-        return cls(settings, sample, size, batch_size, kernel, tf32, expected, share, f"{model.modality}s")
+        return cls(settings, sample, size, batch_size, kernel, tf32, expected, share, f"{model.modality}s", note)
 
     @property
     def section_texts(self) -> int:
@@ -102,7 +109,13 @@ class RunPlan:
         """Return what the sums depend on besides the model and the texts."""
         architecture, settings = model.architecture, self.settings
         return TallySettings(
-            self.get_shape(model), settings.theta, settings.tau, self.sample, architecture.causal, architecture.numbers
+            self.get_shape(model),
+            settings.theta,
+            settings.tau,
+            self.sample,
+            architecture.causal,
+            architecture.numbers,
+            OutputMap.create(model, settings.similarity),
         )
 
     def select_share(self, chunks: Sequence[Chunk]) -> list[Chunk]:

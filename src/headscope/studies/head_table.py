@@ -20,6 +20,7 @@ from headscope.errors import StudyError
 from headscope.head_selection import Head
 from headscope.studies.head_types import HEAD_TYPES, NAMES, TYPE_COLUMNS, Z, classify_heads
 from headscope.studies.labels import HEAD_COLUMNS, divide_sums, make_head_columns
+from headscope.studies.output_spread import SPREAD
 from headscope.studies.rates import HEAD_RATES, NEAR_SHARE, NEIGHBORS
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors, describe_missing_texts
@@ -36,7 +37,7 @@ def tabulate_heads(study: Study) -> pd.DataFrame:
     table, is_certain = _measure_heads(study)
     table = classify_heads(table, is_certain, describe_missing_texts(study).partition(": ")[2])
     table["description"] = [adapt_wording(study, words) for words in table["description"]]
-    table = table.assign(**_measure_signal(study))
+    table = table.assign(**_measure_signal(study), **_list_spread(study))
     if note := describe_errors(study):
         table["error_note"] = note
     if not study.data.attrs.get("verified", 1):
@@ -77,6 +78,12 @@ def _measure_signal(study: Study) -> dict[str, Floats]:
         return dict.fromkeys(columns, np.full(study.data["pairs"].size, np.nan))
     shares = study.signal_shares()
     return {name: shares[name].values.ravel() for name in columns}
+
+
+def _list_spread(study: Study) -> dict[str, Floats]:
+    """Return the columns of the spread of outputs (head,); NaN in studies of versions that did not measure it."""
+    unknown = np.full(study.data["pairs"].size, np.nan)
+    return {name: study.data[name].values.ravel() if name in study.data else unknown for name in SPREAD}
 
 
 def _stack_rates(study: Study) -> Floats:

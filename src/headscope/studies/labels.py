@@ -15,6 +15,7 @@ import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
 from headscope.studies.example_arrays import PlainTokens, TokenWriter, assign_token_texts, label_tokens
+from headscope.studies.output_spread import compute_output_spread
 from headscope.studies.rates import ATTENTION_SCORES, RATES, has_attention_scores
 from headscope.tally.quantities import (
     ALL_QUANTITIES,
@@ -159,7 +160,7 @@ def derive_score_sums(sums: Mapping[Any, xr.Variable], suffix: str = "") -> dict
 
 
 def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, Any]) -> dict[str, xr.Variable]:
-    """Compute the variables that depend on sums: rates, attention shares, and texts per position."""
+    """Compute the variables that depend on sums: rates, attention shares, spread of outputs, texts per position."""
     variables: dict[str, xr.Variable] = {}
     for name, rate in RATES.items():
         variables[name] = divide_sums(sums[rate.numerator], sums[rate.denominator])
@@ -170,6 +171,7 @@ def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, An
     if "attention_received" in sums:  # absent if only some heads are selected
         received = sums["attention_received"]
         variables["attention_received_share"] = divide_sums(received, received.sum("receiver"))
+    variables |= compute_output_spread(sums)
     if "attention" in sums:
         counts = sums["window_tokens"].values
         texts_by_length = counts[::-1].cumsum()[::-1]  # texts with at least this number of tokens

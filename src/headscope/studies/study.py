@@ -28,6 +28,7 @@ from headscope.run.run import Progress, run_chunks
 from headscope.run.share import format_share, parse_share
 from headscope.run.state import CorpusStats, RunState, StageClock
 from headscope.settings import Settings, check_run_options, check_target_windows
+from headscope.similarity import Similarity
 from headscope.studies.labels import label_sums
 from headscope.studies.result import FORMAT, Study
 from headscope.studies.sources import assign_sources
@@ -55,6 +56,7 @@ def study(
     min_tokens: int = Settings.min_tokens,
     theta: float = Settings.theta,
     tau: float = Settings.tau,
+    similarity: Similarity = Settings.similarity,
     sample: float | None = Settings.sample,
     maps: bool | None = Settings.maps,
     skip_broken: bool = Settings.skip_broken,
@@ -104,6 +106,9 @@ def study(
         Documents with fewer tokens, not counting special ones, are skipped and counted.
     theta, tau
         Thresholds of high pairs and of attention lines, as shares of the maximum.
+    similarity
+        Of what outputs C is computed: `dot` takes them as they are, as the paper does; `centered` less their mean over
+        the window; `projected` as the output projection adds them to the residual stream; `projected-centered` both.
     sample
         Fraction of the texts for the costly quantities; None: all texts of a corpus known to be small, else 0.05.
     maps
@@ -163,7 +168,7 @@ def study(
     """
     clock, requested = StageClock(), Settings(
         length=length, windows=windows, sentences=sentences, blocks=blocks, min_tokens=min_tokens, theta=theta,
-        tau=tau, sample=sample, maps=maps, skip_broken=skip_broken, examples=examples,
+        tau=tau, similarity=similarity, sample=sample, maps=maps, skip_broken=skip_broken, examples=examples,
         relations=relations if isinstance(relations, str) else name_function(relations),
     )  # fmt: skip
     check_run_options(batch_size, kernel, checkpoint_interval)
@@ -335,6 +340,7 @@ def _make_study(
     clock.lap("finishing")
     run_attributes = {
         "sample": plan.sample,
+        "similarity_note": plan.similarity_note,
         "batch_size": state.batch_size,
         "batch_size_note": state.batch_size_note,
         "kernel": ", ".join(sorted(state.kernels)),

@@ -54,6 +54,7 @@ class Shape:
             "place": min(self.length, MAX_PLACES),
             "other_place": min(self.length, MAX_PLACES),
             "width": self.width,
+            "other_width": self.width,
             "tokens": self.length + 1,
             "position_i": self.length,
             "position_j": self.length,
@@ -79,7 +80,7 @@ class Quantity:
 
     @property
     def in_blocks(self) -> bool:
-        return not self.is_map and "half" not in self.dims
+        return not self.is_map and not {"half", "width"} & {*self.dims}
 
 
 LH = ("layer", "head")
@@ -143,6 +144,12 @@ ATTENTION_SCORE_QUANTITIES = (
     ),
 )
 """What attention scores are made of, over all texts; those of texts alone are in `attention_scores.py`."""
+OUTPUT_QUANTITIES = (
+    Quantity("output_tokens", (), "tokens in the two sums of outputs", sample=True),
+    Quantity("output_sums", (*LH, "width"), "outputs over tokens", real=True, sample=True),
+    Quantity("output_products", (*LH, "width", "other_width"), "products of outputs", real=True, sample=True),
+)
+"""Sums over all tokens of the sample, defined in `output_sums.py`."""
 QUANTITIES = (
     Quantity("texts", (), "windows counted"),
     Quantity("sample_texts", (), "windows in the sample", sample=True),
@@ -190,6 +197,7 @@ QUANTITIES = (
     Quantity("position_sums", ("half", *LH, "place", "width"), "outputs by half of the texts", real=True, sample=True),
     Quantity("position_counts", ("half", "place"), "tokens in that sum", sample=True),
     *CLAIM_QUANTITIES,
+    *OUTPUT_QUANTITIES,
     Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
     Quantity(
         "attention_without_lines",
@@ -250,8 +258,12 @@ OF_DIAGONALS = (
 """quantities that cross-attention does not have"""
 
 
+OF_WIDTH = ("position_sums", "output_sums", "output_products")
+"""quantities that are not summed where the width of heads is not given"""
+
+
 def list_quantities(shape: Shape) -> list[Quantity]:
     """Return the quantities that are summed in arrays of this shape."""
     quantities = ALL_QUANTITIES if shape.crosses else QUANTITIES
-    absent = (*(OF_DIAGONALS if shape.crosses else ()), *(() if shape.width else ("position_sums",)))
+    absent = (*(OF_DIAGONALS if shape.crosses else ()), *(() if shape.width else OF_WIDTH))
     return [q for q in quantities if (shape.maps or not q.is_map) and q.name not in absent]

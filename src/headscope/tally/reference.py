@@ -13,6 +13,7 @@ from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus.relations import WindowRelations
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.claim_sums import FLAT
+from headscope.tally.output_maps import OutputMap
 from headscope.tally.quantities import (
     CONTRASTS,
     ENTROPY,
@@ -49,6 +50,8 @@ class ReferenceTallier:
         for row, window in enumerate(self.batch.windows):
             n, keys = len(window), len(window.keys)
             outputs = output[row, :n].double().cpu().numpy()
+            with np.errstate(invalid="ignore"):  # infinite outputs are reported when they are counted
+                outputs = map_outputs(outputs, layer, self.counting.output_map)
             maps = attention[row, :, :n, :keys].double().cpu().numpy()
             dominants = [self._count_head(window, layer, head, outputs[:, head]) for head in range(outputs.shape[1])]
             for head, token in enumerate(dominants):
@@ -65,6 +68,7 @@ class ReferenceTallier:
                     self._count_relations(window, window.relations, layer, outputs, maps)
                 for head in range(outputs.shape[1]):
                     self.records.append(describe_head(window, layer, head, outputs[:, head], self.counting.theta))
+                self._count_outputs(layer, outputs)
 
     def end(self) -> None:
         self.ended_records = self.ended_records + self.records
@@ -99,6 +103,7 @@ class ReferenceTallier:
                 t["pair_weights"][block, :, j, i] += pair_weights
             for place in np.flatnonzero(mark_places(window)).tolist():
                 t["position_counts"][block % HALVES, place] += 1
+            t["output_tokens"][block] += n
         if window.is_sampled(self.counting.fraction):
             words = ~window.keys.special
             t["word_texts"][block] += words.any()
@@ -247,6 +252,14 @@ class ReferenceTallier:
                 sums["relation_attention_ba"][at] += maps[head, b, a]
                 sums["relation_attention_ba_expected"][at] += np.mean([maps[head, j, i] for i, j in others])
 
+    def _count_outputs(self, layer: int, outputs: Floats) -> None:
+        """Add the outputs over tokens, and their products."""
+        width = outputs.shape[2]
+        for token in outputs if self.counting.shape.width else ():
+            for head, output in enumerate(token):
+                self.tally["output_sums"][layer, head, :width] += output
+                self.tally["output_products"][layer, head, :width, :width] += np.outer(output, output)
+
     def _count_claims(self, window: Window, layer: int, outputs: Floats, maps: Floats) -> None:
         """Add what only the claims need (`claim_sums`)."""
         t, block, n, heads = self.tally, window.block, len(window), len(maps)
@@ -359,6 +372,21 @@ def find_targets(window: Window, i: int, keys: range, *, causal: bool) -> dict[s
         targets["attends_recent"] = [j for j in keys if i - j < RECENT]
         targets["attends_distant"] = [j for j in keys if j >= SINK and i - j >= RECENT]
     return targets
+
+
+def map_outputs(outputs: Floats, layer: int, output_map: OutputMap | None) -> Floats:
+    """Return the outputs of one text (position, head, width) as they are counted, head by head and token by token."""
+    if output_map is None:
+        return outputs
+    mapped = outputs.copy()
+    for head in range(outputs.shape[1]):
+        if output_map.centers:
+            mapped[:, head] -= sum(outputs[:, head]) / len(outputs)
+        if output_map.factors is not None and head < len(output_map.factors[layer]):
+            factor = output_map.factors[layer][head].double().cpu().numpy()
+            for position, vector in enumerate(mapped[:, head].copy()):
+                mapped[position, head] = sum(number * row for number, row in zip(vector, factor, strict=True))
+    return mapped
 
 
 def correlate_columns(first: Floats, second: Floats) -> float:

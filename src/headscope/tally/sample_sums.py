@@ -1,9 +1,8 @@
 """The sums over the sampled texts of a batch that all fast backends compute with the same torch code.
 
 A backend gives a layer's outputs and attention of the sampled texts, and adds what it gets back to its sums. What is
-summed: signal shares (`signal_shares.py`), the structures of the paper's claims (`claim_sums.py`), and labelled
-relations (`relation_sums.py`). The reference
-defines each of these sums in plain loops.
+summed: signal shares (`signal_shares.py`), the structures of the paper's claims (`claim_sums.py`), labelled relations
+(`relation_sums.py`), and outputs over tokens (`output_sums.py`). The reference defines each of these sums in plain loops.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from torch import Tensor
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.tally.claim_sums import ClaimTexts, measure_claims
+from headscope.tally.output_sums import sum_outputs
 from headscope.tally.quantities import BY_NAME
 from headscope.tally.relation_sums import LabelledTexts, add_relation_sums
 from headscope.tally.signal_shares import PairWeights
@@ -30,7 +30,7 @@ class SampledLayer:
     """One layer of the sampled texts: S texts, N tokens in the longest of the batch. Padding is arbitrary."""
 
     output: Tensor
-    """what the heads write, (S, N, H, d)"""
+    """what the heads write, mapped as it is counted, (S, N, H, d)"""
     columns: Tensor
     """attention that each position receives of each head, (S, H, N), without that of padding"""
     itself: Tensor
@@ -48,6 +48,7 @@ class SampleSums:
         """numbers of the sampled texts in the batch"""
         self.blocks = torch.tensor([batch.windows[row].block for row in rows], device=device)
         self.pair_weights = PairWeights.from_batch(batch, rows, device)
+        self.real = torch.from_numpy(batch.real[rows]).to(device)
         self.claim_texts = ClaimTexts.from_batch(batch, rows, device, causal=counting.causal)
         self.labelled = None if counting.shape.crosses else LabelledTexts.from_batch(batch, rows, device)
         """the labelled texts; None if there are none, and maps are not needed"""
@@ -60,14 +61,16 @@ class SampleSums:
 
     def sum_texts(self) -> dict[str, Tensor]:
         """Return the sums that belong to the texts alone, by quantity."""
-        return {**self.pair_weights.sum_texts(), **self._sum_by_block(self.claim_texts.text_sums)}
+        tokens = {"output_tokens": self.real.sum(1)}
+        return {**self.pair_weights.sum_texts(), **self._sum_by_block(self.claim_texts.text_sums | tokens)}
 
     def sum_layer(self, seen: SampledLayer) -> dict[str, Tensor]:
         """Return the sums of one layer, by quantity, each without the layer's axis."""
         claims = measure_claims(
             self.claim_texts, seen.output, seen.columns, seen.itself, self.counting.theta, self.counting.tau
         )
-        return {**self.pair_weights.sum_layer(seen.output), **self._sum_by_block(claims)}
+        outputs = sum_outputs(seen.output, self.real) if self.counting.shape.width else {}
+        return {**self.pair_weights.sum_layer(seen.output), **outputs, **self._sum_by_block(claims)}
 
     def sum_relations(self, seen: SampledLayer) -> dict[str, Tensor]:
         """Return the sums of labelled relations of one layer, for `add_relation_sums`; empty if there are none."""

@@ -25,6 +25,8 @@ from headscope.tally.token_counts import TokenCounts
 if TYPE_CHECKING:
     import torch
 
+    from headscope.tally.output_maps import OutputMap
+
 Array = np.ndarray[Any, Any]
 
 
@@ -178,6 +180,8 @@ class TallySettings:
     """Tokens attend only to themselves and earlier ones, so that evenly spread attention reaches no later token."""
     numbers: tuple[int, ...] = ()
     """layer numbers to use in error messages, if they are not 0, 1, 2, …"""
+    output_map: OutputMap | None = None
+    """applied to the outputs of every layer before anything is counted; None: they stay as they are"""
 
     def make_nonfinite_error(self, layer: int, head: int) -> NonFiniteError:
         """Return the error for outputs of a head that are NaN or infinite; `layer` counts from 0."""

@@ -104,6 +104,8 @@ class TorchTallier:
     # -- one layer ----------------------------------------------------------------------------------------------------
 
     def observe_layer(self, layer: int, output: Tensor, attention: Tensor) -> None:
+        if self.counting.output_map is not None:
+            output = self.counting.output_map.apply(layer, output, self.real)
         width = torch.float64 if output.dtype == torch.float64 else torch.float32
         vectors = output.to(width).transpose(1, 2).masked_fill(~self.real[:, None, :, None], 0)
         matrix = vectors @ vectors.transpose(2, 3)

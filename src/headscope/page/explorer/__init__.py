@@ -45,8 +45,8 @@ SHORTCUTS = (
     (("Esc",), "no token chosen, whole map"),
 )
 MANIFEST_ENTRIES = (
-    "model", "model_type", "verified", "verified_note", "weight_hash", "tokenizer", "causal", "sentences", "theta",
-    "tau", "dtype", "device", "date", "headscope", "versions", "command",
+    "model", "model_type", "verified", "verified_note", "weight_hash", "tokenizer", "causal", "sentences", "similarity",
+    "theta", "tau", "dtype", "device", "date", "headscope", "versions", "command",
 )  # fmt: skip
 """entries of the manifest that the page shows"""
 

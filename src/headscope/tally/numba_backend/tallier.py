@@ -155,7 +155,7 @@ class NumbaTallier:
         if not self.clean:
             self.tally = Tally.zeros(self.counting.shape)
         self.clean = False
-        self.ids = batch.ids
+        self.ids, self.real = batch.ids, torch.from_numpy(batch.real)
         self.texts = TextArrays.from_batch(batch, self.counting.fraction)
         self.texts.add_to(self.tally, causal=self.counting.causal)
         causal = self.counting.causal
@@ -223,7 +223,7 @@ class _LayerSums:
 
     def __init__(self, tallier: NumbaTallier, layer: int) -> None:
         self.layer, self.counting, self.tally = layer, tallier.counting, tallier.tally
-        self.texts, self.ids = tallier.texts, tallier.ids
+        self.texts, self.ids, self.real = tallier.texts, tallier.ids, tallier.real
         self.sample, self.examples = tallier.sample, tallier.examples
         self.sampled_outputs: list[torch.Tensor] = []
         self.sampled_maps: list[torch.Tensor] = []
@@ -259,6 +259,9 @@ class _LayerSums:
         `has_entropies`: the entropies of these maps are set already.
         """
         texts, shape, start = self.texts, self.counting.shape, part.start
+        if self.counting.output_map is not None:
+            mapped = self.counting.output_map.apply(self.layer, output.transpose(1, 2), self.real[part])
+            output = mapped.transpose(1, 2)
         count, heads, n, _ = output.shape
         half = -(-n // 2)
         upper, lower = (output.new_empty((count, heads, rows, k)) for rows, k in ((half, n), (n - half, n - half)))

@@ -190,6 +190,9 @@ class TritonTallier:
 
     def _add_pairs(self, layer: int, output: Tensor) -> None:
         arrays, texts = self.arrays, self.arrays.texts
+        if self.counting.output_map is not None:
+            real = torch.arange(texts.length, device=self.device) < texts.lengths[:, None]
+            output = self.counting.output_map.apply(layer, output, real).contiguous()
         count, n, heads, _ = output.shape
         arrays.keep_sampled(layer, output)
         self._find_high(output, arrays.largest[layer], arrays.near[layer])
