@@ -15,7 +15,15 @@ import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
 from headscope.studies.rates import RATES
-from headscope.tally.quantities import ALL_QUANTITIES, CONTRASTS, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
+from headscope.tally.quantities import (
+    ALL_QUANTITIES,
+    CONTRASTS,
+    MAX_RELATED_HEADS,
+    RATE_BINS,
+    RECEIVERS,
+    VALUE_BINS,
+    Shape,
+)
 from headscope.tally.tally import Tally
 
 HEAD_COLUMNS = ("head", "layer", "head_number")
@@ -102,6 +110,10 @@ def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, An
         variables[name] = divide_sums(sums[rate.numerator], sums[rate.denominator])
         if rate.of_words and has_images(attributes):
             variables[name] = xr.full_like(variables[name], np.nan)
+    if "head_similarity_sum" in sums:  # of blocks there are none
+        variables["head_similarity"] = divide_sums(
+            *(sums[f"head_similarity_{name}"].sum("half") for name in ("sum", "texts"))
+        )
     if "attention_received" in sums:  # absent if only some heads are selected
         received = sums["attention_received"]
         variables["attention_received_share"] = divide_sums(received, received.sum("receiver"))
@@ -134,6 +146,11 @@ def _make_coordinates(shape: Shape, layers: Sequence[int]) -> dict[str, object]:
     return {
         "layer": np.array(layers, dtype=np.int64),
         "head": np.arange(shape.heads),
+        **(
+            {"other_layer": np.array(layers, dtype=np.int64), "other_head": np.arange(shape.heads)}
+            if shape.layers * shape.heads <= MAX_RELATED_HEADS
+            else {}
+        ),
         "block": np.arange(BLOCKS),
         "rate_bin": (np.arange(RATE_BINS) + 0.5) / RATE_BINS,
         "value_bin": (np.arange(VALUE_BINS) + 0.5) / (VALUE_BINS / 2) - 1,

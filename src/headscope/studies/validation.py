@@ -10,7 +10,7 @@ from headscope.errors import StudyError
 from headscope.netcdf_validation import check_arrays, check_json, check_numbers, get_scalar_attribute
 from headscope.settings import list_of_kind
 from headscope.studies.rates import RATES
-from headscope.tally.quantities import ALL_QUANTITIES, Shape
+from headscope.tally.quantities import ALL_QUANTITIES, HEAD_PAIR, Shape
 
 ABOUT = ("model", "corpus", "layers", "heads", "length", "theta", "tau")
 SUMS = ("texts", "window_tokens", "all_pairs", "all_equal", "all_same", "all_equal_same", "distance")
@@ -30,9 +30,13 @@ SHAPES = {
         if quantity.in_blocks
     },
     **dict.fromkeys(RATES, (("layer", "head"), "f")),
-    **{name: ((name,), "if") for name in ("layer", "head", "block", "tokens", "rate_bin", "value_bin", "offset")},
+    **{
+        name: ((name,), "if")
+        for name in ("layer", "head", "other_layer", "other_head", "block", "tokens", "rate_bin", "value_bin", "offset")
+    },
     **{name: ((name,), "OU") for name in ("token", "receiver", "contrast")},
     "token_id": (("token",), "i"),
+    "head_similarity": (HEAD_PAIR, "f"),
 }
 
 
@@ -45,7 +49,7 @@ def check_study(data: xr.Dataset, source: object) -> None:
     layers, heads, length = (int(get_scalar_attribute(data, name)) for name in ("layers", "heads", "length"))
     sizes = {**Shape(layers, heads, length, width=data.sizes.get("width", 0)).get_sizes(), "block": BLOCKS}
     for name, size in data.sizes.items():
-        selected = name in ("layer", "head") and 0 < size <= sizes[str(name)]
+        selected = name in ("layer", "head", "other_layer", "other_head") and 0 < size <= sizes[str(name)]
         if str(name) in sizes and size != sizes[str(name)] and not selected:
             raise StudyError(
                 f"{description}, but not a whole one: it has {size:,} {name}s instead of {sizes[str(name)]:,}"

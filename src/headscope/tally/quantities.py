@@ -22,6 +22,10 @@ MAX_PLACES = 256
 """number of tokens of a window that its contrasts are about"""
 
 
+MAX_RELATED_HEADS = 1024
+"""Number of heads of a model above which they are not correlated with each other: there would be millions of sums."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """Sizes of the arrays."""
@@ -40,6 +44,8 @@ class Shape:
         return {
             "layer": self.layers,
             "head": self.heads,
+            "other_layer": self.layers,
+            "other_head": self.heads,
             "rate_bin": RATE_BINS,
             "value_bin": VALUE_BINS,
             "distance": self.length - 1,
@@ -103,6 +109,12 @@ CLAIM_QUANTITIES = (
     Quantity("delineated_across_sum", LH, "mean C across lines at the same distances", real=True, sample=True),
 )
 """What only the claims of METHOD §6 need, defined in `claim_sums.py`."""
+HEAD_PAIR = (*LH, "other_layer", "other_head")
+HEAD_SIMILARITY_QUANTITIES = (
+    Quantity("head_similarity_sum", ("half", *HEAD_PAIR), "correlation of C of two heads", real=True, sample=True),
+    Quantity("head_similarity_texts", ("half", *HEAD_PAIR), "texts in which C of both heads varies", sample=True),
+)
+"""How alike heads are, defined in `head_similarity.py`."""
 QUANTITIES = (
     Quantity("texts", (), "windows counted"),
     Quantity("sample_texts", (), "windows in the sample", sample=True),
@@ -150,6 +162,7 @@ QUANTITIES = (
     Quantity("position_sums", ("half", *LH, "place", "width"), "outputs by half of the texts", real=True, sample=True),
     Quantity("position_counts", ("half", "place"), "tokens in that sum", sample=True),
     *CLAIM_QUANTITIES,
+    *HEAD_SIMILARITY_QUANTITIES,
     Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
     Quantity(
         "attention_without_lines",
@@ -198,4 +211,6 @@ def list_quantities(shape: Shape) -> list[Quantity]:
     """Return the quantities that are summed in arrays of this shape."""
     quantities = ALL_QUANTITIES if shape.crosses else QUANTITIES
     absent = (*(OF_DIAGONALS if shape.crosses else ()), *(() if shape.width else ("position_sums",)))
+    if shape.layers * shape.heads > MAX_RELATED_HEADS:
+        absent += tuple(quantity.name for quantity in HEAD_SIMILARITY_QUANTITIES)
     return [q for q in quantities if (shape.maps or not q.is_map) and q.name not in absent]

@@ -12,6 +12,7 @@ from headscope import similarity as equations
 from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.claim_sums import FLAT
+from headscope.tally.head_similarity import draw_pairs, standardize
 from headscope.tally.quantities import CONTRASTS, HALVES, RATE_BINS, VALUE_BINS
 from headscope.tally.signal_shares import mark_places
 from headscope.tally.tally import Tally, TallySettings
@@ -28,6 +29,7 @@ class ReferenceTallier:
     def begin(self, batch: Batch) -> None:
         self.batch = batch
         self.tally = Tally.zeros(self.counting.shape)
+        self.similarities: list[dict[tuple[int, int], Floats]] = [{} for _ in batch.windows]
         for window in batch.windows:
             self._count_text(window)
 
@@ -43,8 +45,11 @@ class ReferenceTallier:
             if window.is_sampled(self.counting.fraction):
                 self._count_signal(window, layer, outputs)
                 self._count_claims(window, layer, outputs, maps)
+                self._keep_similarities(row, layer, outputs)
 
     def end(self) -> None:
+        for window, directions in zip(self.batch.windows, self.similarities, strict=True):
+            self._correlate_heads(window, directions)
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
 
     def get_sums(self) -> Tally:
@@ -219,6 +224,24 @@ class ReferenceTallier:
         if not window.crosses:
             self._count_regions(window, layer, matrices, lines, order)
             self._count_delineated(window, layer, outputs, matrices, lines)
+
+    def _keep_similarities(self, row: int, layer: int, outputs: Floats) -> None:
+        if "head_similarity_sum" not in self.tally.arrays:
+            return
+        pairs = draw_pairs(self.batch.windows[row])
+        for head in range(outputs.shape[1]):
+            matrix = equations.compute_similarity(outputs[:, head])
+            direction = standardize(np.array([matrix[i, j] for i, j in pairs]))
+            if direction is not None:
+                self.similarities[row][layer, head] = direction
+
+    def _correlate_heads(self, window: Window, directions: dict[tuple[int, int], Floats]) -> None:
+        """Add how alike heads of all layers are in one text (`head_similarity`)."""
+        half = window.block % HALVES
+        for head, direction in directions.items():
+            for other, other_direction in directions.items():
+                self.tally["head_similarity_sum"][(half, *head, *other)] += direction @ other_direction
+                self.tally["head_similarity_texts"][(half, *head, *other)] += 1
 
     def _count_regions(self, window: Window, layer: int, matrices: list[Floats], lines: Bools, order: Ints) -> None:
         t, block, cuts = self.tally, window.block, equations.cut_blocks(lines)

@@ -1,8 +1,8 @@
 """The sums over the sampled texts of a batch that all fast backends compute with the same torch code.
 
 A backend gives a layer's outputs and attention of the sampled texts, and adds what it gets back to its sums. What is
-summed: signal shares (`signal_shares.py`) and the structures of the paper's claims (`claim_sums.py`). The reference
-defines each of these sums in plain loops.
+summed: signal shares (`signal_shares.py`), the structures of the paper's claims (`claim_sums.py`) and, once all layers
+were seen, how alike heads are (`head_similarity.py`). The reference defines each of these sums in plain loops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch import Tensor
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.tally.claim_sums import ClaimTexts, measure_claims
-from headscope.tally.quantities import BY_NAME
+from headscope.tally.head_similarity import HeadSimilarities
+from headscope.tally.quantities import BY_NAME, MAX_RELATED_HEADS
 from headscope.tally.signal_shares import PairWeights
 from headscope.tally.tally import TallySettings
 
@@ -45,6 +46,8 @@ class SampleSums:
         self.blocks = torch.tensor([batch.windows[row].block for row in rows], device=device)
         self.pair_weights = PairWeights.from_batch(batch, rows, device)
         self.claim_texts = ClaimTexts.from_batch(batch, rows, device, causal=counting.causal)
+        related = counting.shape.layers * counting.shape.heads <= MAX_RELATED_HEADS
+        self.similarities = HeadSimilarities.from_ranks(self.claim_texts.ranks, self.blocks) if related else None
 
     @classmethod
     def from_batch(cls, batch: Batch, counting: TallySettings, device: torch.device | str) -> SampleSums | None:
@@ -58,10 +61,16 @@ class SampleSums:
 
     def sum_layer(self, seen: SampledLayer) -> dict[str, Tensor]:
         """Return the sums of one layer, by quantity, each without the layer's axis."""
+        if self.similarities is not None:
+            self.similarities.add_layer(seen.output)
         claims = measure_claims(
             self.claim_texts, seen.output, seen.columns, seen.itself, self.counting.theta, self.counting.tau
         )
         return {**self.pair_weights.sum_layer(seen.output), **self._sum_by_block(claims)}
+
+    def finish(self) -> dict[str, Tensor]:
+        """Return the sums that need all layers, by quantity. Called once, after the last layer."""
+        return {} if self.similarities is None else self.similarities.sum_texts()
 
     def _sum_by_block(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Sum arrays with one entry per text over the texts of each block."""

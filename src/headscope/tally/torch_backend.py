@@ -121,6 +121,8 @@ class TorchTallier:
         self._add_sample_sums(layer, output, attention)
 
     def end(self) -> None:
+        if self.sample is not None:
+            add_sample_sums(self.tally.arrays, self.sample.finish())
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
 
     def get_sums(self) -> Tally:

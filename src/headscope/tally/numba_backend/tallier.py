@@ -284,6 +284,8 @@ class _LayerSums:
         columns = torch.from_numpy(self.received[sampled])
         itself = torch.from_numpy(self.near_attention[sampled, :, 1].sum(1))
         add_sample_sums(self.tally.arrays, self.sample.sum_layer(SampledLayer(output, columns, itself)), self.layer)
+        if self.layer == self.counting.shape.layers - 1:  # not when the batch ends: then other threads wait
+            add_sample_sums(self.tally.arrays, self.sample.finish())
 
     def _make_room_for_positions(self, texts: int) -> None:
         """Add the positions to the sums before there could be too many for a byte."""
