@@ -16,7 +16,21 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from headscope.cli import ablate, compare, heads, merge, models, options, prune, read, results, segment, study
+from headscope.cli import (
+    ablate,
+    compare,
+    export,
+    heads,
+    match,
+    merge,
+    models,
+    options,
+    prune,
+    read,
+    results,
+    segment,
+    study,
+)
 from headscope.errors import HeadscopeError
 
 PANELS = {
@@ -25,14 +39,15 @@ PANELS = {
     "Method": (
         "length", "windows", "sentences", "blocks", "theta", "tau", "sample", "maps", "level", "count", "granularity",
         "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers", "precision",
+        "what",
     ),
     "Running": (
         "device", "kernel", "tf32", "batch_size", "engine", "workers", "worker_timeout", "address", "checkpoint_dir",
         "checkpoint_interval", "quiet",
     ),
     "Output": (
-        "out", "overwrite", "head", "save", "pairs", "figures", "formats", "csv", "separator", "open_page", "as_json",
-        "help",
+        "out", "overwrite", "head", "save", "pairs", "figures", "formats", "csv", "numbers", "separator", "open_page",
+        "as_json", "help",
     ),
 }  # fmt: skip
 """panels of options in the `--help` of long commands, in order, and the parameters in each"""
@@ -77,6 +92,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "figures": results.draw_figures,
     "report": results.write_report,
     "compare": compare.compare_studies,
+    "match": match.match_models,
+    "export": export.export_heads,
     "ablate": ablate.ablate_heads,
     "prune": prune.prune_model,
     "models": models.list_models,

@@ -36,8 +36,8 @@ def describe_unrelated(first: Study, second: Study) -> str:
     if np.isnan(correlation):
         return "too little was counted to tell whether they do the same"
     return (
-        f"within layers, heads of one number are not alike (correlation {correlation:.2f}; {MIN_CORRELATION} is needed), "
-        "as in models that were trained independently"
+        f"within layers, heads of one number are not alike (correlation {correlation:.2f}; {MIN_CORRELATION} is "
+        "needed), as in models that were trained independently"
     )
 
 

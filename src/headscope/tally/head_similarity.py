@@ -6,6 +6,7 @@ a text at once: their similarities of the same pairs are kept, as unit vectors a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,6 +71,17 @@ class HeadSimilarities:
         first = ranks[:, :n, :n].masked_fill(~upper, size).flatten(1)
         values, pairs = first.topk(min(MAX_PAIRS, n * n), dim=1, largest=False)
         return cls(pairs, values < size, blocks % HALVES)
+
+    @classmethod
+    def from_windows(cls, windows: Sequence[Window], device: torch.device | str) -> HeadSimilarities:
+        """Return the pairs of some texts that are in one batch."""
+        n = min(max(len(window) for window in windows), MAX_PLACES)
+        pairs, is_pair = np.zeros((2, len(windows), MAX_PAIRS), dtype=np.int64)
+        for row, window in enumerate(windows):
+            drawn = draw_pairs(window)
+            pairs[row, : len(drawn)], is_pair[row, : len(drawn)] = drawn @ [n, 1], 1
+        blocks = torch.tensor([window.block for window in windows], device=device)
+        return cls(torch.from_numpy(pairs).to(device), torch.from_numpy(is_pair > 0).to(device), blocks % HALVES)
 
     def add_layer(self, output: Tensor) -> None:
         """Keep the similarities of one layer's outputs (S, N, H, d), whose padding is arbitrary."""
