@@ -9,6 +9,8 @@ A corpus
     study(model, documents)     `Study`: rates, errors, chance; .heads(), .findings(), .plot(), .report(), .save()
     compare(studies)            `Comparison`: several studies side by side
     findings(study)             the claims of the paper, measured
+    match_heads(model, other)   `HeadMatch`: which heads of two models write the same
+    export(model, documents, path)  what heads write, or where they look, token by token, in a Parquet file
 
 One text
     read(model, text)           `Reading`: every similarity and attention map; .pairs(), .plot(), .to_html()
@@ -39,10 +41,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headscope.comparison.compare import compare
+    from headscope.comparison.matching import HeadMatch, match_heads
     from headscope.comparison.result import Comparison
     from headscope.corpus.bundled import examples
     from headscope.corpus.documents import Corpus, Document, documents
     from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingError, Stopped, StudyError
+    from headscope.exporting.export import export
     from headscope.model.interventions import silenced
     from headscope.model.loading import load
     from headscope.model.model import Model
@@ -70,6 +74,7 @@ __all__ = [
     "CorpusError",
     "Document",
     "Finding",
+    "HeadMatch",
     "HeadType",
     "HeadscopeError",
     "Model",
@@ -88,8 +93,10 @@ __all__ = [
     "compare",
     "documents",
     "examples",
+    "export",
     "findings",
     "load",
+    "match_heads",
     "open_ablation",
     "open_reading",
     "open_study",
@@ -102,10 +109,12 @@ __all__ = [
 
 _MODULES = {
     "headscope.comparison.compare": ("compare",),
+    "headscope.comparison.matching": ("HeadMatch", "match_heads"),
     "headscope.comparison.result": ("Comparison",),
     "headscope.corpus.bundled": ("examples",),
     "headscope.corpus.documents": ("Corpus", "Document", "documents"),
     "headscope.errors": ("CorpusError", "HeadscopeError", "ModelError", "ReadingError", "Stopped", "StudyError"),
+    "headscope.exporting.export": ("export",),
     "headscope.model.loading": ("load",),
     "headscope.model.model": ("Model",),
     "headscope.pruning.ablation": ("ablate",),

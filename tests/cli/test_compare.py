@@ -81,7 +81,7 @@ def test_no_line_is_wider_than_the_terminal(
 def test_json(headscope_command: Any, save_studies: Any, before_study: Study) -> None:
     paths = save_studies(one=before_study, other=make_small_study(1, corpus=1))
     result = headscope_command(
-        "compare", *paths, "--json", "--alpha", "0.01", "--baseline", "model-1", "--formats", "svg"
+        "compare", *paths, "--json", "--alpha", "0.01", "--baseline", "model-1", "--formats", "svg", "--by-head"
     )
     assert result.code == 0
     content = json.loads(result.out)

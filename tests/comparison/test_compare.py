@@ -182,12 +182,13 @@ def test_warnings(base_study: Study, changes: dict[str, Any], words: str) -> Non
 
 
 def test_nothing_to_warn_of(base_study: Study) -> None:
-    comparison = headscope.compare([base_study, make_model_study(1)])
+    comparison = headscope.compare([base_study, change_head(base_study, 0, 0)])
     assert comparison.warnings == comparison.notes == []
 
 
 def test_one_text_has_no_error(base_study: Study) -> None:
-    comparison = headscope.compare([base_study, make_model_study(1, texts=1, corpus=3)])
+    comparison = headscope.compare([base_study, make_model_study(1, texts=1, corpus=3)], by_head=True)
+    assert len(comparison.differences())
     assert any("model-1: no standard errors, for want of documents" in warning for warning in comparison.warnings)
     assert comparison.differences()["p"].isna().all()
     assert not comparison.differences()["significant"].any()
@@ -412,7 +413,8 @@ def test_the_baseline_can_be_chosen(base_study: Study, small_study: Study) -> No
     names = ["a", "b", "small", "c"]
 
     def list_pairs(baseline: str | None) -> list[tuple[str, str]]:
-        return [(pair.baseline, pair.model) for pair in headscope.compare(three, names, baseline=baseline).pairs]
+        comparison = headscope.compare(three, names, baseline=baseline, by_head=True)
+        return [(pair.baseline, pair.model) for pair in comparison.pairs]
 
     assert list_pairs(None) == [("a", "b"), ("a", "c")]
     assert list_pairs("c") == [("c", "a"), ("c", "b")]
@@ -422,8 +424,42 @@ def test_the_baseline_can_be_chosen(base_study: Study, small_study: Study) -> No
     np.testing.assert_allclose(table["difference"], -first["difference"])
 
 
+def test_heads_of_unrelated_models_are_compared_only_on_request(base_study: Study) -> None:
+    tuned, unrelated = change_head(base_study, 0, 0), make_model_study(1)
+    three, names = [base_study, unrelated, tuned], ["base", "unrelated", "tuned"]
+    comparison = headscope.compare(three, names)
+    assert [(pair.baseline, pair.model) for pair in comparison.pairs] == [("base", "tuned")]
+    (note,) = comparison.notes
+    assert re.fullmatch(
+        r"base and unrelated are not compared head by head: within layers, heads of one number are not alike "
+        r"\(correlation -?0\.\d\d; 0\.5 is needed\), .* --by-head \(in Python by_head=True\) compares them .*",
+        note,
+    )
+    assert set(comparison.differences()["model"]) == {"tuned"}
+    on_request = headscope.compare(three, names, by_head=True)
+    assert len(on_request.pairs) == 2
+    assert on_request.notes == []
+    never = headscope.compare(three, names, by_head=False)
+    assert never.pairs == []
+    assert len(never.differences()) == 0
+    assert "this was asked for" in never.notes[0]
+
+
+def test_heads_that_changed_places_are_not_those_of_the_same_number(base_study: Study) -> None:
+    data = base_study.data.isel(head=[1, 2, 3, 0]).assign_coords(head=base_study.data["head"])
+    rotated = Study(data.assign_attrs(weight_hash="f" * 64))
+    assert headscope.compare([base_study, rotated]).pairs == []
+
+
+@pytest.mark.parametrize("changes", [{"model_type": "gpt2"}, {"tokenizer": "Other"}, {"stack": "decoder"}])
+def test_heads_of_another_architecture_do_not_correspond(base_study: Study, changes: dict[str, str]) -> None:
+    comparison = headscope.compare([base_study, change_head(base_study, 0, 0, **changes)], ["a", "b"])
+    assert comparison.pairs == []
+    assert any("s differ, " in note and "--by-head" in note for note in comparison.notes)
+
+
 def test_other_texts_are_not_paired(base_study: Study) -> None:
-    comparison = headscope.compare([base_study, make_model_study(1, corpus=1)])
+    comparison = headscope.compare([base_study, make_model_study(1, corpus=1)], by_head=True)
     (pair,) = comparison.pairs
     assert not pair.paired
     assert "quadrature" in pair.how
@@ -452,7 +488,7 @@ def test_no_two_of_one_shape(base_study: Study, small_study: Study) -> None:
 def test_rates_that_cannot_be_measured(base_study: Study) -> None:
     data = make_model_study(1).data.copy(deep=True)
     data["same_sentence_rate"][:] = np.nan
-    comparison = headscope.compare([base_study, Study(data)])
+    comparison = headscope.compare([base_study, Study(data)], by_head=True)
     rows = comparison.depth[
         (comparison.depth["model"] == "model-1") & (comparison.depth["rate"] == "same_sentence_rate")
     ]

@@ -132,5 +132,5 @@ def test_unmeasurable_rates_have_a_note() -> None:
 
 
 def test_several_pairs_have_figures_of_their_own() -> None:
-    comparison = headscope.compare([make_small_study(k, texts=12) for k in range(3)])
+    comparison = headscope.compare([make_small_study(k, texts=12) for k in range(3)], by_head=True)
     assert list(draw_figures(comparison))[2:] == ["differences-1", "differences-2"]

@@ -17,7 +17,7 @@ from headscope.studies.result import Study
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import Tally
 
-NUMBERS = ["2", "3", "6a", "6b", "7", "8", "10", "11a", "11b", "13", "values", "noise", "head-types"]
+NUMBERS = ["2", "3", "6a", "6b", "7", "8", "10", "11a", "11b", "13", "values", "noise", "head-types", "head-similarity"]
 KIND_EXAMPLES = ["2", "3", "6a", "7", "10", "11b", "13", "values"]
 """one figure of each kind: the four figures of rates share their code"""
 RATE_FIGURES = {

@@ -37,6 +37,7 @@ def comparison() -> headscope.Comparison:
     return headscope.compare(
         [before, after, make_small_study(1), make_small_study(2, layers=5, heads=2)],
         ["before", "after", "other", "deep"],
+        by_head=True,
     )
 
 
@@ -108,7 +109,7 @@ def test_what_cannot_be_measured_is_said() -> None:
         data = make_small_study(k).data.copy(deep=True)
         data["same_sentence_rate"][:] = np.nan
         studies.append(Study(data))
-    page = headscope.compare(studies).to_html()
+    page = headscope.compare(studies, by_head=True).to_html()
     assert ">not measurable</text>" in page
     assert "Not measurable in one of the two." in page
     assert page.count('class="nothing"') == 12

@@ -19,8 +19,10 @@ from typer.core import TyperCommand
 from headscope.cli import (
     ablate,
     compare,
+    export,
     head,
     heads,
+    match,
     merge,
     models,
     options,
@@ -38,17 +40,16 @@ PANELS = {
     "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle", "allow_unverified"),
     "Method": (
         "length", "windows", "sentences", "blocks", "theta", "tau", "similarity", "sample", "maps", "relations",
-        "examples", "level", "count",
-        "granularity", "keep", "by", "ablation_type", "heads", "per_layer", "how", "study", "seed", "layers",
-        "precision",
+        "examples", "level", "count", "granularity", "keep", "by", "ablation_type", "heads", "per_layer", "how", "study",
+        "seed", "layers", "precision", "what",
     ),
     "Running": (
         "device", "kernel", "tf32", "batch_size", "engine", "workers", "worker_timeout", "address", "checkpoint_dir",
         "checkpoint_interval", "quiet",
     ),
     "Output": (
-        "out", "overwrite", "head", "save", "pairs", "figures", "formats", "csv", "separator", "open_page", "as_json",
-        "help",
+        "out", "overwrite", "head", "save", "pairs", "figures", "formats", "csv", "numbers", "separator", "open_page",
+        "as_json", "help",
     ),
 }  # fmt: skip
 """panels of options in the `--help` of long commands, in order, and the parameters in each"""
@@ -95,6 +96,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "figures": results.draw_figures,
     "report": results.write_report,
     "compare": compare.compare_studies,
+    "match": match.match_models,
+    "export": export.export_heads,
     "ablate": ablate.ablate_heads,
     "prune": prune.prune_model,
     "models": models.list_models,

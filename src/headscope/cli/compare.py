@@ -33,13 +33,20 @@ def compare_studies(
             "--force", help="Compare studies although their settings differ; every result then carries a warning."
         ),
     ] = False,
+    by_head: Annotated[
+        bool | None,
+        typer.Option(
+            "--by-head/--no-by-head",
+            help="Compare studies with the same layers and heads head by head. Default: those of related models.",
+        ),
+    ] = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare studies: findings, rates over depth, head types; single heads where shapes are equal.
+    """Compare studies: findings, rates over depth, head types; single heads of related models.
 
-    Studies must have the same window length and mode, sentence mode and θ. Studies with the same layers and heads
-    (before and after fine-tuning, checkpoints) are also compared head by head, with p-values.
+    Studies must have the same window length and mode, sentence mode and θ. Studies of related models
+    (before and after fine-tuning, late checkpoints) are also compared head by head, with p-values.
 
     Examples:
 
@@ -47,7 +54,7 @@ def compare_studies(
 
         headscope compare before/ after/ --names before,after --output tuning/
 
-        headscope compare ckpt-0/ ckpt-1/ ckpt-2/ --baseline ckpt-1 --alpha 0.01 --json | jq .summary
+        headscope compare ckpt-0/ ckpt-1/ ckpt-2/ --by-head --baseline ckpt-1 --alpha 0.01 --json | jq .summary
     """
     from headscope.cli.display import console
     from headscope.cli.display.comparison import show_comparison
@@ -64,6 +71,7 @@ def compare_studies(
             baseline=baseline,
             alpha=alpha,
             force=force,
+            by_head=by_head,
         )
         write_comparison(comparison, out, figure_formats)
     if as_json:

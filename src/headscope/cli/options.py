@@ -18,7 +18,22 @@ if TYPE_CHECKING:
     from headscope.corpus.document import Document
 
 FIGURE_FORMATS = ("png", "svg", "pdf")
-STUDY_FIGURES = ("2", "3", "6a", "6b", "7", "8", "10", "11a", "11b", "13", "values", "noise", "head-types")
+STUDY_FIGURES = (
+    "2",
+    "3",
+    "6a",
+    "6b",
+    "7",
+    "8",
+    "10",
+    "11a",
+    "11b",
+    "13",
+    "values",
+    "noise",
+    "head-types",
+    "head-similarity",
+)
 READING_FIGURES = ("4", "5", "9", "12")
 
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from headscope.comparison.compatibility import check_compatible, collect_notes, collect_warnings
@@ -23,8 +24,9 @@ def compare(
     baseline: str | None = None,
     alpha: float = ALPHA,
     force: bool = False,
+    by_head: bool | None = None,
 ) -> Comparison:
-    """Compare models: the paper's claims, rates over depth, head types, and single heads if shapes are equal.
+    """Compare models: the paper's claims, rates over depth, head types, and single heads of related models.
 
     Parameters
     ----------
@@ -38,6 +40,9 @@ def compare(
         Accepted probability of any false alarm among all heads of a rate.
     force
         Compare studies although their settings make their numbers incomparable.
+    by_head
+        Whether studies with the same layers and heads are compared head by head. By default those are whose heads
+        correspond: of one model, or of models of which one was made from the other, as docs/comparison.md says.
 
     Returns
     -------
@@ -71,15 +76,16 @@ def compare(
         )
     named_studies = list(zip(study_names, opened, strict=True))
     forced = check_compatible(named_studies, force=force)
-    return Comparison(
+    comparison = Comparison(
         names=study_names,
         studies=opened,
         baseline=baseline,
         alpha=alpha,
         forced=forced,
         warnings=[*forced, *collect_warnings(named_studies)],
-        notes=collect_notes(named_studies),
+        by_head=by_head,
     )
+    return replace(comparison, notes=[*collect_notes(named_studies), *comparison.unrelated])
 
 
 def _open_source(source: object) -> Study:

@@ -15,6 +15,7 @@ from headscope.comparison import differences as head_differences
 from headscope.comparison.claims import summarize_findings, tabulate_findings
 from headscope.comparison.depth import tabulate_depth
 from headscope.comparison.measures import MEASURES
+from headscope.comparison.relatedness import describe_unrelated
 from headscope.errors import StudyError
 from headscope.studies.findings import Finding, findings
 from headscope.studies.head_types import HEAD_TYPES, count_heads
@@ -78,6 +79,8 @@ class Comparison:
     """what makes the comparison weaker than it looks; the entries of `forced` come first"""
     notes: list[str] = field(default_factory=list)
     """what a reader should know of these models"""
+    by_head: bool | None = None
+    """whether studies of the same shape are compared head by head; None: those of related models"""
 
     def study(self, name: str) -> Study:
         """Return the study of a name.
@@ -189,7 +192,35 @@ class Comparison:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """Which studies are compared head by head: those of one shape with their first, or with the baseline."""
+        """Which studies are compared head by head: related ones of one shape with their first, or with the baseline."""
+        return [self._make_pair(*names) for names in self._same_shapes if not self._unrelated.get(names)]
+
+    @property
+    def unrelated(self) -> list[str]:
+        """Which studies of one shape are not compared head by head, and why."""
+        return [
+            f"{baseline} and {name} are not compared head by head: {reason}"
+            for (baseline, name), reason in self._unrelated.items()
+            if reason
+        ]
+
+    @cached_property
+    def _unrelated(self) -> dict[tuple[str, str], str]:
+        """Why studies of one shape are not compared head by head; empty if they are."""
+        if self.by_head is not None:
+            return dict.fromkeys(self._same_shapes, "" if self.by_head else "this was asked for.")
+        reasons = {
+            (baseline, name): describe_unrelated(self.study(baseline), self.study(name))
+            for baseline, name in self._same_shapes
+        }
+        return {
+            names: reason and f"{reason}. --by-head (in Python by_head=True) compares them nevertheless."
+            for names, reason in reasons.items()
+        }
+
+    @cached_property
+    def _same_shapes(self) -> list[tuple[str, str]]:
+        """Studies of one shape: a baseline, and another."""
         groups: list[list[str]] = []
         for name in self.names:
             study = self.study(name)
@@ -201,7 +232,7 @@ class Comparison:
             else:
                 group.append(name)
         return [
-            self._make_pair(self._choose_baseline(group), name)
+            (self._choose_baseline(group), name)
             for group in groups
             for name in group
             if name != self._choose_baseline(group)
@@ -230,7 +261,7 @@ class Comparison:
         return pd.concat(parts, ignore_index=True)[["baseline", "model", *head_differences.COLUMNS, "paired"]]
 
     def differences(self, rate: str | None = None, model: str | None = None) -> pd.DataFrame:
-        """Return differences head by head, for studies of the same shape.
+        """Return differences head by head, for studies of related models of the same shape.
 
         Parameters
         ----------
@@ -244,7 +275,7 @@ class Comparison:
         DataFrame
             With the columns baseline, model, head, layer, head_number, rate, one (the baseline's value), other,
             difference, error, t, p, p_corrected (Holm's, over the heads of a rate), significant and paired. It is empty
-            if no two studies have the same shape.
+            if no two studies are of related models of the same shape.
 
         Raises
         ------

@@ -30,6 +30,7 @@ from headscope.figures.distributions import (
     draw_same_sentence_rates,
 )
 from headscope.figures.files import FORMATS, render_svg, save
+from headscope.figures.head_similarity import draw_head_similarity
 from headscope.figures.head_types import draw_head_types
 from headscope.figures.histograms import draw_distances, draw_distances_by_layer, draw_values
 from headscope.figures.maps import draw_attention_maps, draw_attention_without_lines, draw_locations
@@ -203,9 +204,19 @@ DRAWINGS: dict[str, Drawing] = {
             "The type of each head, from the rates of its high pairs against chance. In brackets: the number of heads.",
             draw_head_types,
         ),
+        Drawing(
+            "head-similarity",
+            "head_similarity",
+            "Similarity between heads",
+            "Mean correlation of the context similarity matrices of two heads, over the sample of texts. Heads are in "
+            "the order in which they join (average linkage); squares are clusters of heads with a mean correlation of "
+            "at least 0.5. Grey: one of the heads varies in no text.",
+            draw_head_similarity,
+            needs=("head_similarity_sum",),
+        ),
     )
 }
-"""All figures of a study, by their number in the paper; `values`, `noise` and `head-types` are not in the paper"""
+"""All figures of a study, by their number in the paper; those with a name are not in the paper"""
 
 READING_DRAWINGS: dict[str, Drawing] = {
     drawing.number: drawing
@@ -336,6 +347,7 @@ __all__ = [
     "draw_distances_by_layer",
     "draw_distinct_dominants",
     "draw_dominant_shares",
+    "draw_head_similarity",
     "draw_head_types",
     "draw_lines_and_regions",
     "draw_locations",

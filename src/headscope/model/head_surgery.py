@@ -106,14 +106,18 @@ def find_units(model: Model) -> list[Unit]:
     return list(units.values())
 
 
-def get_head_weights(model: Model, layer: int) -> torch.Tensor:
-    """Return the part of a layer's output projection that each head has: (heads, width, model's width), float64."""
+def get_head_weights(model: Model, layer: int, advice: str = "rank by norm instead of projected-norm") -> torch.Tensor:
+    """Return the part of a layer's output projection that each head has: (heads, width, model's width), float64.
+
+    Args:
+        advice: What to do where it is no plain linear map, for the error.
+    """
     site = find_sites(model).layers[layer]
     module = None if site is None else site.module
     if site is None or not isinstance(module, (torch.nn.Linear, Conv1D)):
         raise ModelError(
             f"{model.name}: the output projection of layer {model.architecture.numbers[layer]} is no plain linear map "
-            f"({type(module).__name__}), so what a head adds is not known: rank by norm instead of projected-norm"
+            f"({type(module).__name__}), so what a head adds is not known: {advice}"
         )
     rows = module.weight.detach() if isinstance(module, Conv1D) else module.weight.detach().T
     return to_float64(rows[: site.heads * site.width].reshape(site.heads, site.width, -1))

@@ -22,6 +22,7 @@ from headscope.tally.quantities import (
     BY_NAME,
     CONTRASTS,
     ENTROPY,
+    MAX_RELATED_HEADS,
     RATE_BINS,
     RECEIVERS,
     RECENT,
@@ -168,6 +169,10 @@ def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, An
             variables[name] = xr.full_like(variables[name], np.nan)
     if has_attention_scores(sums):
         variables |= _compute_scores(sums, has_images(attributes))
+    if "head_similarity_sum" in sums:  # of blocks there are none
+        variables["head_similarity"] = divide_sums(
+            *(sums[f"head_similarity_{name}"].sum("half") for name in ("sum", "texts"))
+        )
     if "attention_received" in sums:  # absent if only some heads are selected
         received = sums["attention_received"]
         variables["attention_received_share"] = divide_sums(received, received.sum("receiver"))
@@ -236,6 +241,11 @@ def _make_coordinates(shape: Shape, layers: Sequence[int]) -> dict[str, object]:
     return {
         "layer": np.array(layers, dtype=np.int64),
         "head": np.arange(shape.heads),
+        **(
+            {"other_layer": np.array(layers, dtype=np.int64), "other_head": np.arange(shape.heads)}
+            if shape.layers * shape.heads <= MAX_RELATED_HEADS
+            else {}
+        ),
         "block": np.arange(BLOCKS),
         "rate_bin": (np.arange(RATE_BINS) + 0.5) / RATE_BINS,
         "value_bin": (np.arange(VALUE_BINS) + 0.5) / (VALUE_BINS / 2) - 1,

@@ -16,9 +16,10 @@ from headscope import registry
 from headscope.array_types import Floats
 from headscope.atomic_io import load_dataset, save_dataset
 from headscope.errors import StudyError
-from headscope.head_selection import Numbers, select_grid
+from headscope.head_selection import Numbers, select_grid, select_heads
 from headscope.netcdf_validation import get_scalar_attribute
 from headscope.settings import list_of_kind
+from headscope.studies import head_similarity as similarities
 from headscope.studies import signal_shares
 from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.labels import compute_derived, divide_sums, format_shape, has_images
@@ -286,6 +287,98 @@ class Study:
         ('layer', 'head')
         """
         return self.signal_shares()["snr_db"]
+
+    def head_similarity(self) -> xr.DataArray:
+        """Return how alike heads are: the mean correlation of their similarity matrices, over the texts of the sample.
+
+        Returns
+        -------
+        DataArray
+            Of shape (layer, head, other_layer, other_head); NaN for heads whose C varies in no text. The attribute
+            `reliability` is the correlation between halves of the texts over pairs of heads, corrected to all texts.
+
+        Raises
+        ------
+        StudyError
+            If the study was made by a version that did not measure it, or the model has more than 1,024 heads.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> similarity = study.head_similarity()
+        >>> similarity.dims
+        ('layer', 'head', 'other_layer', 'other_head')
+        >>> round(float(similarity.sel(layer=1, head=6, other_layer=1, other_head=6)), 6)
+        1.0
+        """
+        return similarities.compute_head_similarity(self.data)
+
+    def head_clusters(self, correlation: float = similarities.CLUSTER_CORRELATION) -> pd.DataFrame:
+        """Return clusters of heads with similar similarity matrices, by average linkage of `head_similarity`.
+
+        Parameters
+        ----------
+        correlation
+            Clusters whose heads have at least this mean correlation are one.
+
+        Returns
+        -------
+        DataFrame
+            One row per head, with the columns head, layer, head_number, `cluster` (0 is the largest), `size` and
+            `similarity`, the mean correlation with the other heads of its cluster.
+
+        Raises
+        ------
+        StudyError
+            If the heads are not correlated with each other in this study.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> clusters = study.head_clusters()
+        >>> len(clusters), int(clusters["cluster"].min())
+        (72, 0)
+        """
+        return similarities.tabulate_clusters(self.data, self.present.values, correlation)
+
+    def similar_heads(self, head: str | tuple[int, int], count: int = 5) -> pd.DataFrame:
+        """Return the heads whose similarity matrices correlate most with those of a head.
+
+        Parameters
+        ----------
+        head
+            A head, such as `"L3H7"`, or (3, 7).
+        count
+            How many others.
+
+        Returns
+        -------
+        DataFrame
+            The most similar first, with the columns head, layer, head_number, correlation and texts: in how many texts
+            both heads vary.
+
+        Raises
+        ------
+        StudyError
+            There is no such head, or the heads are not correlated with each other in this study.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> table = study.similar_heads("L1H6", count=3)
+        >>> len(table), bool(table["correlation"].is_monotonic_decreasing)
+        (3, True)
+        """
+        present = self.present
+        numbers = {layer: np.flatnonzero(row).tolist() for layer, row in zip(self.layers, present.values, strict=True)}
+        heads_by_layer = {layer: [self.head_numbers[k] for k in row] for layer, row in numbers.items()}
+        selected = select_heads(head, self.layers, heads_by_layer, "the study")
+        if len(selected) != 1:
+            raise StudyError(f"{head!r} is {len(selected)} heads: name one, such as L3H7")
+        return similarities.tabulate_similar_heads(self.data, present.values, selected[0], count)
 
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
         """Return a number or array of yours computed from the sums, and its delete-one-block standard error.
@@ -561,7 +654,8 @@ class Study:
             for name, requested, present in (("layer", layers, self.layers), ("head", heads, self.head_numbers))
             if requested is not None
         }
-        data = self.data.sel(chosen)
+        others = {f"other_{name}": numbers for name, numbers in chosen.items() if f"other_{name}" in self.data.dims}
+        data = self.data.sel(chosen | others)
         if heads is not None:  # sums over all heads of a layer are not those of the selected heads
             over_heads = (
                 "distinct_dominants",
@@ -677,7 +771,8 @@ class Study:
         Parameters
         ----------
         name
-            `2`, `3`, `6a`, `6b`, `7`, `8`, `10`, `11a`, `11b`, `13`, `values`, `noise` or `head-types`.
+            `2`, `3`, `6a`, `6b`, `7`, `8`, `10`, `11a`, `11b`, `13`, `values`, `noise`, `head-types` or
+            `head-similarity`.
         layers, heads
             What to show, one or several numbers; by default as in the paper.
 

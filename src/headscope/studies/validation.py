@@ -12,7 +12,7 @@ from headscope.settings import list_of_kind
 from headscope.studies.example_arrays import EXAMPLE_SHAPES, TOKEN_SHAPES, check_tokens
 from headscope.studies.labels import RELATION_RATES
 from headscope.studies.rates import ALL_RATES, RATES
-from headscope.tally.quantities import BY_NAME, MAX_RELATIONS, RELATION_QUANTITIES, Shape
+from headscope.tally.quantities import BY_NAME, HEAD_PAIR, MAX_RELATIONS, RELATION_QUANTITIES, Shape
 
 ABOUT = ("model", "corpus", "layers", "heads", "length", "theta", "tau")
 SUMS = ("texts", "window_tokens", "all_pairs", "all_equal", "all_same", "all_equal_same", "distance")
@@ -32,10 +32,14 @@ SHAPES = {
         if quantity.in_blocks
     },
     **dict.fromkeys(ALL_RATES, (("layer", "head"), "f")),
-    **{name: ((name,), "if") for name in ("layer", "head", "block", "tokens", "rate_bin", "value_bin", "offset")},
+    **{
+        name: ((name,), "if")
+        for name in ("layer", "head", "other_layer", "other_head", "block", "tokens", "rate_bin", "value_bin", "offset")
+    },
     **dict.fromkeys((*RELATION_RATES, "relation_odds_ratio"), (("relation", "layer", "head"), "f")),
     **{name: ((name,), "OU") for name in ("token", "receiver", "contrast", "relation")},
     "token_id": (("token",), "i"),
+    "head_similarity": (HEAD_PAIR, "f"),
     **TOKEN_SHAPES,
     **EXAMPLE_SHAPES,
 }
@@ -50,7 +54,7 @@ def check_study(data: xr.Dataset, source: object) -> None:
     layers, heads, length = (int(get_scalar_attribute(data, name)) for name in ("layers", "heads", "length"))
     sizes = {**Shape(layers, heads, length, width=data.sizes.get("width", 0)).get_sizes(), "block": BLOCKS}
     for name, size in data.sizes.items():
-        selected = name in ("layer", "head") and 0 < size <= sizes[str(name)]
+        selected = name in ("layer", "head", "other_layer", "other_head") and 0 < size <= sizes[str(name)]
         if str(name) in sizes and size != sizes[str(name)] and not selected:
             raise StudyError(
                 f"{description}, but not a whole one: it has {size:,} {name}s instead of {sizes[str(name)]:,}"

@@ -22,6 +22,10 @@ MAX_PLACES = 256
 """number of tokens of a window that its contrasts are about"""
 
 
+MAX_RELATED_HEADS = 1024
+"""Number of heads of a model above which they are not correlated with each other: there would be millions of sums."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """Sizes of the arrays."""
@@ -42,6 +46,8 @@ class Shape:
         return {
             "layer": self.layers,
             "head": self.heads,
+            "other_layer": self.layers,
+            "other_head": self.heads,
             "rate_bin": RATE_BINS,
             "value_bin": VALUE_BINS,
             "distance": self.length - 1,
@@ -150,6 +156,12 @@ OUTPUT_QUANTITIES = (
     Quantity("output_products", (*LH, "width", "other_width"), "products of outputs", real=True, sample=True),
 )
 """Sums over all tokens of the sample, defined in `output_sums.py`."""
+HEAD_PAIR = (*LH, "other_layer", "other_head")
+HEAD_SIMILARITY_QUANTITIES = (
+    Quantity("head_similarity_sum", ("half", *HEAD_PAIR), "correlation of C of two heads", real=True, sample=True),
+    Quantity("head_similarity_texts", ("half", *HEAD_PAIR), "texts in which C of both heads varies", sample=True),
+)
+"""How alike heads are, defined in `head_similarity.py`."""
 QUANTITIES = (
     Quantity("texts", (), "windows counted"),
     Quantity("sample_texts", (), "windows in the sample", sample=True),
@@ -198,6 +210,7 @@ QUANTITIES = (
     Quantity("position_counts", ("half", "place"), "tokens in that sum", sample=True),
     *CLAIM_QUANTITIES,
     *OUTPUT_QUANTITIES,
+    *HEAD_SIMILARITY_QUANTITIES,
     Quantity("attention", (*LH, "query", "key"), "attention maps summed over texts", real=True),
     Quantity(
         "attention_without_lines",
@@ -266,4 +279,6 @@ def list_quantities(shape: Shape) -> list[Quantity]:
     """Return the quantities that are summed in arrays of this shape."""
     quantities = ALL_QUANTITIES if shape.crosses else QUANTITIES
     absent = (*(OF_DIAGONALS if shape.crosses else ()), *(() if shape.width else OF_WIDTH))
+    if shape.layers * shape.heads > MAX_RELATED_HEADS:
+        absent += tuple(quantity.name for quantity in HEAD_SIMILARITY_QUANTITIES)
     return [q for q in quantities if (shape.maps or not q.is_map) and q.name not in absent]

@@ -13,6 +13,7 @@ from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus.relations import WindowRelations
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.claim_sums import FLAT
+from headscope.tally.head_similarity import draw_pairs, standardize
 from headscope.tally.output_maps import OutputMap
 from headscope.tally.quantities import (
     CONTRASTS,
@@ -43,6 +44,7 @@ class ReferenceTallier:
         self.batch = batch
         self.tally = Tally.zeros(self.counting.shape)
         self.records: list[HeadRecord] = []
+        self.similarities: list[dict[tuple[int, int], Floats]] = [{} for _ in batch.windows]
         for window in batch.windows:
             self._count_text(window)
 
@@ -69,9 +71,12 @@ class ReferenceTallier:
                 for head in range(outputs.shape[1]):
                     self.records.append(describe_head(window, layer, head, outputs[:, head], self.counting.theta))
                 self._count_outputs(layer, outputs)
+                self._keep_similarities(row, layer, outputs)
 
     def end(self) -> None:
         self.ended_records = self.ended_records + self.records
+        for window, directions in zip(self.batch.windows, self.similarities, strict=True):
+            self._correlate_heads(window, directions)
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
 
     def get_sums(self) -> Tally:
@@ -300,6 +305,24 @@ class ReferenceTallier:
         if not window.crosses:
             self._count_regions(window, layer, matrices, lines, order)
             self._count_delineated(window, layer, outputs, matrices, lines)
+
+    def _keep_similarities(self, row: int, layer: int, outputs: Floats) -> None:
+        if "head_similarity_sum" not in self.tally.arrays:
+            return
+        pairs = draw_pairs(self.batch.windows[row])
+        for head in range(outputs.shape[1]):
+            matrix = equations.compute_similarity(outputs[:, head])
+            direction = standardize(np.array([matrix[i, j] for i, j in pairs]))
+            if direction is not None:
+                self.similarities[row][layer, head] = direction
+
+    def _correlate_heads(self, window: Window, directions: dict[tuple[int, int], Floats]) -> None:
+        """Add how alike heads of all layers are in one text (`head_similarity`)."""
+        half = window.block % HALVES
+        for head, direction in directions.items():
+            for other, other_direction in directions.items():
+                self.tally["head_similarity_sum"][(half, *head, *other)] += direction @ other_direction
+                self.tally["head_similarity_texts"][(half, *head, *other)] += 1
 
     def _count_regions(self, window: Window, layer: int, matrices: list[Floats], lines: Bools, order: Ints) -> None:
         t, block, cuts = self.tally, window.block, equations.cut_blocks(lines)

@@ -2,7 +2,8 @@
 
 A backend gives a layer's outputs and attention of the sampled texts, and adds what it gets back to its sums. What is
 summed: signal shares (`signal_shares.py`), the structures of the paper's claims (`claim_sums.py`), labelled relations
-(`relation_sums.py`), and outputs over tokens (`output_sums.py`). The reference defines each of these sums in plain loops.
+(`relation_sums.py`), outputs over tokens (`output_sums.py`) and, once all layers were seen, how alike heads are
+(`head_similarity.py`). The reference defines each of these sums in plain loops.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from torch import Tensor
 from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.tally.claim_sums import ClaimTexts, measure_claims
+from headscope.tally.head_similarity import HeadSimilarities
 from headscope.tally.output_sums import sum_outputs
-from headscope.tally.quantities import BY_NAME
+from headscope.tally.quantities import BY_NAME, MAX_RELATED_HEADS
 from headscope.tally.relation_sums import LabelledTexts, add_relation_sums
 from headscope.tally.signal_shares import PairWeights
 from headscope.tally.tally import Tally, TallySettings
@@ -52,6 +54,8 @@ class SampleSums:
         self.claim_texts = ClaimTexts.from_batch(batch, rows, device, causal=counting.causal)
         self.labelled = None if counting.shape.crosses else LabelledTexts.from_batch(batch, rows, device)
         """the labelled texts; None if there are none, and maps are not needed"""
+        related = counting.shape.layers * counting.shape.heads <= MAX_RELATED_HEADS
+        self.similarities = HeadSimilarities.from_ranks(self.claim_texts.ranks, self.blocks) if related else None
 
     @classmethod
     def from_batch(cls, batch: Batch, counting: TallySettings, device: torch.device | str) -> SampleSums | None:
@@ -66,6 +70,8 @@ class SampleSums:
 
     def sum_layer(self, seen: SampledLayer) -> dict[str, Tensor]:
         """Return the sums of one layer, by quantity, each without the layer's axis."""
+        if self.similarities is not None:
+            self.similarities.add_layer(seen.output)
         claims = measure_claims(
             self.claim_texts, seen.output, seen.columns, seen.itself, self.counting.theta, self.counting.tau
         )
@@ -94,6 +100,10 @@ class SampleSums:
         """Add sums of labelled relations to a tally: those of a layer, or those of the texts alone."""
         if self.labelled is not None:
             add_relation_sums(tally, self.labelled.labels, self.labelled.sum_texts() if sums is None else sums, layer)
+
+    def finish(self) -> dict[str, Tensor]:
+        """Return the sums that need all layers, by quantity. Called once, after the last layer."""
+        return {} if self.similarities is None else self.similarities.sum_texts()
 
     def _sum_by_block(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Sum arrays with one entry per text over the texts of each block."""

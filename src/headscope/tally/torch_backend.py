@@ -139,6 +139,8 @@ class TorchTallier:
     def end(self) -> None:
         if self.examples is not None:
             self.tally.examples = self.examples.collect()
+        if self.sample is not None:
+            add_sample_sums(self.tally.arrays, self.sample.finish())
         self.ended = self.ended + self.tally  # a new object, so that an interrupt cannot leave half a batch in it
 
     def get_sums(self) -> Tally:

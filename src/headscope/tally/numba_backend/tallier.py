@@ -356,6 +356,8 @@ class _LayerSums:
         itself = torch.from_numpy(self.near_attention[sampled, :, 1].sum(1))
         maps = torch.cat(self.sampled_maps) if self.sampled_maps else None
         self.sample.add_layer_to(self.tally, SampledLayer(output, columns, itself, maps), self.layer)
+        if self.layer == self.counting.shape.layers - 1:  # not when the batch ends: then other threads wait
+            add_sample_sums(self.tally.arrays, self.sample.finish())
         if self.examples is not None:
             self.examples.observe_layer(self.layer, output, self.head_counts[sampled])
 

@@ -189,6 +189,7 @@ class DeviceSums:
         for layer, (vectors, columns, maps) in enumerate(zip(output, arrays.columns, arrays.summed_maps, strict=True)):
             seen = SampledLayer(vectors, columns, maps.diagonal(dim1=1, dim2=2))
             add_sample_sums(self.tensors, sample.sum_layer(seen), layer)
+        add_sample_sums(self.tensors, sample.finish())
         if not shape.maps:
             return
         self.tensors["similarity"][:, :n, :n] += similarity_sums

@@ -1,0 +1,1 @@
+"""Write what heads do, token by token, to Parquet files."""
