@@ -169,7 +169,8 @@ def updated(name: str, earlier: dict[str, Any], options: argparse.Namespace) -> 
     def curves(scores: np.ndarray) -> dict[str, list[float]]:
         return measure_curves(model, order_heads(scores, model.architecture.numbers), removal, means, options.batch)
 
-    added: dict[str, Any] = {"machine": machine("cpu"), "study_texts": len(first), "rankings": options.only}
+    added: dict[str, Any] = {**earlier.get("added", {}), "machine": machine("cpu"), "study_texts": len(first)}
+    added["rankings"] = list(dict.fromkeys([*added.get("rankings", []), *options.only]))
     if options.check:
         old = earlier["rankings"][options.check]
         scores = np.array([[-np.inf if score is None else score for score in row] for row in old["scores"]])
