@@ -16,6 +16,7 @@ from headscope.comparison.claims import VERDICT_SIGNS
 from headscope.comparison.result import Comparison
 from headscope.figures.comparison import draw_heads_by_type, draw_rates_over_depth
 from headscope.studies.head_types import HEAD_TYPES
+from headscope.studies.sample_size import TOO_FEW_TEXTS
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "beyond-bert.md"
@@ -51,7 +52,9 @@ def findings_table(made: Comparison) -> str:
     lines.append("|---|---|" + "---|" * len(made.names))
     for number in range(len(next(iter(made.findings_by_model.values())))):
         row = [made.findings_by_model[name][number] for name in made.names]
-        cells = [f"{VERDICT_SIGNS[each.verdict]} {each.number_text}".removesuffix(" –") for each in row]
+        cells = [
+            f"{VERDICT_SIGNS[each.verdict]} {each.number_text}".removesuffix(" –").replace("|", "ǀ") for each in row
+        ]
         lines.append(f"| {row[0].number} | {row[0].title} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -70,7 +73,7 @@ def measured_list(made: Comparison) -> str:
 
 def head_types_table(made: Comparison) -> str:
     table = made.head_types.pivot(index="model", columns="head_type", values="heads").loc[made.names]
-    kinds = [kind.name for kind in HEAD_TYPES]
+    kinds = [kind.name for kind in HEAD_TYPES if kind.name != TOO_FEW_TEXTS or table[kind.name].any()]
     lines = ["| model | " + " | ".join(kinds) + " |", "|---|" + "---|" * len(kinds)]
     lines += [f"| {name} | " + " | ".join(str(table.loc[name, kind]) for kind in kinds) + " |" for name in made.names]
     return "\n".join(lines)
