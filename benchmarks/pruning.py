@@ -22,6 +22,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,9 @@ import numpy as np
 import torch
 
 import headscope
-from headscope.corpus.windows import Window
 from headscope.model.interventions import compute_head_means, list_heads
-from headscope.model.model import Model
 from headscope.pruning.ablation import AblationRunner
-from headscope.pruning.curves import SHARES, measure_curve
+from headscope.pruning.curves import SHARES, take_share
 from headscope.pruning.rankings import RULES, STUDY_RULES, order_heads, rank_greedily, score_heads
 from headscope.pruning.text_batches import batch_windows, read_windows
 from headscope.studies.result import Study
@@ -89,13 +88,13 @@ def round_scores(scores: np.ndarray) -> list[list[float | None]]:
 
 
 def measure_curves(
-    model: Model, order: Sequence[Any], windows: list[Window], means: np.ndarray, batch_size: int | None
+    runner: AblationRunner, means: np.ndarray, base: float, order: Sequence[Any]
 ) -> dict[str, list[float]]:
     """Return the objective at every share of heads removed in this order, by zero and by each head's mean."""
-    arguments: dict[str, Any] = {"batch_size": batch_size, "means": means}
+    runners = {"zero": runner, "mean": replace(runner, ablation_type="mean", means=means)}  # with the same baseline
     return {
-        kind: measure_curve(model, order, windows, ablation_type=kind, **arguments)["loss"].tolist()  # type: ignore[arg-type]
-        for kind in ("zero", "mean")
+        kind: [base, *(float(each.measure_losses(take_share(order, share)).mean()) for share in SHARES[1:])]
+        for kind, each in runners.items()
     }
 
 
@@ -116,7 +115,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     print(f"{model.name}: {bench.objective.name} {base.mean():.4f}, {len(heads)} heads", flush=True)
 
     def curves(order: Sequence[Any]) -> dict[str, list[float]]:
-        return measure_curves(model, order, removal, means, options.batch)
+        return measure_curves(bench, means, float(base.mean()), order)
 
     found: dict[str, Any] = {}
     given = {
@@ -165,9 +164,11 @@ def updated(name: str, earlier: dict[str, Any], options: argparse.Namespace) -> 
     if len(removal) != earlier["texts"]:
         raise SystemExit(f"{name}: {len(removal)} windows, and {earlier['texts']} in the earlier result: see --windows")
     means = compute_head_means(model, (numbered.batch for numbered in batch_windows(model, ranking, options.batch)))
+    bench = AblationRunner.create(model, removal, batch_size=options.batch)
+    base = float(bench.measure_losses([]).mean())
 
     def curves(scores: np.ndarray) -> dict[str, list[float]]:
-        return measure_curves(model, order_heads(scores, model.architecture.numbers), removal, means, options.batch)
+        return measure_curves(bench, means, base, order_heads(scores, model.architecture.numbers))
 
     added: dict[str, Any] = {**earlier.get("added", {}), "machine": machine("cpu"), "study_texts": len(first)}
     added["rankings"] = list(dict.fromkeys([*added.get("rankings", []), *options.only]))
@@ -194,8 +195,6 @@ def updated(name: str, earlier: dict[str, Any], options: argparse.Namespace) -> 
             "scores": round_scores(scores),
             "curves": curves(scores),
         }
-        if by == "signal-share":  # is it the noisy heads that matter?
-            rankings[by]["reversed"] = curves(-scores)
         print(f"  {by}: {rankings[by]['correlation']:+.2f} {rankings[by]['interval']}", flush=True)
     others = {by: ranking for by, ranking in earlier["rankings"].items() if by not in (*ADDED, *rankings)}
     kept = {by: ranking for by, ranking in earlier["rankings"].items() if by in ADDED and by not in rankings}

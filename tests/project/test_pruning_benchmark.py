@@ -73,7 +73,7 @@ def test_pruning_measures_every_ranking(tmp_path: Path, capsys: pytest.CaptureFi
     pruning.main([*same, "--only", "signal-share", "--check", "gradient"])
     updated = json.loads(output.read_text(encoding="utf-8"))["models"]["small"]
     assert updated["added"]["check"]["largest_difference"] < 1e-6
-    assert set(updated["rankings"]["signal-share"]["reversed"]) == {"zero", "mean"}
+    assert set(updated["rankings"]["signal-share"]["curves"]) == {"zero", "mean"}
     assert "curves" not in updated["rankings"]["position share"]
     assert updated["rankings"]["gradient"] == results["rankings"]["gradient"]
 
