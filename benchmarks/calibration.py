@@ -13,6 +13,10 @@ compare     documents are split into two random halves, which `headscope compare
             head differs, so that 5 % of all tests should have p ≤ 0.05, and 5 % of all families any p ≤ 0.05 after
             Holm's correction
 
+outliers    why intervals of some rates hold the truth less often: their coverage in draws with and without the most
+            influential document, and where that document, or the two most influential ones, do not exist at all; and
+            on a logarithmic scale with degrees of freedom from the blocks' kurtosis
+
 for blocks of documents, and for blocks of windows (`--blocks windows`), which are too small where `--windows all` takes
 many windows of a document. `--docs` writes the tables of docs/errors.md.
 """
@@ -41,7 +45,7 @@ from headscope.studies.significance import compute_p_value
 from headscope.tally.backends import choose_kernel
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
-from measuring.calibration_tables import SECTIONS, tabulate_alarms, tabulate_errors
+from measuring.calibration_tables import SECTIONS, tabulate_alarms, tabulate_errors, tabulate_outliers
 from measuring.tables import DOCS, machine, read_all, save, write_page
 
 ENGLISH = Path(__file__).parent.parent.parent / "shared" / "data" / "english.jsonl.gz"
@@ -140,10 +144,24 @@ class Population:
         """Return the rates over all documents."""
         return divide(self.documents.numerators.sum(axis=0), self.documents.denominators.sum(axis=0))
 
+    def compute_influence(self) -> Floats:
+        """Return the share of the rate's variance that comes from each document: (document, layer, head)."""
+        squares = (self.documents.numerators - self.compute_rates() * self.documents.denominators) ** 2
+        return divide(squares, np.broadcast_to(squares.sum(axis=0), squares.shape))
+
     def measure_largest_document(self) -> float:
         """Return the share of the rate's variance that comes from one document, in the median head."""
-        influence = (self.documents.numerators - self.compute_rates() * self.documents.denominators) ** 2
-        return float(np.nanmedian(divide(influence.max(axis=0), influence.sum(axis=0))))
+        return float(np.nanmedian(self.compute_influence().max(axis=0)))
+
+    def find_largest_document(self) -> int:
+        """Return the document with the largest influence in the median head."""
+        return int(np.nanmedian(self.compute_influence(), axis=(1, 2)).argmax())
+
+    def drop_largest_document(self) -> Population:
+        """Return the population without that document."""
+        is_kept = self.windows.documents != self.find_largest_document()
+        numbers = np.unique(self.windows.documents[is_kept], return_inverse=True)[1]
+        return self.create(WindowSums(self.windows.numerators[is_kept], self.windows.denominators[is_kept], numbers))
 
     def sum_blocks(self, drawn: Ints, unit: str, random: np.random.Generator) -> RateSums:
         """Return the sums of these documents, in blocks of documents or of windows that are drawn at random."""
@@ -153,6 +171,56 @@ class Population:
         return self.windows.sum_blocks(windows, random.integers(0, BLOCKS, len(windows)))
 
 
+@dataclass(frozen=True)
+class Draws:
+    """Rates of corpora that were drawn, and whether intervals hold the truth; each (draw, layer, head)."""
+
+    deviations: Floats
+    errors: Floats
+    is_covered: Any
+    is_covered_by_logarithm: Any
+    documents: Ints
+    """(draw, document): how often each was drawn"""
+    is_known: Any
+    """(layer, head): whether every draw has an error"""
+
+    def measure_coverage(self, draws: Any = slice(None)) -> float:
+        """Return how often the intervals of some draws hold the truth."""
+        return float(self.is_covered[draws][:, self.is_known].mean())
+
+
+def draw_corpora(population: Population, unit: str, size: int | None, draws: int, random: np.random.Generator) -> Draws:
+    """Draw documents with replacement, and compute rates, errors and intervals of each corpus."""
+    truth, documents = population.compute_rates(), len(population.windows_by_document)
+    columns: dict[str, list[Any]] = {name: [] for name in ("deviations", "errors", "covered", "by_logarithm", "counts")}
+    for _ in range(draws):
+        drawn = random.integers(0, documents, size or documents)
+        sums = population.sum_blocks(drawn, unit, random)
+        others, rates = sums.jackknife_rates(), sums.compute_rates()
+        error, deviation = compute_jackknife_error(others), np.abs(rates - truth)
+        degrees = compute_degrees_of_freedom(sums, sums, paired=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            few_degrees = np.fmax(np.fmin(degrees, compute_degrees_from_kurtosis(others)), 1)
+            log_error, log_deviation = compute_jackknife_error(np.log(others)), np.abs(np.log(rates) - np.log(truth))
+            by_logarithm = log_deviation <= compute_critical_t(few_degrees) * log_error
+        columns["deviations"].append(deviation)
+        columns["errors"].append(error)
+        columns["covered"].append(deviation <= compute_critical_t(degrees) * error)
+        columns["by_logarithm"].append(by_logarithm)
+        columns["counts"].append(np.bincount(drawn, minlength=documents))
+    deviations, errors, covered, by_logarithm, counts = (np.array(column) for column in columns.values())
+    is_known = np.isfinite(errors).all(axis=0) & (deviations**2).any(axis=0)
+    return Draws(deviations, errors, covered, by_logarithm, counts, is_known)
+
+
+def compute_degrees_from_kurtosis(others: Floats) -> Floats:
+    """Return the degrees of freedom of a variance whose blocks have heavy tails: 2 σ⁴ / Var(s²), by their kurtosis."""
+    blocks = len(others)
+    squares = (others - others.mean(axis=0)) ** 2
+    kurtosis = blocks * (squares**2).sum(axis=0) / squares.sum(axis=0) ** 2 - 3
+    return np.asarray(2 / (2 / (blocks - 1) + np.fmax(kurtosis, 0) / blocks))
+
+
 def measure_errors(
     populations: dict[str, Population], unit: str, size: int | None, draws: int
 ) -> dict[str, dict[str, float]]:
@@ -160,26 +228,37 @@ def measure_errors(
     results = {}
     for rate, population in populations.items():
         random = np.random.default_rng(zlib.crc32(f"{rate} {unit} {size}".encode()))
-        truth = population.compute_rates()
-        count = size or len(population.windows_by_document)
-        rates, errors, critical = [], [], []
-        for _ in range(draws):
-            drawn = random.integers(0, len(population.windows_by_document), count)
-            sums = population.sum_blocks(drawn, unit, random)
-            rates.append(sums.compute_rates())
-            errors.append(compute_jackknife_error(sums.jackknife_rates()))
-            critical.append(compute_critical_t(compute_degrees_of_freedom(sums, sums, paired=True)))
-        deviations = np.abs(np.array(rates) - truth)
-        true_errors = np.sqrt((deviations**2).mean(axis=0))
-        is_known = np.isfinite(errors).all(axis=0) & (true_errors > 0)
-        covered = (deviations <= np.array(critical) * np.array(errors))[:, is_known].mean(axis=0)
-        ratios = (np.mean(errors, axis=0) / np.where(is_known, true_errors, np.nan))[is_known]
+        corpora = draw_corpora(population, unit, size, draws, random)
+        true_errors = np.sqrt((corpora.deviations**2).mean(axis=0))
+        covered = corpora.is_covered.mean(axis=0)[corpora.is_known]
+        ratios = (corpora.errors.mean(axis=0) / np.where(corpora.is_known, true_errors, np.nan))[corpora.is_known]
         results[rate] = {
-            "heads": int(is_known.sum()),
+            "heads": int(corpora.is_known.sum()),
             "ratio": float(np.median(ratios)),
             "coverage": float(covered.mean()),
             "lowest_coverage": float(np.quantile(covered, 0.1)),
             "largest_document": population.measure_largest_document(),
+        }
+    return results
+
+
+def measure_outliers(populations: dict[str, Population], unit: str, draws: int) -> dict[str, dict[str, float]]:
+    """Return for every rate how coverage depends on the documents that influence it most."""
+    results = {}
+    for rate, population in populations.items():
+        random = np.random.default_rng(zlib.crc32(f"{rate} {unit} outliers".encode()))
+        corpora = draw_corpora(population, unit, None, draws, random)
+        is_drawn = corpora.documents[:, population.find_largest_document()] > 0
+        without_one = population.drop_largest_document()
+        results[rate] = {
+            "coverage": corpora.measure_coverage(),
+            "drawn": corpora.measure_coverage(is_drawn),
+            "not_drawn": corpora.measure_coverage(~is_drawn),
+            "logarithm": float(corpora.is_covered_by_logarithm[:, corpora.is_known].mean()),
+            "without_one": draw_corpora(without_one, unit, None, draws, random).measure_coverage(),
+            "without_two": draw_corpora(
+                without_one.drop_largest_document(), unit, None, draws, random
+            ).measure_coverage(),
         }
     return results
 
@@ -273,6 +352,8 @@ def calibrate(name: str, populations: dict[str, dict[str, Population]], draws: i
             for size in SIZES:
                 rates = measure_errors(by_rate, unit, size, draws)
                 rows.append({**common, "measured": "errors", "drawn": size, "rates": rates})
+            if unit == "documents":
+                rows.append({**common, "measured": "outliers", "rates": measure_outliers(by_rate, unit, draws)})
             rows.append({**common, "measured": "halves", "rates": measure_false_alarms(by_rate, unit, draws)})
             rows.append({**common, "measured": "paired", "rates": measure_paired_false_alarms(by_rate, unit, draws)})
     return rows
@@ -307,7 +388,7 @@ def main(arguments: list[str] | None = None) -> None:
         "draws": options.draws,
         "rows": rows,
     }
-    print(tabulate_errors(result), tabulate_alarms(result), sep="\n\n")
+    print(tabulate_errors(result), tabulate_outliers(result), tabulate_alarms(result), sep="\n\n")
     if options.json:
         save(result, options.json)
 

@@ -2,7 +2,7 @@
 
     make curves MODELS="FOLDER …" TEXTS=FILE
     python benchmarks/pruning.py --model FOLDER … --texts FILE [--windows 96] [--draws 10] [--json FILE]
-    python benchmarks/pruning.py --model FOLDER … --update FILE --windows 32
+    python benchmarks/pruning.py --model FOLDER … --texts FILE --update FILE [--only RANKING …] [--check RANKING]
     python benchmarks/pruning.py --docs benchmarks/results/prun*.json
 
 Heads are ranked on the first windows of every other document, and removed on those of the documents between, which no
@@ -10,8 +10,10 @@ ranking has seen. For each ranking: the rank correlation of its scores with what
 objective (a 95 % interval from 2,000 draws of heads), and the objective when ever more heads are silent, least scores
 first, by zero and by each head's mean. `greedy` measures again after every step; `ablation` measures once.
 
-`--update` measures the rankings by signal shares alone, and puts their correlations with what silencing each head did
-in an earlier result of the same texts there. `--docs` writes the tables and the figure of docs/pruning.md.
+`--update` adds the rankings by signal shares (those of `--only`) to an earlier result of the same texts and as many
+windows: their correlations with what silencing each head did there, and their curves. `--check` measures a ranking of
+that result again, and says how far the new curves are from the old ones, which another machine may have measured.
+`--docs` writes the tables and the figure of docs/pruning.md.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +32,15 @@ import torch
 import headscope
 from headscope.model.interventions import compute_head_means, list_heads
 from headscope.pruning.ablation import AblationRunner
-from headscope.pruning.curves import SHARES, measure_curve
+from headscope.pruning.curves import SHARES, take_share
 from headscope.pruning.rankings import RULES, STUDY_RULES, order_heads, rank_greedily, score_heads
 from headscope.pruning.text_batches import batch_windows, read_windows
 from headscope.studies.result import Study
 from measuring.prune_tables import SECTIONS, draw, summary_table
 from measuring.tables import DOCS, machine, read_all, save, write_page
 
+ADDED = ("signal-share", "signal power", "noise power", "position share")
+"""rankings that `--update` can measure"""
 FILE = Path(__file__).parent.parent.parent / "shared" / "data" / "english.jsonl.gz"
 DRAWS = 2000
 
@@ -78,6 +83,21 @@ def halves(texts: str | None, count: int) -> tuple[Any, Any]:
     return held[::step][:count], held[step // 2 :: step][:count]
 
 
+def round_scores(scores: np.ndarray) -> list[list[float | None]]:
+    return [[float(f"{score:.6g}") if np.isfinite(score) else None for score in row] for row in scores]
+
+
+def measure_curves(
+    runner: AblationRunner, means: np.ndarray, base: float, order: Sequence[Any]
+) -> dict[str, list[float]]:
+    """Return the objective at every share of heads removed in this order, by zero and by each head's mean."""
+    runners = {"zero": runner, "mean": replace(runner, ablation_type="mean", means=means)}  # with the same baseline
+    return {
+        kind: [base, *(float(each.measure_losses(take_share(order, share)).mean()) for share in SHARES[1:])]
+        for kind, each in runners.items()
+    }
+
+
 def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     model = headscope.load(name, objective=True, device=options.device)
     started = time.monotonic()
@@ -95,11 +115,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     print(f"{model.name}: {bench.objective.name} {base.mean():.4f}, {len(heads)} heads", flush=True)
 
     def curves(order: Sequence[Any]) -> dict[str, list[float]]:
-        how = {"batch_size": options.batch, "means": means}
-        return {
-            kind: measure_curve(model, order, removal, ablation_type=kind, **how)["loss"].tolist()  # type: ignore[arg-type]
-            for kind in ("zero", "mean")
-        }
+        return measure_curves(bench, means, float(base.mean()), order)
 
     found: dict[str, Any] = {}
     given = {
@@ -110,7 +126,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         found[by] = {
             "correlation": correlation(each, truth),
             "interval": interval(each, truth),
-            "scores": [[float(f"{x:.6g}") if np.isfinite(x) else None for x in row] for row in each],
+            "scores": round_scores(each),
             "curves": curves(order_heads(each, model.architecture.numbers)),
         }
         print(f"  {by}: {found[by]['correlation']:+.2f}, {time.monotonic() - started:.0f} s", flush=True)
@@ -139,22 +155,52 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def updated(name: str, earlier: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """An earlier result of a model with the rankings by signal shares measured again; they have no curves."""
-    model = headscope.load(name, device=options.device)
-    study = headscope.study(model, halves(options.texts, options.windows)[0], length=options.length, sample=1.0)
+    """An earlier result of a model with rankings by signal shares measured anew, and their curves."""
+    model = headscope.load(name, objective=True, device=options.device)
+    first, second = halves(options.texts, options.windows)
+    ranking, removal = (
+        read_windows(model, documents, length=options.length, limit=None).windows for documents in (first, second)
+    )
+    if len(removal) != earlier["texts"]:
+        raise SystemExit(f"{name}: {len(removal)} windows, and {earlier['texts']} in the earlier result: see --windows")
+    means = compute_head_means(model, (numbered.batch for numbered in batch_windows(model, ranking, options.batch)))
+    bench = AblationRunner.create(model, removal, batch_size=options.batch)
+    base = float(bench.measure_losses([]).mean())
+
+    def curves(scores: np.ndarray) -> dict[str, list[float]]:
+        return measure_curves(bench, means, base, order_heads(scores, model.architecture.numbers))
+
+    added: dict[str, Any] = {**earlier.get("added", {}), "machine": machine("cpu"), "study_texts": len(first)}
+    added["rankings"] = list(dict.fromkeys([*added.get("rankings", []), *options.only]))
+    if options.check:
+        old = earlier["rankings"][options.check]
+        scores = np.array([[-np.inf if score is None else score for score in row] for row in old["scores"]])
+        new = curves(scores)
+        added["check"] = {
+            "ranking": options.check,
+            "largest_difference": max(float(np.abs(np.subtract(new[by], old["curves"][by])).max()) for by in new),
+        }
+        print(f"  {options.check}, again: {added['check']}", flush=True)
+    study = headscope.study(model, first, length=options.length, sample=1.0)
     truth, norms = np.array(earlier["truth"]), np.array(earlier["rankings"]["projected-norm"]["scores"])
     scores_by_ranking = split_power(study, norms) | {
         "signal-share": score_heads(model, "signal-share", [], study=study)
     }
-    rankings = {
-        by: {"correlation": correlation(scores, truth), "interval": interval(scores, truth), "scores": scores.tolist()}
-        for by, scores in sorted(scores_by_ranking.items())
-    }
-    for by, ranking in rankings.items():
-        print(f"  {by}: {ranking['correlation']:+.2f} {ranking['interval']}", flush=True)
-    earlier_rankings = earlier["rankings"].items()
-    others = {by: ranking for by, ranking in earlier_rankings if by not in rankings and not by.startswith("snr")}
-    return {**earlier, "rankings": {**rankings, **others}, "study_texts": study.texts}
+    rankings: dict[str, Any] = {}
+    for by in options.only:
+        scores = scores_by_ranking[by]
+        rankings[by] = {
+            "correlation": correlation(scores, truth),
+            "interval": interval(scores, truth),
+            "scores": round_scores(scores),
+            "curves": curves(scores),
+        }
+        print(f"  {by}: {rankings[by]['correlation']:+.2f} {rankings[by]['interval']}", flush=True)
+    others = {by: ranking for by, ranking in earlier["rankings"].items() if by not in (*ADDED, *rankings)}
+    kept = {by: ranking for by, ranking in earlier["rankings"].items() if by in ADDED and by not in rankings}
+    result = {**earlier, "rankings": {**rankings, **kept, **others}, "added": added}
+    result.pop("study_texts", None)
+    return result
 
 
 def parser() -> argparse.ArgumentParser:
@@ -169,6 +215,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--device", default="auto")
     made.add_argument("--json", type=Path)
     made.add_argument("--update", type=Path, metavar="FILE", help="an earlier result, which is changed")
+    made.add_argument("--only", nargs="+", choices=ADDED, default=list(ADDED), help="rankings that --update measures")
+    made.add_argument("--check", metavar="RANKING", help="of the earlier result, to be measured again")
     made.add_argument("--docs", type=Path, nargs="+", help="results to write docs/pruning.md from")
     return made
 
@@ -184,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         result = json.loads(options.update.read_text(encoding="utf-8"))
         for name in options.model:
             result["models"][Path(name).name] = updated(name, result["models"][Path(name).name], options)
-        save(result, options.update)
+            save(result, options.update)
         return
     models = {Path(name).name: measured(name, options) for name in options.model}
     device = "cuda" if torch.cuda.is_available() and options.device != "cpu" else "cpu"

@@ -28,6 +28,27 @@ def tabulate_errors(result: dict[str, Any], *, markdown: bool = False) -> str:
     return table(header, rows, markdown=markdown)
 
 
+OUTLIERS = {
+    "coverage": "coverage of 95 %",
+    "drawn": "document drawn",
+    "not_drawn": "not drawn",
+    "logarithm": "logarithm, kurtosis",
+    "without_one": "without it",
+    "without_two": "without two",
+}
+
+
+def tabulate_outliers(result: dict[str, Any], *, markdown: bool = False) -> str:
+    """Return the coverage of every rate, by what happens to the documents that influence it most."""
+    rows = [
+        [row["model"], row["windows"], rate.replace("_", " "), *(f"{100 * shares[name]:.1f} %" for name in OUTLIERS)]
+        for row in result["rows"]
+        if row["measured"] == "outliers"
+        for rate, shares in row["rates"].items()
+    ]
+    return table(["model", "windows", "rate", *OUTLIERS.values()], rows, markdown=markdown)
+
+
 def tabulate_alarms(result: dict[str, Any], *, markdown: bool = False) -> str:
     """Return the shares of tests, and of families, that are false alarms: the mean over rates, and their range."""
     header = ["model", "windows", "blocks of", "compared", "tests, p ≤ 0.05", "families, corrected p ≤ 0.05"]
@@ -40,7 +61,7 @@ def tabulate_alarms(result: dict[str, Any], *, markdown: bool = False) -> str:
             *(_format_range(row, name, 100, 1, " %") for name in ("tests", "families")),
         ]
         for row in result["rows"]
-        if row["measured"] != "errors"
+        if row["measured"] in ("halves", "paired")
     ]
     return table(header, rows, markdown=markdown)
 
@@ -63,4 +84,9 @@ def _write_alarms(results: list[dict[str, Any]]) -> str:
     return f"{tabulate_alarms(result, markdown=True)}\n\n{result['draws']} splits of the same texts."
 
 
-SECTIONS: dict[str, Section] = {"errors": _write_errors, "alarms": _write_alarms}
+def _write_outliers(results: list[dict[str, Any]]) -> str:
+    (result,) = of_kind(results, "calibration")
+    return f"{tabulate_outliers(result, markdown=True)}\n\n{result['draws']} draws of as many documents as there are."
+
+
+SECTIONS: dict[str, Section] = {"errors": _write_errors, "outliers": _write_outliers, "alarms": _write_alarms}

@@ -105,6 +105,8 @@ def test_a_verified_model_has_no_mark() -> None:
     assert (study.manifest["verified"], study.manifest["verified_note"]) == (1, "")
     assert MARK not in repr(study)
     assert "capture" not in study.heads().columns
+    reading = headscope.read(tiny.model("bert"), TEXTS[0], length=16)
+    assert "capture" not in {*reading.pairs().columns, *reading.dominant().columns}
     assert not [text for text in draw(study, "7").findobj(Text) if MARK in text.get_text()]  # type: ignore[attr-defined]
 
 
@@ -115,6 +117,9 @@ class TestMarks:
         assert MARK in study._repr_html_()
         assert MARK in repr(reading)
         assert MARK in reading.to_html()
+        for table in (reading.pairs(), reading.pairs(0, 1), reading.pairs(explain=True), reading.dominant()):
+            assert table.columns[-1] == "capture"
+            assert set(table["capture"]) == {"unverified"}
         assert set(study.heads()["capture"]) == {"unverified"}
 
     @pytest.mark.usefixtures("one_figure")
@@ -183,11 +188,30 @@ class TestCommands:
     ) -> None:
         result = headscope_command(
             "read", TEXTS[0], "--model", str(folder), "--length", "16", "--output", str(tmp_path / "page.html"),
-            "--allow-unverified",
+            "--allow-unverified", "--pairs", str(tmp_path / "pairs.csv"),
         )  # fmt: skip
         assert result.code == 0
         assert "unverified capture, numbers could be wrong" in result.err
         assert MARK in (tmp_path / "page.html").read_text("utf-8")
+        header, *rows = (tmp_path / "pairs.csv").read_text("utf-8").splitlines()
+        assert header.endswith(",capture")
+        assert rows
+        assert all(row.endswith(",unverified") for row in rows)
+
+    def test_a_segmentation_on_request_says_so_beside_the_text_and_in_json(
+        self, headscope_command: Any, folder: Path, tmp_path: Path
+    ) -> None:
+        text = tmp_path / "text.txt"
+        text.write_text(TEXTS[0])
+        arguments = [
+            "segment", str(text), "--model", str(folder), "--length", "16", "--level", "fine", "--allow-unverified",
+        ]  # fmt: skip
+        for options in ([], ["--json"]):
+            result = headscope_command(*arguments, *options)
+            assert result.code == 0
+            assert "unverified capture, numbers could be wrong" in result.err
+        manifest = json.loads(result.out)["manifest"]
+        assert (manifest["verified"], REASON in manifest["verified_note"]) == (0, True)
 
     def test_inspect_says_why(self, headscope_command: Any, folder: Path) -> None:
         result = headscope_command("inspect", str(folder), "--json")

@@ -381,6 +381,34 @@ def test_calibration_finds_errors_that_are_too_small():
     assert measured["documents", "paired", None]["tests"] < 0.1 < measured["windows", "paired", None]["tests"]
     assert len(calibration_tables.tabulate_errors(result).splitlines()) == 1 + 6
     assert len(calibration_tables.tabulate_alarms(result).splitlines()) == 1 + 6
+    assert len(calibration_tables.tabulate_outliers(result).splitlines()) == 1 + 2
+
+
+def test_calibration_shows_what_one_document_outside_of_a_sample_does():
+    """Of 60 documents one repeats tokens all the time: intervals of samples without it cannot reach the truth."""
+    random = np.random.default_rng(0)
+    denominators = np.full((60, 1, 2), 100.0)
+    rates = 0.1 + 0.01 * random.standard_normal((60, 1, 2))
+    rates[17] = 0.9
+    population = calibration.Population.create(
+        calibration.WindowSums(rates * denominators, denominators, np.arange(60))
+    )
+    assert population.find_largest_document() == 17
+    assert population.measure_largest_document() > 0.9
+    measured = calibration.measure_outliers({"rate": population}, "documents", 100)["rate"]
+    assert measured["not_drawn"] < 0.2
+    assert measured["drawn"] > 0.9
+    assert measured["not_drawn"] < measured["coverage"] < measured["drawn"]
+    assert min(measured["without_one"], measured["without_two"]) > 0.85
+
+
+def test_degrees_of_freedom_from_kurtosis_worked_by_hand():
+    # ±1: kurtosis 20 · 20 / 20² − 3 < 0, so all degrees. One block alone is 0.95 from the mean, the others 0.05.
+    even = np.array([1.0, -1.0] * 10)[:, None]
+    alone = np.array([1.0] + [0.0] * 19)[:, None]
+    assert calibration.compute_degrees_from_kurtosis(even) == pytest.approx(19)
+    kurtosis = 20 * (0.95**4 + 19 * 0.05**4) / (0.95**2 + 19 * 0.05**2) ** 2 - 3
+    assert calibration.compute_degrees_from_kurtosis(alone) == pytest.approx(2 / (2 / 19 + kurtosis / 20))
 
 
 def test_a_way_that_is_not_there_says_so_and_has_no_numbers():

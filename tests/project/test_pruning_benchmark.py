@@ -65,6 +65,18 @@ def test_pruning_measures_every_ranking(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(results["random"]) == 2
     assert "random, best of all" in capsys.readouterr().out
 
+    same = ["--model", str(folder), "--texts", str(texts), *few, "--update", str(output)]
+    with pytest.raises(SystemExit, match="1 windows, and 2 in the earlier result"):
+        pruning.main([*same, "--windows", "1"])
+    del results["rankings"]["signal-share"], results["rankings"]["position share"]["curves"]
+    output.write_text(json.dumps(result), encoding="utf-8")
+    pruning.main([*same, "--only", "signal-share", "--check", "gradient"])
+    updated = json.loads(output.read_text(encoding="utf-8"))["models"]["small"]
+    assert updated["added"]["check"]["largest_difference"] < 1e-6
+    assert set(updated["rankings"]["signal-share"]["curves"]) == {"zero", "mean"}
+    assert "curves" not in updated["rankings"]["position share"]
+    assert updated["rankings"]["gradient"] == results["rankings"]["gradient"]
+
 
 def test_noise_recovers_what_was_planted():
     cases = noise.recovered(noise.windows_of(40))

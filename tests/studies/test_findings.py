@@ -30,6 +30,7 @@ from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
 from headscope.studies.sample_size import MIN_TEXTS
 from headscope.tally.quantities import BY_NAME
+from tests.helpers import tiny
 from tests.helpers.planted_claims import ALL, make_claim_study, make_null_study
 from tests.helpers.synthetic import make_random_study
 
@@ -101,6 +102,17 @@ def test_claims_are_not_consistent_without_their_structure(without: tuple[int, .
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_claim_is_consistent_with_even_attention_and_random_outputs(seed: int):
     verdicts = {finding.number: finding.verdict for finding in findings(make_null_study(seed))}
+    assert "consistent" not in verdicts.values(), verdicts
+    assert "too few texts" not in verdicts.values()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_claim_is_consistent_with_random_weights(seed: int):
+    random = np.random.default_rng(seed)
+    words = ["the", "cat", "sat", "on", "a", "mat", "owl", "saw", "it", "ran", "dog", ".", ","]
+    texts = [" ".join(random.choice(words, int(random.integers(20, 40)))) for _ in range(80)]
+    model = tiny.model("bert", num_hidden_layers=6, seed=seed)
+    verdicts = {finding.number: finding.verdict for finding in findings(headscope.study(model, texts, length=24))}
     assert "consistent" not in verdicts.values(), verdicts
     assert "too few texts" not in verdicts.values()
 

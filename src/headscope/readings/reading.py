@@ -337,7 +337,8 @@ class Reading:
         -------
         DataFrame
             With the columns token_i, token_j, index_i, index_j, value, and `relative`, C_ij / max(C). Unless layer and
-            head are single, the columns `head` (such as L1H6, or L1sum), `layer` and `head_number` come first.
+            head are single, the columns `head` (such as L1H6, or L1sum), `layer` and `head_number` come first. A
+            column `capture`, "unverified", is last if the capture is unverified.
 
         Raises
         ------
@@ -366,6 +367,9 @@ class Reading:
             names = self._name_relations(table["index_i"].to_numpy(), table["index_j"].to_numpy(), words=words)
             table["relation"] = pd.Series(names, dtype="str")
             columns.append("relation")
+        if not self._is_verified:
+            table["capture"] = "unverified"
+            columns.append("capture")
         return table[columns if is_single_head else [*HEAD_COLUMNS, *columns]]
 
     def explained(self, layer: int, head: Head, theta: float | None = None) -> float:
@@ -540,7 +544,8 @@ class Reading:
         Returns
         -------
         DataFrame
-            One row per head, with the columns head, layer, head_number, token, token_id, pairs and share.
+            One row per head, with the columns head, layer, head_number, token, token_id, pairs and share; and
+            `capture`, "unverified", if the capture is unverified.
 
         Raises
         ------
@@ -563,7 +568,8 @@ class Reading:
             rows.append(
                 (*_name_head(a, b).values(), names[token_id] if count else "", token_id, len(pairs), pair_share)
             )
-        return pd.DataFrame(rows, columns=[*HEAD_COLUMNS, "token", "token_id", "pairs", "share"])
+        table = pd.DataFrame(rows, columns=[*HEAD_COLUMNS, "token", "token_id", "pairs", "share"])
+        return table if self._is_verified else table.assign(capture="unverified")
 
     def segments(self, count: int | None = None, granularity: float = 1.0, tau: float | None = None) -> Segmentation:
         """Return the fine segments: blocks between attention lines of the last layers, joined by region averages.
@@ -783,13 +789,17 @@ class Reading:
             first = f" (the first of {self.data.attrs['tokens_in_source']:,})" if self._has_more("source") else ""
             left_out += f" for {len(self.source_tokens)} of the source{first}"
         excerpt = text[:60] + "…" * (len(text) > 60)
-        state = "" if self.data.attrs.get("verified", 1) else ", unverified capture"
+        state = "" if self._is_verified else ", unverified capture"
         return f"<Reading of {self.data.attrs['model']}: {self.size}{left_out}{state}: {excerpt}>"
 
     def _repr_html_(self) -> str:
         return str(registry.call("render_reading_frame", self))
 
     # -- implementation -----------------------------------------------------------------------------------------------
+
+    @property
+    def _is_verified(self) -> bool:
+        return bool(self.data.attrs.get("verified", 1))
 
     def _compute_similarity(self, layer: int, head: Head) -> Floats:
         """Return C (position, position) of one head, or the sum over the heads."""

@@ -435,8 +435,7 @@ def measure_growing_sentence_preference(study: Study) -> Measurement:
 
 
 def measure_random_early_distances(study: Study) -> Measurement:
-    """Measure how far the distances of the first layers' pairs are from those of all pairs, beside the other "
-    "layers'."""
+    """Measure how far the distances of the first and of the other layers' pairs are from those of all pairs."""
     first = stats.get_first_layers(study)
     others = [layer for layer in range(len(study.layers)) if layer not in first]
     if not others:

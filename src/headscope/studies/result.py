@@ -207,7 +207,8 @@ class Study:
     def standard_error(self, name: str) -> xr.DataArray:
         """Return the jackknife standard errors of a rate, over the blocks of documents.
 
-        The attribute `note` says why there are none, or that they are too small.
+        The attribute `note` says why there are none, or that they are too small. Errors of repeat rates with
+        `windows="all"` do not include rare documents that the corpus lacks (docs/errors.md).
 
         Parameters
         ----------

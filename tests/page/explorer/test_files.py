@@ -116,6 +116,13 @@ def test_pairs_are_saved_as_shown(small_reading: Reading, open_explorer: Explore
         explorer.set_toggle(flag)
 
 
+def test_saved_pairs_of_an_unverified_capture_are_marked(small_reading: Reading, open_explorer: ExplorerOpener) -> None:
+    explorer = open_explorer(Reading(small_reading.data.assign_attrs(verified=0)))
+    rows = list(csv.DictReader(io.StringIO(save(explorer, "pairs", "csv").read_text(encoding="utf-8"))))
+    assert list(rows[0])[-1] == "capture"
+    assert {row["capture"] for row in rows} == {"unverified"}
+
+
 # Hostile tokens
 
 

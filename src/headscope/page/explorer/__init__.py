@@ -101,6 +101,7 @@ def _collect_data(
     token_labels = [make_visible(replace_surrogates(str(label))) for label in data["token"].values]
     return {
         "model": str(reading.manifest["model"]),
+        "verified": bool(reading.manifest.get("verified", 1)),
         "file": make_slug(str(reading.manifest["model"])),
         "layers": reading.layers,
         "heads": reading.head_numbers,

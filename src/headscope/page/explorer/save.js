@@ -115,8 +115,9 @@ const saving = (() => {
     // As `format_csv` in Python: no text is taken for a formula.
     const harmless = (text) => (/^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/.test(text) ? `'${text}` : text);
     const quoted = (value) => (typeof value === "string" ? `"${harmless(value).replaceAll('"', '""')}"` : value);
-    const columns = ["token_i", "token_j", "index_i", "index_j", "value", "relative", ...(about.relations.length ? ["relation"] : [])];
-    return `${[columns.join(","), ...text.pairs().map((pair) => columns.map((name) => quoted(pair[name])).join(","))].join("\n")}\n`;
+    const columns = ["token_i", "token_j", "index_i", "index_j", "value", "relative", ...(about.relations.length ? ["relation"] : []), ...(about.verified ? [] : ["capture"])];
+    const rows = text.pairs().map((pair) => ({ ...pair, capture: "unverified" }));
+    return `${[columns.join(","), ...rows.map((row) => columns.map((name) => quoted(row[name])).join(","))].join("\n")}\n`;
   }
 
   const PICTURES = { maps: mapsPicture, text: textPicture, overview: overviewPicture, layers: layersPicture };
