@@ -114,13 +114,17 @@ def make_random_study(
     return study_of(tally("torch", TallySettings(shape, 0.3, 0.3, 1.0), windows, outputs, maps_), **changes)
 
 
-def make_masked_maps(random: np.random.Generator, windows: list[Window], heads: int, longest: int) -> torch.Tensor:
+def make_masked_maps(
+    random: np.random.Generator, windows: list[Window], heads: int, longest: int, *, causal: bool = False
+) -> torch.Tensor:
     """Return random attention maps whose rows sum to 1 over the real tokens, some of which receive much attention.
 
     Padding contains arbitrary values.
     """
     maps = random.random((len(windows), heads, longest, longest))
     maps *= random.choice([0.1, 1.0], (len(windows), 1, 1, longest), p=[0.7, 0.3])
+    if causal:
+        maps = np.tril(maps)
     for row, window in enumerate(windows):
         length = len(window)
         maps[row, :, :length, length:] = 0

@@ -22,7 +22,7 @@ class Case:
         self.windows = [window(random.integers(1, 9, n).tolist()) for n in lengths]
         self.counting = TallySettings(Shape(layers, heads, longest + 2, width=3), 0.3, 0.3, fraction, causal)
         self.outputs = [self._make_output(random, lengths, heads) for _ in range(layers)]
-        self.maps = [make_masked_maps(random, self.windows, heads, longest) for _ in range(layers)]
+        self.maps = [make_masked_maps(random, self.windows, heads, longest, causal=causal) for _ in range(layers)]
 
     def _make_output(self, random: np.random.Generator, lengths: list[int], heads: int) -> torch.Tensor:
         values = random.normal(random.choice([-1.0, 0.0, 1.0]), 1, (len(lengths), max(lengths), heads, 3))

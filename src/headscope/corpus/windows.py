@@ -33,6 +33,8 @@ class Encoding:
     ends: Ints | None = None
     words: Ints | None = None
     """number of the word of each token; a special token is a word of its own"""
+    punctuation: Bools | None = None
+    """tokens whose text has no letter or digit"""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Encodings:
     """index of the first window of each text, then the number of windows"""
     starts: list[Ints] | None = None
     """for each window, the positions of its tokens in its text"""
+    punctuation: Bools | None = None
 
     @classmethod
     def from_encodings(cls, encodings: Sequence[Encoding]) -> Encodings:
@@ -60,7 +63,9 @@ class Encodings:
         columns = [(encoding.ids, encoding.special, encoding.end, encoding.comma) for encoding in encodings]
         ids, special, end, comma = (np.concatenate(column) for column in zip(*columns, strict=True))
         starts = [encoding.starts for encoding in encodings if encoding.starts is not None]
-        return cls(ids, special, end, comma, edges, [0, len(encodings)], starts or None)
+        marks = [encoding.punctuation for encoding in encodings if encoding.punctuation is not None]
+        punctuation = np.concatenate(marks) if len(marks) == len(encodings) else None
+        return cls(ids, special, end, comma, edges, [0, len(encodings)], starts or None, punctuation)
 
     def __len__(self) -> int:
         """Return the number of texts."""
@@ -73,7 +78,10 @@ class Encodings:
     def _get_window(self, k: int) -> Encoding:
         part = slice(self.edges[k], self.edges[k + 1])
         starts = None if self.starts is None else self.starts[k]
-        return Encoding(self.ids[part], self.special[part], self.end[part], self.comma[part], starts)
+        punctuation = None if self.punctuation is None else self.punctuation[part]
+        return Encoding(
+            self.ids[part], self.special[part], self.end[part], self.comma[part], starts, punctuation=punctuation
+        )
 
     @cached_property
     def plain(self) -> list[int]:
@@ -138,6 +146,8 @@ class Window:
     """the digest, if it is known already"""
     document: int | None = None
     """digest of the document that the window is from, which decides its block; None: its own digest does"""
+    wordless: Bools | None = None
+    """tokens whose text has no letter or digit; None: sentence ends and commas"""
 
     @classmethod
     def plain(cls, ids: Ints) -> Window:
@@ -152,6 +162,11 @@ class Window:
     def keys(self) -> Window:
         """The window whose tokens are the keys of attention, the columns of its maps."""
         return self.source if self.crosses and self.source is not None else self
+
+    @property
+    def punctuation(self) -> Bools:
+        """Tokens whose text has no letter or digit, special tokens excluded."""
+        return (self.end | self.comma if self.wordless is None else self.wordless) & ~self.special
 
     @cached_property
     def digest(self) -> int:
@@ -207,6 +222,7 @@ class Window:
             source=self,
             crosses=crosses,
             document=self.document,
+            wordless=None if self.wordless is None else np.concatenate([[False], self.wordless[:-1]]),
         )
 
 
@@ -323,6 +339,7 @@ class _WindowBuilder:
             encodings.comma[start:stop],
             u=u,
             document=document,
+            wordless=None if encodings.punctuation is None else encodings.punctuation[start:stop],
         )
 
 

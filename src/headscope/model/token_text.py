@@ -92,6 +92,15 @@ def format_label(name: str, alphabet: Alphabet | None = None) -> str:
     )
 
 
+def has_letter_or_digit(text: str) -> bool:
+    """Return whether a token's text has a letter or a digit. Marks are parts of letters, such as vowel signs.
+
+    >>> [has_letter_or_digit(text) for text in ("the", "7", "--", "\u0e31")]
+    [True, True, False, True]
+    """
+    return any(unicodedata.category(character)[0] in "LMN" for character in text)
+
+
 def replace_invisible(text: str) -> str:
     """Return a text with symbols in place of invisible characters, except spaces and joiners between letters.
 

@@ -32,7 +32,7 @@ ROLES = {
 LANGUAGE = r"[a-z]{2,3}_[A-Za-z]{2,4}|__[a-z]{2,3}__|>>\w+<<"
 """language codes of mBART, NLLB, M2M100 and Marian: `en_XX`, `eng_Latn`, `__en__`, `>>fra<<`"""
 
-MARK_KNOWN, MARK_END, MARK_COMMA = 1, 2, 4
+MARK_KNOWN, MARK_END, MARK_COMMA, MARK_PUNCTUATION = 1, 2, 4, 8
 """bits in the table of marks by token id"""
 LONG = 1_000_000
 """characters above which a text is not tokenized as a whole if possible: a tokenizer that reads millions of characters
@@ -209,7 +209,8 @@ class ModelTokens:
 
     def _make_window(self, text: str, ids: Ints, spans: Ints | None) -> Encoding:
         starts = None if spans is None else _compute_starts(text, [(int(a), int(b)) for a, b in spans])
-        return Encoding(ids, self._find_special(ids), *self._find_marks(ids), starts)
+        end, comma, punctuation = self._find_marks(ids)
+        return Encoding(ids, self._find_special(ids), end, comma, starts, punctuation=punctuation)
 
     def encode_all(self, texts: Sequence[str], length: int, *, all_windows: bool, offsets: bool) -> Encodings | None:
         """Return the windows of many texts, tokenized in one call that uses all cores; without word numbers.
@@ -259,7 +260,8 @@ class ModelTokens:
             if window.spans is not None
         ]
         firsts = [0, *accumulate(map(len, rows))]
-        return Encodings(ids, self._find_special(ids), *self._find_marks(ids), edges, firsts, starts or None)
+        end, comma, punctuation = self._find_marks(ids)
+        return Encodings(ids, self._find_special(ids), end, comma, edges, firsts, starts or None, punctuation)
 
     def _find_special(self, ids: Ints) -> Bools:
         return self._is_special[np.minimum(ids, len(self._is_special) - 1)]
@@ -268,9 +270,9 @@ class ModelTokens:
         self, text: str, ids: list[int], spans: list[tuple[int, int]] | None, numbers: list[int | None] | None
     ) -> Encoding:
         id_array = np.asarray(ids, dtype=np.int64)
-        special, end, comma = self._find_special(id_array), *self._find_marks(id_array)
+        special, (end, comma, punctuation) = self._find_special(id_array), self._find_marks(id_array)
         if spans is None or numbers is None:
-            return Encoding(id_array, special, end, comma, starts=None)
+            return Encoding(id_array, special, end, comma, starts=None, punctuation=punctuation)
         return Encoding(
             ids=id_array,
             special=special,
@@ -279,6 +281,7 @@ class ModelTokens:
             starts=_compute_starts(text, spans),
             ends=np.array([end for _, end in spans], dtype=np.int64),
             words=token_text.number_words_by_text(text, spans, numbers, special),
+            punctuation=punctuation,
         )
 
     def _make_slow_encoding(self, text: str, ids: list[int]) -> Encoding:
@@ -338,18 +341,22 @@ class ModelTokens:
             self._text_cache[k] = stem if any("\ud800" <= character <= "\udfff" for character in text) else text
         return [self._text_cache[int(k)] for k in ids]
 
-    def _find_marks(self, ids: Ints) -> tuple[Bools, Bools]:
-        """Return which tokens are `.`, `!` or `?`, and which are commas."""
+    def _find_marks(self, ids: Ints) -> tuple[Bools, Bools, Bools]:
+        """Return which tokens are `.`, `!` or `?`, which are commas, and which have no letter or digit."""
         if ids.size and ids.max() >= len(self._marks):
             self._marks = np.concatenate([self._marks, np.zeros(int(ids.max()) + 1 - len(self._marks), dtype=np.uint8)])
         if not self._marks[ids].all():
             unknown = np.unique(ids)
             for k, text in zip(unknown, self.texts(unknown), strict=True):
                 self._marks[k] = (
-                    MARK_KNOWN | (MARK_END if text in SENTENCE_ENDS else 0) | (MARK_COMMA if text == "," else 0)
+                    MARK_KNOWN
+                    | (MARK_END if text in SENTENCE_ENDS else 0)
+                    | (MARK_COMMA if text == "," else 0)
+                    | (0 if token_text.has_letter_or_digit(text) else MARK_PUNCTUATION)
                 )
         marks = self._marks[ids]
-        return (marks & MARK_END).astype(bool), (marks & MARK_COMMA).astype(bool)
+        end, comma, punctuation = ((marks & mark).astype(bool) for mark in (MARK_END, MARK_COMMA, MARK_PUNCTUATION))
+        return end, comma, punctuation
 
     def _get_names(self, ids: list[int]) -> list[str]:
         names: list[str | None] = self.tokenizer.convert_ids_to_tokens(ids)

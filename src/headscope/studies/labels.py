@@ -14,8 +14,17 @@ import numpy as np
 import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
-from headscope.studies.rates import RATES
-from headscope.tally.quantities import ALL_QUANTITIES, CONTRASTS, RATE_BINS, RECEIVERS, VALUE_BINS, Shape
+from headscope.studies.rates import ATTENTION_SCORES, RATES, has_attention_scores
+from headscope.tally.quantities import (
+    ALL_QUANTITIES,
+    CONTRASTS,
+    ENTROPY,
+    RATE_BINS,
+    RECEIVERS,
+    RECENT,
+    VALUE_BINS,
+    Shape,
+)
 from headscope.tally.tally import Tally
 
 HEAD_COLUMNS = ("head", "layer", "head_number")
@@ -92,7 +101,41 @@ def label_sums(
 
 def add_derived_variables(data: xr.Dataset) -> xr.Dataset:
     """Return the Dataset with all variables that depend on its sums computed again."""
+    if has_attention_scores(data):
+        sums = derive_score_sums(data.variables)
+        blocks = derive_score_sums(data.variables, "_blocks")
+        data = data.assign({**sums, **{f"{name}_blocks": variable for name, variable in blocks.items()}})
     return data.assign(compute_derived(data.variables, data.attrs))
+
+
+def derive_score_sums(sums: Mapping[Any, xr.Variable], suffix: str = "") -> dict[str, xr.Variable]:
+    """Return the sums of those attention scores that follow from other sums; none for cross-attention.
+
+    Args:
+        sums: The sums of a study.
+        suffix: `_blocks` for the sums of each block.
+    """
+    if "attention_offset" not in sums:
+        return {}
+    attention, offsets = sums[f"attention_offset{suffix}"], np.arange(sums["attention_offset"].sizes["offset"])
+    offsets = offsets - len(offsets) // 2
+    weights = {
+        "attends_previous_sum": offsets == -1,
+        "attends_next_sum": offsets == 1,
+        "attends_self_sum": offsets == 0,
+        "attention_distance_sum": np.abs(offsets),
+        "attends_distant_sum": offsets <= -RECENT,
+    }
+    variables = {
+        name: (attention * xr.Variable("offset", weight.astype(np.float64))).sum("offset")
+        for name, weight in weights.items()
+    }
+    # Attention beyond the recent tokens is to sinks or to distant tokens; the rows of a map sum to 1.
+    distant, queries = variables["attends_distant_sum"], sums[f"attends_recent_queries{suffix}"]
+    distant = distant - sums[f"far_sink_sum{suffix}"]
+    distant = distant * ((distant > 0) & (queries > 0))
+    rest = queries - sums[f"attends_sink_sum{suffix}"] - distant
+    return variables | {"attends_distant_sum": distant, "attends_recent_sum": rest.transpose(*distant.dims)}
 
 
 def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, Any]) -> dict[str, xr.Variable]:
@@ -102,6 +145,8 @@ def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, An
         variables[name] = divide_sums(sums[rate.numerator], sums[rate.denominator])
         if rate.of_words and has_images(attributes):
             variables[name] = xr.full_like(variables[name], np.nan)
+    if has_attention_scores(sums):
+        variables |= _compute_scores(sums, has_images(attributes))
     if "attention_received" in sums:  # absent if only some heads are selected
         received = sums["attention_received"]
         variables["attention_received_share"] = divide_sums(received, received.sum("receiver"))
@@ -114,6 +159,20 @@ def compute_derived(sums: Mapping[Any, xr.Variable], attributes: Mapping[Any, An
         variables["position_texts"] = xr.Variable(
             ("position_i", "position_j"), texts_by_length[min_tokens], text_attributes
         )
+    return variables
+
+
+def _compute_scores(sums: Mapping[Any, xr.Variable], images: bool) -> dict[str, xr.Variable]:
+    """Compute attention scores and their chance levels; NaN for those that do not exist."""
+    variables: dict[str, xr.Variable] = {}
+    missing = xr.full_like(sums[f"{ENTROPY}_sum"], np.nan)
+    for name, score in ATTENTION_SCORES.items():
+        exists = score.numerator in sums and not (score.of_words and images)
+        variables[name] = divide_sums(sums[score.numerator], sums[score.denominator]) if exists else missing
+        variables[f"{name}_chance"] = (
+            divide_sums(sums[score.chance_numerator], sums[score.denominator]) if exists else xr.Variable((), np.nan)
+        )
+        variables[name].attrs = {"long_name": score.label}
     return variables
 
 

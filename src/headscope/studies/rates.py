@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from headscope.array_types import Floats
+from headscope.tally.quantities import ENTROPY, RECENT, SINK
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,82 @@ HEAD_RATES: dict[str, RateWords] = {
     ),
 }  # fmt: skip
 """every rate of the table of heads"""
+
+
+def _make_score(
+    name: str, label: str, short_label: str, description: str, *, unit: str = "%", factor: float = 100,
+    of_words: bool = False,
+) -> Rate:  # fmt: skip
+    queries = f"{name}_queries"
+    chance = queries if name == ENTROPY else f"{name}_chance_sum"
+    return Rate(
+        label, unit, factor, description, f"{name}_sum", queries, chance, queries, of_words=of_words,
+        over_chance=name == "attention_distance", short_label=short_label,
+    )  # fmt: skip
+
+
+_SCORE_WORDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "attends_previous": (
+        "attention to the previous token", "previ-\nous", "How much a token attends to the token before it.", {},
+    ),
+    "attends_next": (
+        "attention to the next token", "next", "How much a token attends to the token after it.", {},
+    ),
+    "attends_self": ("attention to itself", "itself", "How much a token attends to itself.", {}),
+    "attends_first": (
+        "attention to the first token", "first", "How much the other tokens attend to the first token of the text.", {},
+    ),
+    "attends_special": (
+        "attention to special tokens", "spe-\ncial", "How much words attend to the tokenizer's special tokens.",
+        {"of_words": True},
+    ),
+    "attends_punctuation": (
+        "attention to punctuation", "punctu-\nation",
+        "How much a token attends to other tokens that have no letter or digit.", {"of_words": True},
+    ),
+    "attends_duplicate": (
+        "attention to duplicates", "dupli-\ncates",
+        "How much a token that occurs again attends to its other occurrences.", {"of_words": True},
+    ),
+    "attends_induction": (
+        "attention to what followed", "induc-\ntion",
+        "How much a token that occurred before attends to the tokens that followed it there.", {"of_words": True},
+    ),
+    ENTROPY: (
+        "entropy of attention", "en-\ntropy",
+        "How evenly a token spreads its attention: 0 % on one token, 100 % evenly on all.", {},
+    ),
+    "attention_distance": (
+        "attention distance", "distance", "How far away the tokens are that a token attends to, on average.",
+        {"unit": "tokens", "factor": 1},
+    ),
+    "attends_sink": (
+        "attention to sinks", "sinks", f"How much of the attention goes to the first {SINK} tokens, in long contexts.",
+        {},
+    ),
+    "attends_recent": (
+        "attention to recent tokens", "recent",
+        f"How much of the attention goes to the last {RECENT} tokens, in long contexts.", {},
+    ),
+    "attends_distant": (
+        "attention to distant tokens", "distant",
+        "How much of the attention goes to what is between sinks and recent tokens, in long contexts.", {},
+    ),
+}  # fmt: skip
+ATTENTION_SCORES = {
+    name: _make_score(name, label, short, description, **options)
+    for name, (label, short, description, options) in _SCORE_WORDS.items()
+}
+"""what heads look at, docs/method.md: stored like the rates, of the maps instead of the high pairs"""
+ALL_RATES = {**RATES, **ATTENTION_SCORES}
+"""everything that `Study.rate`, `Study.chance` and `Study.standard_error` know"""
+
+
+def has_attention_scores(data: Container[Any]) -> bool:
+    """Return whether a study contains the sums of attention scores: studies of old versions do not."""
+    return f"{ENTROPY}_sum" in data
+
+
 OF_WORDS = tuple(name for name, rate in RATES.items() if rate.of_words)
 
 

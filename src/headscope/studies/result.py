@@ -22,7 +22,7 @@ from headscope.settings import list_of_kind
 from headscope.studies import signal_shares
 from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.labels import compute_derived, divide_sums, format_shape, has_images
-from headscope.studies.rates import RATES, sum_distances
+from headscope.studies.rates import ALL_RATES, ATTENTION_SCORES, RATES, has_attention_scores, sum_distances
 from headscope.studies.validation import check_study
 
 if TYPE_CHECKING:
@@ -138,7 +138,10 @@ class Study:
         Parameters
         ----------
         name
-            `repeat_rate`, `repeat_rate_in_sentence`, `same_sentence_rate`, `mean_distance` or `dominant_share`.
+            `repeat_rate`, `repeat_rate_in_sentence`, `same_sentence_rate`, `mean_distance` or `dominant_share`; or an
+            attention score, what the head looks at: `attends_previous`, `attends_next`, `attends_self`,
+            `attends_first`, `attends_special`, `attends_punctuation`, `attends_duplicate`, `attends_induction`,
+            `attention_entropy`, `attention_distance`, `attends_sink`, `attends_recent` or `attends_distant`.
 
         Returns
         -------
@@ -157,11 +160,13 @@ class Study:
         >>> round(float(study.rate("repeat_rate").sel(layer=1, head=6)), 2)
         0.11
         """
-        _check_rate_name(name)
+        self._check_rate_name(name)
         return self.data[name]
 
     def chance(self, name: str) -> xr.DataArray:
         """Return a rate as expected by chance: over all pairs of the texts, or over pairs drawn at random.
+
+        For an attention score, it is that of attention spread evenly over the keys that a query may look at.
 
         Parameters
         ----------
@@ -185,7 +190,9 @@ class Study:
         >>> round(float(study.chance("repeat_rate")), 3)
         0.018
         """
-        _check_rate_name(name)
+        self._check_rate_name(name)
+        if name in ATTENTION_SCORES:
+            return self.data[f"{name}_chance"]
         data, rate = self.data, RATES[name]
         numerator = (
             data[rate.chance_numerator]
@@ -227,6 +234,12 @@ class Study:
         _, error = self.jackknife(lambda study: study.rate(name).values)
         note = describe_errors(self)
         return self.rate(name).copy(data=error).assign_attrs({"note": note} if note else {})
+
+    def _check_rate_name(self, name: str) -> None:
+        if name not in ALL_RATES:
+            raise StudyError(f"unknown rate {name!r}; there are: {', '.join(ALL_RATES)}")
+        if name in ATTENTION_SCORES and not has_attention_scores(self.data):
+            raise StudyError("this study was made by a version that did not measure attention scores: run it again")
 
     def signal_shares(self) -> xr.Dataset:
         """Return how much of what every head writes is signal and position, each with its standard error.
@@ -628,11 +641,6 @@ def open_study(path: str | Path) -> Study:
 
 def _convert_scalar(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _check_rate_name(name: str) -> None:
-    if name not in RATES:
-        raise StudyError(f"unknown rate {name!r}; there are: {', '.join(RATES)}")
 
 
 def _select_numbers(name: str, requested: int | Iterable[int], present: list[int]) -> list[int]:

@@ -9,7 +9,7 @@ from headscope.corpus.windows import BLOCKS
 from headscope.errors import StudyError
 from headscope.netcdf_validation import check_arrays, check_json, check_numbers, get_scalar_attribute
 from headscope.settings import list_of_kind
-from headscope.studies.rates import RATES
+from headscope.studies.rates import ALL_RATES, RATES
 from headscope.tally.quantities import ALL_QUANTITIES, Shape
 
 ABOUT = ("model", "corpus", "layers", "heads", "length", "theta", "tau")
@@ -29,7 +29,7 @@ SHAPES = {
         for quantity in ALL_QUANTITIES
         if quantity.in_blocks
     },
-    **dict.fromkeys(RATES, (("layer", "head"), "f")),
+    **dict.fromkeys(ALL_RATES, (("layer", "head"), "f")),
     **{name: ((name,), "if") for name in ("layer", "head", "block", "tokens", "rate_bin", "value_bin", "offset")},
     **{name: ((name,), "OU") for name in ("token", "receiver", "contrast")},
     "token_id": (("token",), "i"),

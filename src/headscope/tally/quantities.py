@@ -103,6 +103,44 @@ CLAIM_QUANTITIES = (
     Quantity("delineated_across_sum", LH, "mean C across lines at the same distances", real=True, sample=True),
 )
 """What only the claims of METHOD §6 need, defined in `claim_sums.py`."""
+ENTROPY = "attention_entropy"
+SCORES = (
+    "attends_previous",
+    "attends_next",
+    "attends_self",
+    "attends_first",
+    "attends_special",
+    "attends_punctuation",
+    "attends_duplicate",
+    "attends_induction",
+    ENTROPY,
+    "attention_distance",
+    "attends_sink",
+    "attends_recent",
+    "attends_distant",
+)
+"""What a head looks at (METHOD §7): scores that are means over queries."""
+CROSS_SCORES = ("attends_first", "attends_special", "attends_punctuation", ENTROPY)
+"""scores that cross-attention has"""
+SUMMED_SCORES = (*CROSS_SCORES, "attends_duplicate", "attends_induction", "attends_sink")
+"""scores with sums of their own; those of the others follow from `attention_offset` and `far_sink_sum`"""
+SINK = 4
+"""number of first positions that are sinks: they take attention that a head has no other use for"""
+RECENT = 64
+"""number of tokens, the query the last of them, that are recent"""
+FIRST_DISTANT = SINK + RECENT
+"""first query that has sinks, recent tokens, and distant ones between them"""
+ATTENTION_SCORE_QUANTITIES = (
+    *(Quantity(f"{name}_sum", LH, f"sum of {name} over queries", real=True) for name in SUMMED_SCORES),
+    Quantity("far_sink_sum", LH, f"attention to sinks at least {RECENT} tokens before the query", real=True),
+    *(Quantity(f"{name}_queries", (), f"queries that count for {name}") for name in SCORES),
+    *(
+        Quantity(f"{name}_chance_sum", (), f"{name}_sum of evenly spread attention", real=True)
+        for name in SCORES
+        if name != ENTROPY
+    ),
+)
+"""What attention scores are made of, over all texts; those of texts alone are in `attention_scores.py`."""
 QUANTITIES = (
     Quantity("texts", (), "windows counted"),
     Quantity("sample_texts", (), "windows in the sample", sample=True),
@@ -178,6 +216,7 @@ QUANTITIES = (
         "what each receiver would get from one head that spreads its attention evenly",
         real=True,
     ),
+    *ATTENTION_SCORE_QUANTITIES,
 )
 CROSS_QUANTITIES = (Quantity("attention_texts", ("query", "key"), "texts whose maps have this element"),)
 """What only cross-attention has, whose maps are not square."""
@@ -190,6 +229,7 @@ OF_DIAGONALS = (
     "attention_without_lines_and_diagonal",
     "diagonal_attention_sum",
     "diagonal_even_sum",
+    *(quantity.name for quantity in ATTENTION_SCORE_QUANTITIES if not quantity.name.startswith(CROSS_SCORES)),
 )
 """quantities that cross-attention does not have"""
 

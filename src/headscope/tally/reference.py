@@ -12,7 +12,17 @@ from headscope import similarity as equations
 from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus.windows import Batch, Window
 from headscope.tally.claim_sums import FLAT
-from headscope.tally.quantities import CONTRASTS, HALVES, RATE_BINS, VALUE_BINS
+from headscope.tally.quantities import (
+    CONTRASTS,
+    ENTROPY,
+    FIRST_DISTANT,
+    HALVES,
+    RATE_BINS,
+    RECENT,
+    SINK,
+    SUMMED_SCORES,
+    VALUE_BINS,
+)
 from headscope.tally.signal_shares import mark_places
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import draw_position_order, find_receivers, rank_pairs
@@ -87,6 +97,15 @@ class ReferenceTallier:
             reached = range(i + 1) if self.counting.causal else range(len(window.keys))
             for j in reached:
                 t["attention_spread"][block, kinds[i, j]] += 1 / len(reached)
+        for i, reached in enumerate(list_keys(window, causal=self.counting.causal)):
+            for name, targets in find_targets(window, i, reached, causal=self.counting.causal).items():
+                t[f"{name}_queries"][block] += 1
+                t[f"{name}_chance_sum"][block] += len(targets) / len(reached)
+            if len(reached) > 1:
+                t[f"{ENTROPY}_queries"][block] += 1
+            if not window.crosses:
+                t["attention_distance_queries"][block] += 1
+                t["attention_distance_chance_sum"][block] += sum(abs(i - j) for j in reached) / len(reached)
 
     def _count_head(self, window: Window, layer: int, head: int, output: Floats) -> int | None:
         """Add everything about one head's similarity matrix; return its dominant token."""
@@ -154,6 +173,17 @@ class ReferenceTallier:
                 if not self.counting.shape.crosses:
                     t["attention_offset"][block, layer, :, j - i + maximum - 1] += maps[:, i, j]
                 t["attention_received"][block, layer, kinds[i, j]] += summed[i, j]
+        for i, reached in enumerate(list_keys(window, causal=self.counting.causal)):
+            for name, targets in find_targets(window, i, reached, causal=self.counting.causal).items():
+                if name in SUMMED_SCORES:
+                    t[f"{name}_sum"][block, layer] += maps[:, i, targets].sum(axis=1)
+            if len(reached) > 1:
+                logarithms = np.log(maps[:, i], out=np.zeros_like(maps[:, i]), where=maps[:, i] > 0)
+                entropies = -(maps[:, i] * logarithms).sum(axis=1)
+                t[f"{ENTROPY}_sum"][block, layer] += entropies / np.log(len(reached))
+            if self.counting.causal:
+                far_sinks = [j for j in range(min(SINK, keys)) if i - j >= RECENT]
+                t["far_sink_sum"][block, layer] += maps[:, i, far_sinks].sum(axis=1)
         most_attended = int(window.keys.ids[np.argmax(summed.sum(axis=0))])
         counts = np.zeros((t["texts"].shape[0], self.counting.shape.layers), dtype=np.int64)
         counts[block, layer] = 1
@@ -257,6 +287,40 @@ class ReferenceTallier:
                 weight = len(inside[d]) / total / power
                 t["delineated_inside_sum"][block, layer, head] += weight * np.mean([matrix[pair] for pair in inside[d]])
                 t["delineated_across_sum"][block, layer, head] += weight * np.mean([matrix[pair] for pair in across[d]])
+
+
+def list_keys(window: Window, *, causal: bool) -> list[range]:
+    """Return for each query of a window the keys that it may look at."""
+    return [range(i + 1) if causal else range(len(window.keys)) for i in range(len(window))]
+
+
+def find_targets(window: Window, i: int, keys: range, *, causal: bool) -> dict[str, list[int]]:
+    """Return for each attention score that query i counts for its targets among the keys it may look at (METHOD §7)."""
+    special, punctuation = window.keys.special, window.keys.punctuation
+    targets: dict[str, list[int]] = {}
+    if i >= 1:
+        targets["attends_first"] = [0]
+    if not window.special[i]:
+        targets["attends_special"] = [j for j in keys if special[j]]
+    if marks := [j for j in keys if punctuation[j] and (j != i or window.crosses)]:
+        targets["attends_punctuation"] = marks
+    if window.crosses:
+        return targets
+    targets["attends_self"] = [i]
+    if i >= 1:
+        targets["attends_previous"] = [i - 1]
+    if i + 1 in keys:
+        targets["attends_next"] = [i + 1]
+    if not window.special[i]:
+        if equal := [j for j in keys if j != i and window.ids[j] == window.ids[i]]:
+            targets["attends_duplicate"] = equal
+        if followers := [j for j in range(1, i) if window.ids[j - 1] == window.ids[i]]:
+            targets["attends_induction"] = followers
+    if causal and i >= FIRST_DISTANT:
+        targets["attends_sink"] = [j for j in keys if j < SINK]
+        targets["attends_recent"] = [j for j in keys if i - j < RECENT]
+        targets["attends_distant"] = [j for j in keys if j >= SINK and i - j >= RECENT]
+    return targets
 
 
 def correlate_columns(first: Floats, second: Floats) -> float:

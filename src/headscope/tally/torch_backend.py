@@ -13,7 +13,8 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import NEAR
-from headscope.tally.quantities import BY_NAME, RATE_BINS, RECEIVERS, VALUE_BINS
+from headscope.tally.attention_scores import ScoreTexts, sum_entropies, sum_score_texts
+from headscope.tally.quantities import BY_NAME, ENTROPY, RATE_BINS, RECEIVERS, VALUE_BINS
 from headscope.tally.sample_sums import SampledLayer, SampleSums, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import REST, find_receivers, measure_sentences, rank_pairs
@@ -89,6 +90,12 @@ class TorchTallier:
         reached = self.map_mask.double().tril() if self.counting.causal else self.map_mask.double()
         spread = reached / reached.sum(-1, keepdim=True).clamp(min=1)
         self._add("attention_spread", self._sum_by_receiver(spread))
+        self.score_texts = ScoreTexts.from_batch(self.batch, self.device, causal=self.counting.causal)
+        add_sample_sums(self.tally.arrays, sum_score_texts(self.score_texts, self.blocks))
+        targets = {name: mask for name, mask in self.score_texts.mark_targets().items() if name in self.tally.arrays}
+        self.score_names = list(targets)
+        # (B, N·N, score): a map times this gives the attention on the targets of each score.
+        self.score_targets = torch.stack([mask.flatten(1).double() for mask in targets.values()], dim=2)
 
     # -- one layer ----------------------------------------------------------------------------------------------------
 
@@ -201,6 +208,10 @@ class TorchTallier:
         if not self.counting.shape.crosses:
             offsets = slice(maximum - n, maximum + n - 1)
             self.tally["attention_offset"][present, layer, :, offsets] += sum_diagonals(block_sums).cpu().numpy()
+        scores = maps.flatten(2) @ self.score_targets
+        for k, name in enumerate(self.score_names):
+            self._add(name, scores[:, :, k], layer)
+        self._add(f"{ENTROPY}_sum", sum_entropies(maps, self.score_texts), layer)
         summed = maps.sum(1)
         self._add("attention_received", self._sum_by_receiver(summed), layer)
         columns = summed.sum(1)
