@@ -1,8 +1,8 @@
 """Small transformers whose heads are built by hand: what each attends to and writes is exact, not trained.
 
-The residual stream holds the token and the position of every token as one-hot vectors, and in the decoder's second layer
-the previous token as well. All tokens then have the same mean and variance, so that layer norms are one affine map, which the
-projections undo. A head is given by what its queries, keys and values read from these vectors.
+The residual stream holds the token and the position of every token as one-hot vectors, and in the decoder's second
+layer the previous token as well. All tokens then have the same mean and variance, so that layer norms are one affine
+map, which the projections undo. A head is given by what its queries, keys and values read from these vectors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BuiltHead:
 
 
 def make_texts(count: int, seed: int = 0) -> list[str]:
-    """Return texts of random letters, in five sentences of as many tokens, so that positions tell the sentences apart."""
+    """Return texts of random letters, in sentences of one length, so that positions tell the sentences apart."""
     random = np.random.default_rng(seed)
     letters = np.array(list(LETTERS))
     return [

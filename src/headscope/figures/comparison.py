@@ -215,7 +215,7 @@ def draw_heads_by_type(comparison: Comparison) -> Figure:
     height = 0.55 + 0.24 * len(comparison.names)
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 2 * height + 0.5), layout="constrained")
-        parts = figure.subfigures(2, 1)
+        parts = figure.subfigures(2, 1, squeeze=False).ravel()
         for subfigure, part in zip(parts, PARTS.values(), strict=True):
             patches = _draw_bars(subfigure.subplots(), comparison, part)
             _draw_legend(subfigure, list(patches.values()), list(patches), min(len(patches), 7))

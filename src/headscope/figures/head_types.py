@@ -49,7 +49,7 @@ def draw_head_types(study: Study, layers: Selection = None, heads: Selection = N
     height = 0.9 + min(0.14 * len(shown.layers), 6.0)
     with styled():
         figure = Figure(figsize=(DOUBLE_COLUMN, 2 * height if is_wide else height + 0.35), layout="constrained")
-        parts = figure.subfigures(2, 1) if is_wide else figure.subfigures(1, 2)
+        parts = figure.subfigures(*((2, 1) if is_wide else (1, 2)), squeeze=False).ravel()
         for subfigure, part in zip(parts, PARTS.values(), strict=True):
             axes = subfigure.subplots()
             _draw_map(axes, shown, table, part)

@@ -27,8 +27,8 @@ from headscope.page.templates import (
     read_assets,
     replace_surrogates,
 )
-from headscope.studies.findings import Verdict
 from headscope.studies.attention_types import UNMEASURED
+from headscope.studies.findings import Verdict
 from headscope.studies.head_types import PARTS, HeadType, TypePart
 from headscope.studies.type_criteria import UNKNOWN
 

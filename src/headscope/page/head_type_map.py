@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.page.colors import pick_text_color
+from headscope.studies.attention_types import TARGETS, UNMEASURED
 from headscope.studies.head_types import PARTS, HeadType, TypePart, count_heads
 from headscope.studies.labels import format_head
 from headscope.studies.output_types import PREFERENCES, SILENT
-from headscope.studies.attention_types import TARGETS, UNMEASURED
 from headscope.studies.rates import ATTENTION_SCORES, OF_WORDS
 from headscope.studies.result import Study
 from headscope.studies.type_criteria import UNKNOWN

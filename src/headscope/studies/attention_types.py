@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from headscope.array_types import Bools
@@ -39,7 +38,7 @@ MIN_ENTROPY = 0.9
 """least entropy of a broad head, where 1 is even attention"""
 DISTANCE, ENTROPY = "attention_distance", "attention_entropy"
 OTHER_SPECIAL = "attends_other_special"
-"""attention to special tokens without the first token, if that is special: not a score of its own, but their difference"""
+"""attention to special tokens without the first token, if that is special: the difference of two scores"""
 NEXT_TO = ("previous-token", "next-token", "self")
 """targets that are near by definition, of which it is not said that they are local as well"""
 
@@ -91,8 +90,8 @@ LOCAL = HeadType(
     "local",
     "L",
     "It attends to tokens that are near, without one place among them.",
-    f"The mean distance of what it attends to: at most {MAX_DISTANCE_RATIO:g} times that of even attention, and more than "
-    f"{Z} standard errors below it; and neither {', '.join(NEXT_TO[:-1])} nor {NEXT_TO[-1]}.",
+    f"The mean distance of what it attends to: at most {MAX_DISTANCE_RATIO:g} times that of even attention, and more "
+    f"than {Z} standard errors below it; and neither {', '.join(NEXT_TO[:-1])} nor {NEXT_TO[-1]}.",
 )
 BROAD = HeadType(
     "broad",

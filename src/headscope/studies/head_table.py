@@ -82,8 +82,8 @@ def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
 def _measure_attention(study: Study) -> tuple[dict[str, Floats], dict[str, Bools]]:
     """Return the columns of the attention of every head (head,), and for each score whether it is certain.
 
-    A score is certain if it is above that of even attention by more than `Z` standard errors of the difference, the mean
-    distance if it is below.
+    A score is certain if it is above that of even attention by more than `Z` standard errors of the difference, the
+    mean distance if it is below.
     """
     names = [*ATTENTION_SCORES, OTHER_SPECIAL]
     shape = len(names), *study.data["pairs"].shape

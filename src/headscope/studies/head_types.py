@@ -1,8 +1,8 @@
 """The type of every head, in two parts: what it attends to, and what its outputs are similar for.
 
-The parts are independent: a head can put 98 % of its attention on the previous token while its outputs are alike for equal
-tokens. Names of the field such as *induction* or *duplicate-token* are of what a head attends to alone. docs/head-types.md
-says how the criteria were chosen and validated.
+The parts are independent: a head can put 98 % of its attention on the previous token while its outputs are alike for
+equal tokens. Names of the field such as *induction* or *duplicate-token* are of what a head attends to alone.
+docs/head-types.md says how the criteria were chosen and validated.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ PARTS = {
         TypePart(
             "writes",
             "outputs similar for",
-            "What stands out most in a head's pairs of similar outputs against chance, where it is both large and certain.",
+            "What stands out most in a head's pairs of similar outputs against chance, where it is large and certain.",
             WRITES_TYPES,
         ),
     )

@@ -1,8 +1,8 @@
 """Classify heads by what their outputs are similar for: from their high pairs, against chance.
 
-Large: the odds of a rate are at least a fixed multiple of the odds expected by chance (for mean distances, the mean itself
-is compared). Certain: the rate exceeds chance by more than `Z` jackknife standard errors of that difference. The *strength*
-of an effect is log(odds ratio) / log(required odds ratio), so 1 is just enough for every type.
+Large: the odds of a rate are at least a fixed multiple of the odds expected by chance (for mean distances, the mean
+itself is compared). Certain: the rate exceeds chance by more than `Z` jackknife standard errors of that difference. The
+*strength* of an effect is log(odds ratio) / log(required odds ratio), so 1 is just enough for every type.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _choose_type(head: pd.Series, effects: Sequence[_Effect]) -> Choice:
         share = format_percent(head["pair_share"])
         return Choice(DIFFUSE.name, f"outputs similar for many tokens ({share} of all pairs), no rate far from chance")
     if not effects or effects[0].strength <= 0:
-        return Choice(UNDECIDED.name, "outputs similar without a rate above chance")
+        return Choice(UNDECIDED.name, "outputs similar, no rate above chance")
     nearest = effects[0]
     shortfall = "not certainly" if nearest.large else "not enough"
     return Choice(UNDECIDED.name, f"outputs similar, but {shortfall}, {nearest.preference.describe_head(head)}")

@@ -361,14 +361,14 @@ class Study:
             With the columns
 
             - `head`, the name, such as L3H7, and the numbers in it, `layer` and `head_number`;
-            - `attends_type`, what the head attends to, and `writes_type`, what its outputs are similar for, of the types in
+            - `attends_type`, what the head attends to, and `writes_type`, what its outputs are similar for, of those in
               docs/head-types.md; each with the other types that fit (`attends_also`, `writes_also`) and how large the
               effect is (`attends_strength`, `writes_strength`), where 1 is just enough for the type;
             - `description`, both in one sentence, with the numbers;
             - `pairs`, `pairs_per_text`, and `pair_share`, their share of all pairs of the texts;
             - for each of the rates `repeat_rate`, `repeat_rate_in_sentence`, `same_sentence_rate`, `mean_distance`,
               `dominant_share` and `near_share` its value, its standard error (`<rate>_error`) and what chance gives
-              (`<rate>_chance`);
+              (`<rate>_chance`); the same for each attention score, such as `attends_previous`;
             - `signal_share`, `position_share` and `snr_db`, in decibels, each with its `_error`;
             - `error_note`, if the standard errors are missing or too small: why;
             - `capture`, if the capture of the heads' outputs is not verified.

@@ -1,8 +1,8 @@
 """What the criteria of both parts of a head type share: the scale of effects, the required certainty, and words.
 
 A head type has two parts: what the head attends to (`attention_types.py`) and what its outputs are similar for
-(`output_types.py`). Either requires an effect that is both large and certain. docs/head-types.md says where the thresholds
-come from.
+(`output_types.py`). Either requires an effect that is both large and certain. docs/head-types.md says where the
+thresholds come from.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def show_heads(study: Study, heads: pd.DataFrame, all_heads: pd.DataFrame, sort:
     console = Console()
     table = Table(
         title=Text(to_printable(f"{manifest['model']} on {manifest['corpus']}: {count_texts(study)}, {study.size}")),
-        caption="Shares in percent, distances in tokens, with what chance gives. All numbers: --csv, --json"
+        caption="Shares and entropies in percent, distances in tokens. All numbers and types that fit: --csv, --json"
         + f"\n{describe_errors(study)}".rstrip()
         + format_unverified_line(manifest),
         title_justify="left",
@@ -46,18 +46,19 @@ def show_heads(study: Study, heads: pd.DataFrame, all_heads: pd.DataFrame, sort:
     table.add_column("head", no_wrap=True)
     for part in PARTS.values():
         table.add_column(part.label, no_wrap=True)
-        table.add_column("", justify="right", no_wrap=True)
+        table.add_column("value", justify="right", no_wrap=True)
         table.add_column("chance", justify="right", no_wrap=True)
-    if is_sorted_by_number := sort is not None and pd.api.types.is_numeric_dtype(heads[sort]):
-        table.add_column(Text(str(sort)), justify="right")
+    sort_column = sort if sort is not None and pd.api.types.is_float_dtype(heads[sort]) else ""
+    if sort_column:
+        table.add_column(Text(sort_column), justify="right")
     if console.width >= WIDE:
         table.add_column("also")
     for _, head in heads.iterrows():
         cells = [Text(str(head["head"]))]
         for part in PARTS.values():
             cells += _format_part(head, part)
-        if is_sorted_by_number:
-            cells.append(Text(f"{head[sort]:.4g}"))
+        if sort_column:
+            cells.append(Text(f"{head[sort_column]:.4g}"))
         if console.width >= WIDE:
             cells.append(Text(_list_others(head)))
         table.add_row(*cells)
