@@ -5,69 +5,31 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
-import xarray as xr
 
 from headscope.errors import StudyError
 from headscope.studies.attention_types import TARGETS, TIMES
 from headscope.studies.head_table import filter_by_type, sort_heads
 from headscope.studies.head_types import PARTS, count_heads
-from headscope.studies.labels import compute_derived
 from headscope.studies.rates import ATTENTION_SCORES
 from headscope.studies.result import Study
 from headscope.studies.type_criteria import Z
 from tests.helpers.planted import Planted, get_share_at_odds, planted
+from tests.helpers.planted_attention import EVEN, VARIED_ATTENTION, plant_attention
 from tests.helpers.synthetic import make_random_study
 
-EVEN = {
-    "attends_previous": 0.01,
-    "attends_next": 0.01,
-    "attends_self": 0.01,
-    "attends_first": 0.01,
-    "attends_special": 0.02,
-    "attends_punctuation": 0.12,
-    "attends_duplicate": 0.03,
-    "attends_induction": 0.02,
-    "attention_entropy": 1.0,
-    "attention_distance": 34.0,
-}
-"""scores of even attention"""
-USUAL = EVEN | {"attention_entropy": 0.8}
-"""a head without a preference that is not broad either"""
-QUERIES = 1000
 NAMES = PARTS["attends"].names
 
 
-def plant_attention(
-    *heads: dict[str, float], swing: float = 0.0, first_special_token: str = "", **changes: Any
-) -> Study:
-    """Return a study of one layer with these scores; those that a head does not give are `USUAL`.
-
-    Args:
-        heads: The scores of each head.
-        swing: How much all scores are raised in even blocks and lowered in odd blocks.
-        first_special_token: Which special token stands first in every text.
-        changes: For `planted`.
-    """
-    data = planted([Planted()] * len(heads), first_special_token=first_special_token, **changes).data
-    filled = data["texts_blocks"].values > 0
-    signs = np.where(np.arange(len(filled)) % 2, -1, 1)
-    variables: dict[str, xr.Variable] = {}
-    for name, even in EVEN.items():
-        scores = np.array([[{**USUAL, **head}[name] for head in heads]])
-        values = (scores + swing * signs[:, None, None]) * QUERIES * filled[:, None, None]
-        variables[f"{name}_sum_blocks"] = xr.Variable(("block", "layer", "head"), values)
-        variables[f"{name}_queries_blocks"] = xr.Variable("block", QUERIES * filled)
-        if name != "attention_entropy":
-            variables[f"{name}_chance_sum_blocks"] = xr.Variable("block", even * QUERIES * filled)
-    sums = {name.removesuffix("_blocks"): blocks.sum("block") for name, blocks in variables.items()}
-    data = data.assign({**variables, **sums})
-    return Study(data.assign(compute_derived(data.variables, data.attrs)))
+def plant_heads(*heads: dict[str, float], swing: float = 0.0, **changes: Any) -> Study:
+    """Return a study of one layer whose heads have these scores; `changes` are for `planted`."""
+    return plant_attention(
+        planted([Planted()] * len(heads), **{"first_special_token": "", **changes}), heads, swing=swing
+    )
 
 
 def list_types(*heads: dict[str, float], **changes: Any) -> list[str]:
-    names: list[str] = plant_attention(*heads, **changes).heads()["attends_type"].tolist()
+    names: list[str] = plant_heads(*heads, **changes).heads()["attends_type"].tolist()
     return names
 
 
@@ -81,26 +43,11 @@ def test_names_and_letters() -> None:
     assert {target.score for target in TARGETS} - {"attends_other_special"} <= ATTENTION_SCORES.keys()
 
 
-VARIED = [
-    {"attends_previous": 0.98},
-    {"attends_next": 0.5},
-    {"attends_self": 0.5},
-    {"attends_duplicate": 0.25},
-    {"attends_induction": 0.15},
-    {"attention_distance": 5.0},
-    {"attends_first": 0.6},
-    {"attends_special": 0.7},
-    {"attends_punctuation": 0.5},
-    {"attention_entropy": 0.95},
-    {"attends_previous": 0.12},
-]
-
-
 def test_each_type_is_hit() -> None:
-    table = plant_attention(*VARIED).heads()
+    table = plant_heads(*VARIED_ATTENTION).heads()
     assert table["attends_type"].tolist() == [*NAMES[:-2]]
-    assert table["attends_also"].tolist() == [()] * len(VARIED)
-    assert count_heads(table, "attends").tolist() == [1] * len(VARIED) + [0, 0]
+    assert table["attends_also"].tolist() == [()] * len(VARIED_ATTENTION)
+    assert count_heads(table, "attends").tolist() == [1] * len(VARIED_ATTENTION) + [0, 0]
     assert [words.partition("; ")[0] for words in table["description"]] == [
         "attends to the previous token (98 %, uniform 1.0 %)",
         "attends to the next token (50 %, uniform 1.0 %)",
@@ -118,8 +65,8 @@ def test_each_type_is_hit() -> None:
     assert strengths[0] == pytest.approx(math.log((0.98 / 0.02) / (0.01 / 0.99)) / math.log(4))
     assert strengths[5] == pytest.approx(math.log(5 / 34) / math.log(0.5))
     assert strengths[[9, 10]].isna().all()
-    assert table["attends_previous_error"].tolist() == pytest.approx([0] * len(VARIED), abs=1e-12)
-    assert table["attends_previous_chance"].tolist() == pytest.approx([0.01] * len(VARIED))
+    assert table["attends_previous_error"].tolist() == pytest.approx([0] * len(VARIED_ATTENTION), abs=1e-12)
+    assert table["attends_previous_chance"].tolist() == pytest.approx([0.01] * len(VARIED_ATTENTION))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -145,7 +92,7 @@ def test_an_effect_is_certain_enough_or_not() -> None:
 
 
 def test_relations_come_before_places_and_the_largest_share_first() -> None:
-    table = plant_attention(
+    table = plant_heads(
         {"attends_first": 0.6, "attends_induction": 0.15},
         {"attends_previous": 0.3, "attends_duplicate": 0.4, "attends_special": 0.2, "attends_punctuation": 0.4},
     ).heads()
@@ -156,7 +103,7 @@ def test_relations_come_before_places_and_the_largest_share_first() -> None:
 
 
 def test_local_is_said_where_no_single_place_is_near() -> None:
-    table = plant_attention(
+    table = plant_heads(
         {"attends_previous": 0.5, "attention_distance": 3.0},
         {"attends_duplicate": 0.3, "attends_first": 0.3, "attention_distance": 8.0},
         {"attention_distance": 17.0 * 0.999},
@@ -169,12 +116,12 @@ def test_local_is_said_where_no_single_place_is_near() -> None:
 
 def test_the_first_token_is_not_counted_as_a_special_token_again() -> None:
     heads = {"attends_first": 0.6, "attends_special": 0.62}, {"attends_first": 0.3, "attends_special": 0.9}
-    table = plant_attention(*heads, first_special_token="[CLS]").heads()
+    table = plant_heads(*heads, first_special_token="[CLS]").heads()
     assert table["attends_type"].tolist() == ["first-token", "special-token"]
     assert table["attends_also"].tolist() == [(), ("first-token",)]
     assert "special tokens other than the first (60 %, uniform 1.0 %)" in table["description"][1]
     assert "attends_other_special" not in table
-    table = plant_attention(*heads).heads()  # a text does not begin with a special token
+    table = plant_heads(*heads).heads()  # a text does not begin with a special token
     assert table["attends_type"].tolist() == ["special-token", "special-token"]
 
 
@@ -185,7 +132,7 @@ def test_broad_or_not() -> None:
 
 def test_nothing_above_even_attention() -> None:
     below = {name: value / 2 for name, value in EVEN.items() if name.startswith("attends")}
-    description = plant_attention(below).heads()["description"][0]
+    description = plant_heads(below).heads()["description"][0]
     assert description.startswith("attends to no kind of token more than uniform attention; ")
 
 
@@ -197,7 +144,7 @@ def test_scores_that_are_missing_never_decide() -> None:
 
 
 def test_studies_of_old_versions_have_no_type_of_attention() -> None:
-    study = plant_attention({"attends_previous": 0.9})
+    study = plant_heads({"attends_previous": 0.9})
     old = Study(
         study.data.drop_vars([str(name) for name in study.data if str(name).startswith(("attends", "attention_"))])
     )
@@ -207,13 +154,13 @@ def test_studies_of_old_versions_have_no_type_of_attention() -> None:
 
 
 def test_too_few_texts_for_either_part() -> None:
-    table = plant_attention({"attends_previous": 0.9}, blocks=9).heads()
+    table = plant_heads({"attends_previous": 0.9}, blocks=9).heads()
     assert table[["attends_type", "writes_type"]].to_numpy().tolist() == [["too few texts"] * 2]
     assert table["description"].tolist() == ["too few texts: they fill 9 of 20 blocks, and 10 are needed"]
 
 
 def test_filter_and_sort() -> None:
-    table = plant_attention(*VARIED, {"attends_first": 0.6, "attends_induction": 0.15}).heads()
+    table = plant_heads(*VARIED_ATTENTION, {"attends_first": 0.6, "attends_induction": 0.15}).heads()
     assert filter_by_type(table, "attends", None) is table
     assert filter_by_type(table, "attends", "first-token")["head"].tolist() == ["L0H6", "L0H11"]
     assert filter_by_type(table, "attends", "broad")["head"].tolist() == ["L0H9"]
