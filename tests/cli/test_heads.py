@@ -96,7 +96,7 @@ def test_exports_are_the_table_of_the_study(headscope_command, tmp_path: Path):
 
 def test_help_names_the_types(headscope_command, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "200")
-    listed = " ".join(headscope_command("heads", "--help").out.split())
+    listed = " ".join(headscope_command("heads", "--help").out.replace("│", " ").split())
     for part in PARTS.values():
         names = [f"'{name}'" if " " in name else name for name in part.names]
         assert f"{', '.join(names[:-1])}, or {names[-1]}." in listed

@@ -23,9 +23,8 @@ NAMES = PARTS["attends"].names
 
 def plant_heads(*heads: dict[str, float], swing: float = 0.0, **changes: Any) -> Study:
     """Return a study of one layer whose heads have these scores; `changes` are for `planted`."""
-    return plant_attention(
-        planted([Planted()] * len(heads), **{"first_special_token": "", **changes}), heads, swing=swing
-    )
+    study = planted([Planted()] * len(heads), **{"first_special_token": "", **changes})
+    return plant_attention(study, heads, swing=swing)
 
 
 def list_types(*heads: dict[str, float], **changes: Any) -> list[str]:
