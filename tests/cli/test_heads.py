@@ -127,3 +127,13 @@ def test_the_folder_of_a_study_holds_the_table(tmp_path: Path, monkeypatch: pyte
     output_folder.write_study(study, tmp_path)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "heads.csv").read_text(encoding="utf-8"))))
     assert [row["description"] for row in rows] == study.heads()["description"].tolist()
+
+
+def test_a_cache_policy_of_a_model_without_a_cache_is_refused(headscope_command, study_folder: Path, tmp_path: Path):
+    result = headscope_command("heads", str(study_folder), "--cache-policy", str(tmp_path / "policy"))
+    assert result.code == 1
+    assert "a cache is kept by decoders only" in " ".join(result.err.split())
+    assert not (tmp_path / "policy").exists()
+    alone = headscope_command("heads", str(study_folder), "--kv-heads", "2")
+    assert alone.code == 1
+    assert "--kv-heads is for --cache-policy" in alone.err

@@ -36,6 +36,17 @@ def list_heads(
     ] = None,
     as_json: options.AsJson = False,
     csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    cache_policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Of a decoder, also write which heads need the whole context, as DuoAttention reads it.",
+        ),
+    ] = None,
+    kv_heads: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="With --cache-policy: number of heads of keys and values, if shared."),
+    ] = None,
 ) -> None:
     """Show the type of each head, in two parts: what it attends to, and what its outputs are similar for.
 
@@ -62,7 +73,11 @@ def list_heads(
 
     if csv is not None:
         check_output_file(csv, StudyError, "--csv")
+    if kv_heads is not None and cache_policy is None:
+        raise StudyError("--kv-heads is for --cache-policy")
     study = open_study(source)
+    if cache_policy is not None:
+        print_note(f"written: {study.write_cache_policy(cache_policy, kv_heads)}")
     if layers is not None or heads is not None:
         chosen = combine_selections(layers, heads, study.layers, study.head_numbers, "the study")
         study = study.select({layer for layer, _ in chosen}, None if heads is None else {head for _, head in chosen})

@@ -8,13 +8,28 @@ it costs little for windows of any length. `reference.py` defines the sets.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headscope.array_types import Ints
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.tally.quantities import BY_NAME, CROSS_SCORES, ENTROPY, FIRST_DISTANT, RECENT, SCORES, SINK
+
+SPECIAL_MARK, PUNCTUATION_MARK = 1, 2
+"""bits of the marks of a key"""
+
+
+def make_score_arrays(batch: Batch) -> tuple[Ints, np.ndarray[Any, np.dtype[np.int8]]]:
+    """Return the token ids of queries, −1 for special tokens and padding, and the marks of keys (text, position)."""
+    windows, real_keys = batch.windows, batch.real_keys
+    special, marks = np.ones(batch.ids.shape, dtype=bool), np.zeros(batch.ids.shape, dtype=np.int8)
+    special[batch.real] = np.concatenate([window.special for window in windows])
+    key_marks = [window.keys.special * SPECIAL_MARK + window.keys.punctuation * PUNCTUATION_MARK for window in windows]
+    marks[real_keys] = np.concatenate(key_marks)
+    return np.where(special, -1, batch.ids).astype(np.int32), marks
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +52,19 @@ class ScoreTexts:
     @classmethod
     def from_batch(cls, batch: Batch, device: torch.device | str, *, causal: bool) -> ScoreTexts:
         """Return the tokens of a batch."""
-        windows, shape = batch.windows, batch.ids.shape
-        special, special_keys, punctuation = np.zeros((3, *shape), dtype=bool)
-        real_keys = batch.real_keys
-        special[batch.real] = np.concatenate([window.special for window in windows])
-        special_keys[real_keys] = np.concatenate([window.keys.special for window in windows])
-        punctuation[real_keys] = np.concatenate([window.keys.punctuation for window in windows])
-        ids = np.where(batch.real & ~special, batch.ids, -1)
-        arrays = (ids, batch.real, special_keys, punctuation, real_keys.sum(1))
-        queries, real, keys, marks, counts = (torch.from_numpy(array).to(device) for array in arrays)
-        return cls(queries, real, keys, marks, counts, causal, windows[0].crosses)
+        ids, marks = (torch.from_numpy(array).to(device) for array in make_score_arrays(batch))
+        lengths = torch.tensor([len(window) for window in batch.windows], device=device)
+        counts = torch.tensor([len(window.keys) for window in batch.windows], device=device)
+        return cls.from_tensors(ids, marks, lengths, counts, causal=causal, crosses=batch.windows[0].crosses)
+
+    @classmethod
+    def from_tensors(
+        cls, ids: Tensor, marks: Tensor, lengths: Tensor, key_counts: Tensor, *, causal: bool, crosses: bool
+    ) -> ScoreTexts:
+        """Return the tokens of a batch, given what `make_score_arrays` returns and the numbers of queries and keys."""
+        real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+        special, punctuation = (marks & SPECIAL_MARK) > 0, (marks & PUNCTUATION_MARK) > 0
+        return cls(ids.long(), real, special, punctuation, key_counts.long(), causal, crosses)
 
     def sum_texts(self) -> dict[str, Tensor]:
         """Return for each text how many queries count, and the sums of evenly spread attention, by quantity (B,)."""

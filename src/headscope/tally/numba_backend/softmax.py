@@ -22,6 +22,9 @@ MIN_EXPONENT = np.float32(-126.0)
 C_0, C_1, C_2, C_3, C_4, C_5, C_6, C_7 = (np.float32(math.log(2) ** k / math.factorial(k)) for k in range(8))
 EXPONENT_BIAS, EXPONENT_BIT = np.int32(127), np.int32(23)
 """bias of exponents of single-precision numbers, and the lowest bit of the exponent"""
+MANTISSA_BITS, ROOT_BITS = np.int32(0x7FFFFF), np.int32(0x3F3504F3)
+"""bits of a single-precision number that are not its exponent, and those of √½"""
+L_1, L_3, L_5, L_7, L_9 = (np.float32(2 / (k * math.log(2))) for k in (1, 3, 5, 7, 9))
 SIGN_BIT, MAGNITUDE_BITS = np.int32(31), np.int32(0x7FFFFFFF)
 
 
@@ -36,20 +39,43 @@ def as_float(typing_context: Any, word: Any) -> Any:
 
 
 @compiled()
-def compute_softmax(scores: Any, int_scores: Any, scaling: Any, n: int, causal: bool) -> None:
-    """Turn scores (head, query, key) into attention maps. `scaling` must be above 0.
+def compute_softmax(scores: Any, int_scores: Any, scaling: Any, n: int, causal: bool, entropies: Any) -> None:
+    """Turn scores (head, query, key) into attention maps, and set the relative entropies of each head's, added up over
+    queries. `scaling` must be above 0.
 
     Only the first n keys are attended to, and if `causal`, only those up to the query. `int_scores` are the scores as
     integers of the same bits.
     """
     scale = np.float32(scaling * math.log2(math.e))
+    totals, logarithms, uncertain = np.ones((3, scores.shape[1]), np.float32)
     for head in range(len(scores)):
         for query in range(scores.shape[1]):
             stop = min(n, query + 1) if causal else n
             row = scores[head, query, :stop]
             row_max = order_bits(find_max_bits(int_scores[head, query, :stop]))
-            scale_row(row, np.float32(1) / compute_powers(row, scale, as_float(row_max) * scale))
+            total, weighted = compute_powers(row, scale, as_float(row_max) * scale)
+            scale_row(row, np.float32(1) / total)
             scores[head, query, stop:] = 0
+            totals[query], uncertain[query] = total, -weighted / total
+        # −Σ p·log₂ p, where p = 2^x / total, is log₂ total − Σ p·x
+        compute_logarithms(totals.view(np.int32), logarithms)
+        for query in range(n):
+            uncertain[query] += logarithms[query]
+        entropies[head] = add_entropies(uncertain, n, causal)
+
+
+@compiled()
+def add_entropies(bits: Any, n: int, causal: bool) -> Any:
+    """Return the sum over n queries of their entropies in bits, relative to the largest; one key has no entropy."""
+    total = np.float64(0)
+    if causal:
+        for query in range(1, n):
+            total += np.float64(bits[query]) / np.log2(np.float64(query + 1))
+    elif n > 1:
+        for query in range(n):
+            total += np.float64(bits[query])
+        total /= np.log2(np.float64(n))
+    return total
 
 
 @compiled()
@@ -72,8 +98,9 @@ def find_max_bits(int_row: Any) -> Any:
 
 @compiled(fast=True, finite=False)
 def compute_powers(row: Any, scale: Any, row_max: Any) -> Any:
-    """Replace each number by 2 to the power of it, scaled and less `row_max`; return the sum."""
-    total = np.float32(0)
+    """Replace each number by 2 to the power of it, scaled and less `row_max`; return the sum, and the sum of the
+    products of powers and exponents."""
+    total, weighted = np.float32(0), np.float32(0)
     for k in range(row.size):
         power = row[k] * scale - row_max
         power = MIN_EXPONENT if power < MIN_EXPONENT else power  # keeps NaN, unlike max()
@@ -83,7 +110,23 @@ def compute_powers(row: Any, scale: Any, row_max: Any) -> Any:
         value = fraction * as_float((np.int32(nearest) + EXPONENT_BIAS) << EXPONENT_BIT)
         row[k] = value
         total += value
-    return total
+        weighted += value * power
+    return total, weighted
+
+
+@compiled(fast=True, finite=False)
+def compute_logarithms(int_row: Any, logarithms: Any) -> None:
+    """Set the logarithms to base 2 of positive numbers, given as integers of the same bits; of 0, about −127.
+
+    A number is a power of two times one from √½ to √2, whose logarithm is a series, exact to 1e-8.
+    """
+    for k in range(int_row.size):
+        bits = int_row[k] - ROOT_BITS
+        mantissa = as_float((bits & MANTISSA_BITS) + ROOT_BITS)
+        z = (mantissa - np.float32(1)) / (mantissa + np.float32(1))
+        square = z * z
+        series = L_1 + square * (L_3 + square * (L_5 + square * (L_7 + square * L_9)))
+        logarithms[k] = np.float32(bits >> EXPONENT_BIT) + z * series
 
 
 @compiled(fast=True, finite=False)

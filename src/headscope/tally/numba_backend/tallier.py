@@ -11,13 +11,24 @@ import torch
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.model.capture.plain_attention import AttentionInputs
+from headscope.tally.attention_scores import ScoreTexts, sum_score_texts
 from headscope.tally.numba_backend.attention import add_attention_sums, add_heads
 from headscope.tally.numba_backend.bits import WORD, count_bits, mark_equal
 from headscope.tally.numba_backend.high import MAX_BYTE
 from headscope.tally.numba_backend.jit import compiled
 from headscope.tally.numba_backend.pairs import add_pair_sums
-from headscope.tally.numba_backend.softmax import compute_softmax
-from headscope.tally.quantities import CLAIM_QUANTITIES, QUANTITIES
+from headscope.tally.numba_backend.scores import (
+    DUPLICATE,
+    FAR_SINKS,
+    INDUCTION,
+    SINKS,
+    SPECIAL,
+    ScorePlaces,
+    add_score_sums,
+    measure_entropies,
+)
+from headscope.tally.numba_backend.softmax import add_entropies, compute_softmax
+from headscope.tally.quantities import ATTENTION_SCORE_QUANTITIES, CLAIM_QUANTITIES, ENTROPY, QUANTITIES
 from headscope.tally.sample_sums import SampledLayer, SampleSums, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import (
@@ -42,7 +53,7 @@ PAIR_QUANTITIES = tuple(
     and q.in_blocks
     and not q.name.startswith("attention")
     and q.name != "contrast_sums"
-    and q not in CLAIM_QUANTITIES
+    and q not in (*CLAIM_QUANTITIES, *ATTENTION_SCORE_QUANTITIES)
 )
 """the quantities that `add_pair_sums` adds to"""
 Sums = namedtuple("Sums", [*PAIR_QUANTITIES, "similarity"])  # type: ignore[misc]
@@ -145,6 +156,10 @@ class NumbaTallier:
         self.ids = batch.ids
         self.texts = TextArrays.from_batch(batch, self.counting.fraction)
         self.texts.add_to(self.tally, causal=self.counting.causal)
+        causal = self.counting.causal
+        self.places = ScorePlaces(batch, causal=causal)
+        score_texts = ScoreTexts.from_batch(batch, "cpu", causal=causal)
+        add_sample_sums(self.tally.arrays, sum_score_texts(score_texts, torch.from_numpy(self.texts.blocks)))
         self.sample = SampleSums.from_batch(batch, self.counting, "cpu")
         if self.sample is not None:
             add_sample_sums(self.tally.arrays, self.sample.sum_texts())
@@ -169,6 +184,7 @@ class NumbaTallier:
         output = question.query.new_empty((count, n, heads, question.value.shape[3]))
         maps = question.query.new_empty((layer_sums.step, heads, n, n))
         part_output = question.query.new_empty((layer_sums.step, heads, n, question.value.shape[3]))
+        entropies = layer_sums.entropies
         for part in layer_sums.iterate_parts():
             texts = range(part.start, part.stop)
             # One text at a time: its heads are views into the model's tensors, so that nothing has to be copied.
@@ -177,10 +193,10 @@ class NumbaTallier:
                 if question.group > 1:
                     key, value = (tensor.repeat_interleave(question.group, 0) for tensor in (key, value))
                 torch.bmm(query, key.transpose(1, 2), out=scores)
-                _apply_softmax(scores, question, text, int(self.texts.lengths[text]))
+                has_entropies = _apply_softmax(scores, question, text, int(self.texts.lengths[text]), entropies[text])
                 torch.bmm(scores, value, out=values)
                 output[text] = values.transpose(0, 1)
-            layer_sums.add(part, part_output[: len(texts)], maps[: len(texts)])
+            layer_sums.add(part, part_output[: len(texts)], maps[: len(texts)], has_entropies=has_entropies)
         layer_sums.finish()
         return output
 
@@ -221,14 +237,20 @@ class _LayerSums:
         self.maps = tally["attention"][layer] if shape.maps else np.zeros((shape.heads, 0, 0))
         self.dominants = np.full((count, shape.heads), -1)
         self.received, self.near_attention = np.zeros((count, shape.heads, n)), np.zeros((count, shape.heads, 3, n))
+        self.places, self.score_sums = tallier.places, np.zeros((FAR_SINKS + 1, count, shape.heads))
+        self.entropies = np.zeros((count, shape.heads))
+        """relative entropies of maps, added up over queries (text, head)"""
 
     def iterate_parts(self) -> Iterator[slice]:
         count = len(self.ids)
         for start in range(0, count, self.step):
             yield slice(start, min(start + self.step, count))
 
-    def add(self, part: slice, output: torch.Tensor, maps: torch.Tensor) -> None:
-        """Add outputs (text, head, position, width) and maps (text, head, query, key) of some texts."""
+    def add(self, part: slice, output: torch.Tensor, maps: torch.Tensor, *, has_entropies: bool = False) -> None:
+        """Add outputs (text, head, position, width) and maps (text, head, query, key) of some texts.
+
+        `has_entropies`: the entropies of these maps are set already.
+        """
         texts, shape, start = self.texts, self.counting.shape, part.start
         count, heads, n, _ = output.shape
         half = -(-n // 2)
@@ -251,6 +273,7 @@ class _LayerSums:
         attention = maps.numpy()
         offsets = self.tally["attention_offset"][:, self.layer]
         add_attention_sums(attention, start, texts, offsets, self.maps, self.received, self.near_attention)
+        self._add_scores(maps, start, has_entropies=has_entropies)
         sampled = np.flatnonzero(texts.sampled[part])
         if len(sampled):
             self.sampled_outputs.append(output[torch.from_numpy(sampled)])
@@ -265,6 +288,7 @@ class _LayerSums:
         self._flush_positions()
         self._add_distinct()
         self._add_received()
+        self._finish_scores()
         self._add_sample_sums()
         if not (shape.maps and texts.sampled.any()):
             return
@@ -275,6 +299,40 @@ class _LayerSums:
         self.tally["attention_without_lines"][self.layer, :n, :n] += without
         np.fill_diagonal(without, 0.0)
         self.tally["attention_without_lines_and_diagonal"][self.layer, :n, :n] += without
+
+    def _add_scores(self, maps: torch.Tensor, start: int, *, has_entropies: bool) -> None:
+        """Set what the attention scores of these maps (text, head, query, key) are made of."""
+        places, lengths, causal = self.places, self.texts.lengths, self.counting.causal
+        flat_maps = maps.flatten(2).numpy()
+        n = maps.shape[3]
+        add_score_sums(flat_maps, n, start, lengths, places.edges, places.elements, causal, self.score_sums)
+        if has_entropies:
+            return
+        if maps.dtype == torch.float32:
+            integers = maps.view(torch.int32).numpy()
+            measure_entropies(maps.numpy(), integers, start, lengths, causal, self.entropies)
+            return
+        for row, text_maps in enumerate(maps):
+            n = lengths[start + row]
+            bits = torch.special.entr(text_maps[:, :n, :n]).sum(-1).numpy() / np.log(2)
+            self.entropies[start + row] = [add_entropies(head_bits, n, causal) for head_bits in bits]
+
+    def _finish_scores(self) -> None:
+        """Add the attention scores of all texts to their blocks."""
+        itself, places, sums = self.near_attention[:, :, 1], self.places, self.score_sums
+        to_special = np.einsum("thk,tk->th", self.received, places.special)
+        scores = {
+            "attends_first": self.received[:, :, 0] - itself[:, :, 0],
+            "attends_special": to_special - sums[SPECIAL],
+            "attends_punctuation": np.einsum("thk,tk->th", self.received - itself, places.punctuation),
+            "attends_duplicate": sums[DUPLICATE],
+            "attends_induction": sums[INDUCTION],
+            "attends_sink": sums[SINKS],
+            "far_sink": sums[FAR_SINKS],
+            ENTROPY: self.entropies,
+        }
+        for name, values in scores.items():
+            np.add.at(self.tally[f"{name}_sum"][:, self.layer], self.texts.blocks, values)
 
     def _add_sample_sums(self) -> None:
         if self.sample is None:
@@ -322,15 +380,17 @@ class _LayerSums:
             self.tally.attend(token, counts)
 
 
-def _apply_softmax(scores: torch.Tensor, question: AttentionInputs, text: int, length: int) -> None:
-    """Turn the scores of a text into attention maps, in place."""
+def _apply_softmax(scores: torch.Tensor, question: AttentionInputs, text: int, length: int, entropies: Array) -> bool:
+    """Turn the scores of a text into attention maps, in place; return whether the entropies (head,) were set."""
     if scores.dtype == torch.float32 and question.scaling > 0:
-        compute_softmax(scores.numpy(), scores.view(torch.int32).numpy(), question.scaling, length, question.causal)
-        return
+        integers = scores.view(torch.int32).numpy()
+        compute_softmax(scores.numpy(), integers, question.scaling, length, question.causal, entropies)
+        return True
     scores.mul_(question.scaling)
     if question.mask is not None:
         scores.add_(question.mask[text])
     torch.softmax(scores, -1, out=scores)
+    return False
 
 
 def _to_full_precision(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from headscope.corpus.windows import BLOCKS
 from headscope.devices import PendingCopy
 from headscope.tally.tally import TallySettings
 from headscope.tally.triton_backend.pairs import LAST
+from headscope.tally.triton_backend.scores import SUMS
 from headscope.tally.triton_backend.text_arrays import TextTensors
 
 SHORT = 128
@@ -43,6 +44,7 @@ class BatchArrays:
         self.dominants = allocate(layers, count, heads, dtype=torch.int64)
         self.received = allocate(layers, count, n, dtype=torch.float64)
         self.near_attention = allocate(layers, count, 2, dtype=torch.float64, zero=True)
+        self.scores = allocate(layers, count, heads, len(SUMS), dtype=torch.float64, zero=True)
         self.position_diagonals = allocate(BLOCKS, layers, heads, 2 * n - 1, dtype=torch.int64, zero=True)
         self.map_diagonals = allocate(BLOCKS, layers, heads, 2 * n - 1, dtype=torch.float64, zero=True)
         self.location = allocate(layers, heads, n, n, dtype=torch.int64) if shape.maps else None

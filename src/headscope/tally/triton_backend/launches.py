@@ -46,6 +46,12 @@ def attend(dtype: torch.dtype, divisor: int) -> Launch:
     return Launch(get_side(64, divisor), columns, stages=3)
 
 
+def add_scores(n: int, dtype: torch.dtype, divisor: int) -> Launch:
+    """Return the launch for the rows of a map, with their keys tile by tile."""
+    side = get_side(64, divisor, n)
+    return Launch(side, side)
+
+
 def find_all(tile: int) -> Launch:
     """Return the launch for all of C in one tile."""
     return Launch(tile, tile, stages=3)

@@ -10,12 +10,14 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS
 from headscope.similarity import NEAR
+from headscope.tally.attention_scores import sum_score_texts
 from headscope.tally.quantities import RATE_BINS, VALUE_BINS, Quantity, list_quantities
 from headscope.tally.sample_sums import SampledLayer, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings, get_array_shape
 from headscope.tally.text_structure import ITSELF, NEIGHBOR, REST
 from headscope.tally.triton_backend.batch_arrays import BatchArrays
 from headscope.tally.triton_backend.sample import count_values
+from headscope.tally.triton_backend.scores import SUMS
 from headscope.tally.triton_backend.tiles import MIN_ROWS, compute_divisor, get_side, get_step, round_up_to_power
 
 MAX_PENDING = 1 << 18
@@ -88,6 +90,7 @@ class DeviceSums:
         ):
             self._add_by_block(f"all_{name}", _count_bits(bits).sum((1, 2)) // 2, texts.blocks)
         self._add_by_block("attention_spread", texts.even_spread, texts.blocks)
+        add_sample_sums(self.tensors, sum_score_texts(texts.score_texts, texts.blocks))
         tokens = self.tensors["sentence_tokens"]
         sizes, numbers = texts.sentence_tokens
         tokens.view(-1).index_add_(0, texts.blocks[numbers] * tokens.shape[1] + sizes, torch.ones_like(sizes))
@@ -130,6 +133,8 @@ class DeviceSums:
         target[..., NEIGHBOR] += near_sums[..., 1]
         target[..., REST] -= near_sums.sum(-1)
         self._add_by_block("attention_received", sums.transpose(0, 1), texts.blocks)
+        for k, name in enumerate(SUMS):
+            self._add_by_block(name, arrays.scores[..., k].transpose(0, 1), texts.blocks)
 
     def _add_sample(self, arrays: BatchArrays, pairs: Tensor) -> None:
         texts, shape, output = arrays.texts, self.counting.shape, arrays.sampled_outputs

@@ -19,6 +19,7 @@ from torch import Tensor
 from headscope.corpus.windows import Batch
 from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.similarity import NEAR
+from headscope.tally.quantities import FIRST_DISTANT, RECENT, SINK
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.triton_backend import launches
 from headscope.tally.triton_backend.attention import (
@@ -34,6 +35,7 @@ from headscope.tally.triton_backend.batch_arrays import SHORT, BatchArrays
 from headscope.tally.triton_backend.high import find_all, find_high, find_largest, transpose_bits
 from headscope.tally.triton_backend.launches import Launch
 from headscope.tally.triton_backend.pairs import add_positions, count_pairs, find_dominants
+from headscope.tally.triton_backend.scores import add_scores
 from headscope.tally.triton_backend.sums import DeviceSums
 from headscope.tally.triton_backend.text_arrays import TextTensors
 from headscope.tally.triton_backend.tiles import compute_divisor, get_step, round_up_to_power
@@ -133,6 +135,7 @@ class TritonTallier:
             else:
                 self._add_maps(layer, contiguous, arrays.normals, heads)
             self._add_near_attention(layer, contiguous, arrays.normals, heads)
+            self._add_scores(layer, contiguous, arrays.normals, heads)
             self._add_pairs(layer, output)
             if len(texts.sampled):
                 arrays.keep_maps(layer, _compute_maps(contiguous, texts.sampled))
@@ -267,6 +270,7 @@ class TritonTallier:
             self._fold_maps(layer)
         if question is None:
             self._add_near_attention(layer, None, source, heads)
+            self._add_scores(layer, None, source, heads)
 
     def _add_received(self, layer: int, heads: int, tiles: int) -> None:
         """Sum what keys received over heads and tiles of rows."""
@@ -283,6 +287,17 @@ class TritonTallier:
             query, key, source, source, texts.lengths, texts.receiver_keys, arrays.near_attention[layer], scaling,
             *strides, heads, n, group, width, round_up_to_power(width, 16), KEYS=16, CAUSAL=causal,
             PRECOMPUTED=question is None, num_warps=2,
+        )  # fmt: skip
+
+    def _add_scores(self, layer: int, question: AttentionInputs | None, source: Tensor, heads: int) -> None:
+        arrays, texts, n = self.arrays, self.arrays.texts, self.arrays.texts.length
+        query, key, strides, group, width, scaling, _ = _get_map_arguments(question, source)
+        launch = launches.add_scores(n, query.dtype, compute_divisor(width, query.dtype, self.device))
+        add_scores[(-(-n // launch.rows), heads, texts.count)](
+            query, key, source, source, texts.lengths, texts.score_ids, texts.score_marks, arrays.scores[layer],
+            scaling, *strides, heads, n, group, width, round_up_to_power(width, 16), CAUSAL=self.counting.causal,
+            PRECISION=self.precision, PRECOMPUTED=question is None, CROSSES=texts.score_texts.crosses,
+            FIRST_DISTANT=FIRST_DISTANT, SINK=SINK, RECENT=RECENT, **self._get_tile_options(launch, width),
         )  # fmt: skip
 
     def _get_tile_options(self, launch: Launch, *widths: int, columns: str = "KEYS") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.devices import send
+from headscope.tally.attention_scores import ScoreTexts, make_score_arrays
 from headscope.tally.sample_sums import SampleSums
 from headscope.tally.tally import TallySettings
 from headscope.tally.text_structure import (
@@ -74,6 +75,11 @@ class TextTensors:
     sample: SampleSums | None
     sentence_tokens: tuple[Tensor, Tensor]
     """number of tokens of every sentence, and the number of its text"""
+    score_ids: Tensor
+    """(text, position): token ids, −1 for special tokens"""
+    score_marks: Tensor
+    """(text, key): bits of what keys are to attention scores"""
+    score_texts: ScoreTexts
 
     @property
     def tile(self) -> int:
@@ -110,7 +116,11 @@ class TextTensors:
             *_sort_by_token(sent["ids"], lengths), equal_bits, same_bits, sent["order"], sent["parts"],
             sent["part_blocks"].long(), sent["even_spread"], sampled,
             _count_random_dominants(sent["pair_hashes"], ids[sampled]), SampleSums.from_batch(batch, counting, device),
-            (sent["sentence_sizes"].long(), sent["sentence_texts"].long()),
+            (sent["sentence_sizes"].long(), sent["sentence_texts"].long()), sent["score_ids"], sent["score_marks"],
+            ScoreTexts.from_tensors(
+                sent["score_ids"], sent["score_marks"], lengths, lengths, causal=counting.causal,
+                crosses=batch.windows[0].crosses,
+            ),
         )  # fmt: skip
 
 
@@ -132,6 +142,7 @@ def make_text_arrays(batch: Batch, fraction: float, *, causal: bool) -> dict[str
         "pair_hashes": _hash_random_pairs(batch, sampled, lengths),
     }  # fmt: skip
     sizes, numbers = measure_sentences(windows)
+    arrays["score_ids"], arrays["score_marks"] = make_score_arrays(batch)
     arrays |= {"sentence_sizes": sizes.astype(np.int32), "sentence_texts": numbers.astype(np.int32)}
     if any(window.crosses for window in windows):
         arrays["key_ids"] = np.zeros(shape, np.int32)
