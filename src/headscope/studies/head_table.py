@@ -45,7 +45,7 @@ def tabulate_heads(study: Study) -> pd.DataFrame:
     )
     table = table.drop(columns=[OTHER_SPECIAL, f"{OTHER_SPECIAL}_chance"])
     table["description"] = [adapt_wording(study, words) for words in table["description"]]
-    table = table.assign(**_measure_signal(study), **_measure_scores(study))
+    table = table.assign(**_measure_signal(study))
     if note := describe_errors(study):
         table["error_note"] = note
     if not study.data.attrs.get("verified", 1):
@@ -121,20 +121,6 @@ def _measure_signal(study: Study) -> dict[str, Floats]:
         return dict.fromkeys(columns, np.full(study.data["pairs"].size, np.nan))
     shares = study.signal_shares()
     return {name: shares[name].values.ravel() for name in columns}
-
-
-def _measure_scores(study: Study) -> dict[str, Floats]:
-    """Return the columns of attention scores (head,), with errors and chance levels; NaN if they were not measured."""
-    size = study.data["pairs"].size
-    if not has_attention_scores(study.data):
-        columns = [f"{name}{suffix}" for name in ATTENTION_SCORES for suffix in ("", "_error", "_chance")]
-        return dict.fromkeys(columns, np.full(size, np.nan))
-    values, errors = study.jackknife(lambda part: np.stack([part.rate(name).values for name in ATTENTION_SCORES]))
-    numbers: dict[str, Floats] = {}
-    for name, head_values, head_errors in zip(ATTENTION_SCORES, values, errors, strict=True):
-        numbers[name], numbers[f"{name}_error"] = head_values.ravel(), head_errors.ravel()
-        numbers[f"{name}_chance"] = np.full(size, float(study.chance(name)))
-    return numbers
 
 
 def _stack_rates(study: Study) -> Floats:

@@ -437,7 +437,7 @@ class Study:
             - `pairs`, `pairs_per_text`, and `pair_share`, their share of all pairs of the texts;
             - for each of the rates `repeat_rate`, `repeat_rate_in_sentence`, `same_sentence_rate`, `mean_distance`,
               `dominant_share` and `near_share` its value, its standard error (`<rate>_error`) and what chance gives
-              (`<rate>_chance`); the same for each attention score, such as `attends_previous`;
+              (`<rate>_chance`);
             - `signal_share`, `position_share` and `snr_db`, in decibels, each with its `_error`;
             - for each of the attention scores, what the head looks at (`attends_previous` and the others that `rate`
               knows), its value, its `_error` and its `_chance`;
