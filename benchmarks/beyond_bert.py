@@ -16,7 +16,7 @@ import headscope
 from headscope.comparison.claims import VERDICT_SIGNS
 from headscope.comparison.result import Comparison
 from headscope.figures.comparison import draw_heads_by_type, draw_rates_over_depth
-from headscope.studies.head_types import HEAD_TYPES
+from headscope.studies.head_types import PARTS
 from headscope.studies.sample_size import TOO_FEW_TEXTS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -112,8 +112,10 @@ def depth_table(made: Comparison) -> str:
 
 
 def head_types_table(made: Comparison) -> str:
-    table = made.head_types.pivot(index="model", columns="head_type", values="heads").loc[made.names]
-    kinds = [kind.name for kind in HEAD_TYPES if kind.name != TOO_FEW_TEXTS or table[kind.name].any()]
+    """How many heads of each model have outputs of each type."""
+    counts = made.head_types[made.head_types["part"] == "writes"]
+    table = counts.pivot(index="model", columns="type", values="heads").loc[made.names]
+    kinds = [name for name in PARTS["writes"].names if name != TOO_FEW_TEXTS or table[name].any()]
     lines = ["| model | " + " | ".join(kinds) + " |", "|---|" + "---|" * len(kinds)]
     lines += [f"| {name} | " + " | ".join(str(table.loc[name, kind]) for kind in kinds) + " |" for name in made.names]
     return "\n".join(lines)

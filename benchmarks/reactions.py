@@ -279,7 +279,9 @@ def measure_rxnmapper(models: Path, documents: Sequence[Document]) -> dict[str, 
             "error": np.round(study.standard_error("repeat_rate").values, 6).tolist(),
             "chance": float(study.chance("repeat_rate")),
         },
-        "head_types": heads["head_type"].tolist(),
+        "writes_types": heads["writes_type"].tolist(),
+        "attends_types": heads["attends_type"].tolist(),
+        "descriptions": heads["description"].tolist(),
         "machine": machine("cpu"),
     }
 
@@ -332,7 +334,7 @@ def measure_rxnfp(models: Path, documents: Sequence[Document]) -> dict[str, Any]
     studies = [headscope.study(model, list(documents), length=LENGTH, sample=SAMPLE) for model in (before, after)]
     comparison = headscope.compare(studies, ["pretrained", "fine-tuned"])
     table = comparison.differences()
-    changes = comparison.changes
+    changes = comparison.changes[comparison.changes["part"] == "writes"]
     return {
         "kind": "rxnfp",
         "reactions": len(documents),

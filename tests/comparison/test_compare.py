@@ -22,7 +22,7 @@ from headscope.errors import StudyError
 from headscope.readings.reading import Reading
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import Finding, findings
-from headscope.studies.head_types import HEAD_TYPES
+from headscope.studies.head_types import PARTS
 from headscope.studies.labels import add_derived_variables
 from headscope.studies.result import Study
 from tests.helpers.comparison_studies import change_head, make_model_study
@@ -371,20 +371,20 @@ def test_heads_without_pairs_are_left_out_of_the_mean(base_study: Study) -> None
 
 def test_head_types_are_counted(comparison: headscope.Comparison, base_study: Study) -> None:
     table = comparison.head_types
-    assert len(table) == 3 * len(HEAD_TYPES)
-    sizes = table.groupby("model")["heads"].sum()
-    assert sizes.to_dict() == {"before": 12, "after": 12, "small": 8}
-    assert table.groupby("model")["share"].sum().tolist() == pytest.approx([1, 1, 1])
-    expected = base_study.heads()["head_type"].value_counts()
-    head_counts = table[table["model"] == "before"].set_index("head_type")["heads"]
-    assert {name: number for name, number in head_counts.items() if number} == expected.to_dict()
+    assert len(table) == 3 * sum(len(part.types) for part in PARTS.values())
+    for part, rows in table.groupby("part"):
+        assert rows.groupby("model")["heads"].sum().to_dict() == {"before": 12, "after": 12, "small": 8}
+        assert rows.groupby("model")["share"].sum().tolist() == pytest.approx([1, 1, 1])
+        expected = base_study.heads()[f"{part}_type"].value_counts()
+        head_counts = rows[rows["model"] == "before"].set_index("type")["heads"]
+        assert {name: number for name, number in head_counts.items() if number} == expected.to_dict()
 
 
 def test_heads_that_change_head_type(comparison: headscope.Comparison) -> None:
     changes = comparison.changes
-    assert len(changes) == 12
-    assert changes[changes["changed"]]["head"].tolist() == ["L1H2"]
-    row = changes.set_index("head").loc["L1H2"]
+    assert len(changes) == 2 * 12
+    assert changes[changes["changed"]][["head", "part"]].to_numpy().tolist() == [["L1H2", "writes"]]
+    row = changes[changes["part"] == "writes"].set_index("head").loc["L1H2"]
     assert row["after"] == "repeat-token" != row["before"]
 
 

@@ -97,15 +97,17 @@ def test_maps_are_the_table_and_dots_its_significant_heads(comparison: headscope
 
 
 def test_bars_are_the_counts(comparison: headscope.Comparison) -> None:
-    axes = draw_figures(comparison)["head-types"].axes[0]
-    widths = np.zeros(2)
-    for container in axes.containers:
-        widths += [bar.get_width() for bar in container]
-    np.testing.assert_allclose(widths, 100)
+    figure = draw_figures(comparison)["head-types"]
     counted = comparison.head_types[comparison.head_types["heads"] > 0]
-    assert len({text.get_text() for text in draw_figures(comparison)["head-types"].legends[0].get_texts()}) == len(
-        counted["head_type"].unique()
-    )
+    for axes, subfigure, (_, rows) in zip(
+        figure.axes, figure.subfigs, counted.groupby("part", sort=False), strict=True
+    ):
+        widths = np.zeros(2)
+        for container in axes.containers:
+            widths += [bar.get_width() for bar in container]
+        np.testing.assert_allclose(widths, 100)
+        names = [text.get_text() for text in subfigure.legends[0].get_texts()]
+        assert sorted(names) == sorted(rows["type"].unique())
 
 
 def test_warnings_are_drawn() -> None:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from headscope import figures
 from headscope.errors import StudyError
-from headscope.studies.head_types import NAMES
+from headscope.studies.head_types import PARTS
 from headscope.studies.result import Study
 from tests.helpers.figures import KIND_EXAMPLES, NUMBERS, RATE_FIGURES, assert_legible, make_study
 from tests.helpers.synthetic import make_random_study
@@ -67,10 +67,10 @@ def test_head_types_are_legible_and_those_of_the_table(shape: tuple[int, int]) -
     study = make_random_study(layers=shape[0], heads=shape[1], texts=40)
     figure = figures.draw(study, "head-types")
     assert_legible(figure)
-    (axes,) = figure.axes
-    types = [NAMES[int(number)] for number in axes.images[0].get_array().ravel()]
-    assert types == study.heads()["head_type"].tolist()
-    assert len(axes.texts) == (len(types) if max(shape) <= 40 else 0)
+    for axes, part in zip(figure.axes, PARTS.values(), strict=True):
+        types = [part.names[int(number)] for number in axes.images[0].get_array().ravel()]
+        assert types == study.heads()[part.column].tolist()
+        assert len(axes.texts) == (len(types) if max(shape) <= 40 else 0)
 
 
 def test_figures_show_themselves_without_pyplot(large_study: Study) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from headscope.page.card import render_study_card
 from headscope.page.colors import compute_contrast, pick_text_color
-from headscope.page.head_type_map import LOOKS, build_head_type_map
+from headscope.page.head_type_map import LOOKS, build_head_type_maps
 from headscope.page.report import render_report
-from headscope.studies.head_types import HEAD_TYPES, LETTERS, NAMES
+from headscope.studies.head_types import PARTS, count_heads
 from headscope.studies.result import Study
 from tests.helpers.planted import VARIED, Planted, planted
+from tests.helpers.planted_attention import VARIED_ATTENTION, plant_attention
 
 if TYPE_CHECKING:
     from tests.helpers.browser import PageOpener
@@ -24,7 +25,13 @@ BOTH = Planted(equal=0.4, same=0.9)
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return planted(*VARIED, [BOTH, Planted(), Planted(), Planted(pairs=0)])
+    rest = {"attends_induction": 0.15, "attends_first": 0.6}
+    return plant_attention(
+        planted(*VARIED, [BOTH, Planted(), Planted(), Planted(pairs=0)]),
+        VARIED_ATTENTION[:4],
+        VARIED_ATTENTION[4:8],
+        [*VARIED_ATTENTION[8:], rest],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -33,38 +40,42 @@ def html(study: Study) -> str:
 
 
 def test_every_head_type_has_a_letter_and_colours_that_can_be_read() -> None:
-    assert tuple(LOOKS) == NAMES
-    assert len(set(LETTERS)) == len(LETTERS) == len(NAMES)
-    for theme in (0, 1):
-        colours = [look[theme] for look in LOOKS.values()]
-        assert len(set(colours)) == len(NAMES)
-        assert min(compute_contrast(colour, pick_text_color(colour)) for colour in colours) >= 4.5
+    assert tuple(LOOKS) == tuple(PARTS)
+    for name, part in PARTS.items():
+        assert tuple(LOOKS[name]) == part.names
+        for theme in (0, 1):
+            colours = [look[theme] for look in LOOKS[name].values()]
+            assert len(set(colours)) == len(part.names)
+            assert min(compute_contrast(colour, pick_text_color(colour)) for colour in colours) >= 4.5
 
 
 def test_a_study_of_too_few_texts_has_one_type_that_the_legend_explains() -> None:
-    head_map = build_head_type_map(planted(*VARIED, blocks=9))
-    assert head_map.summary == "8 too few texts"
-    assert [kind.head_type.name for kind in head_map.kinds] == list(NAMES)
-    assert {cell.kind.letter for cell in head_map.cells} == {"·"}
-    assert {cell.description for cell in head_map.cells} == {
-        "too few texts: they fill 9 of 20 blocks, and 10 are needed"
-    }
+    for head_map in build_head_type_maps(planted(*VARIED, blocks=9)):
+        assert head_map.summary == "8 too few texts"
+        assert head_map.kinds[-1].head_type.name == "too few texts"
+        assert {cell.kind.letter for cell in head_map.cells} == {"·"}
+        assert {cell.description for cell in head_map.cells} == {
+            "too few texts: they fill 9 of 20 blocks, and 10 are needed"
+        }
 
 
 def test_the_map_is_that_of_the_table(study: Study) -> None:
-    head_map = build_head_type_map(study)
     table = study.heads()
-    assert [cell.kind.head_type.name for cell in head_map.cells] == table["head_type"].tolist()
-    assert [cell.index for cell in head_map.cells] == list(range(12))
-    assert head_map.cells[8].description.endswith("join equal tokens (chance 1.0 %); also within-sentence")
-    assert [kind.heads for kind in head_map.kinds] == [2, 1, 1, 1, 1, 1, 2, 3]
+    for head_map, part in zip(build_head_type_maps(study), PARTS.values(), strict=True):
+        assert [cell.kind.head_type.name for cell in head_map.cells] == table[part.column].tolist()
+        assert [cell.index for cell in head_map.cells] == list(range(12))
+        assert [cell.description for cell in head_map.cells] == table["description"].tolist()
+        counts = count_heads(table, part.name)
+        assert {kind.head_type.name: kind.heads for kind in head_map.kinds} == counts[
+            [name for name in part.names if counts[name] or name not in ("too few texts", "not measured")]
+        ].to_dict()
     assert head_map.summary.startswith("2 repeat-token, 1 local, ")
 
 
 def test_cells_stand_where_the_study_has_them(study: Study) -> None:
     """Heads selected in another order, and layers with other numbers."""
     selected = Study(study.data.assign_coords(layer=[3, 7, 9])).select(heads=[3, 0])
-    head_map = build_head_type_map(selected)
+    _, head_map = build_head_type_maps(selected)
     assert [layer for layer, _ in head_map.rows] == [3, 7, 9]
     assert [(cell.name, cell.kind.head_type.name) for cell in head_map.cells[:4]] == [
         ("L3H3", "one-token"), ("L3H0", "repeat-token"), ("L7H3", "undecided"), ("L7H0", "long-range"),
@@ -73,32 +84,34 @@ def test_cells_stand_where_the_study_has_them(study: Study) -> None:
 
 
 def test_the_card_counts(study: Study) -> None:
-    assert build_head_type_map(study).summary in render_study_card(study)
+    for head_map in build_head_type_maps(study):
+        assert f"heads: {head_map.part.label}" in render_study_card(study)
+        assert head_map.summary in render_study_card(study)
 
 
 @pytest.mark.browser
-def test_the_map_comes_first_and_says_what_each_head_is(html: str, study: Study, page_opener: PageOpener) -> None:
+def test_the_maps_come_first_and_say_what_each_head_is(html: str, study: Study, page_opener: PageOpener) -> None:
     opened = page_opener(html)
-    page = opened.page
-    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "head type"
-    letters = page.locator("#panel-0 td[data-i]").all_inner_texts()
-    table = study.heads()
-    assert letters == [LETTERS[NAMES.index(name)] for name in table["head_type"]]
-    page.locator("#panel-0 td[data-i='8']").focus()
-    assert page.locator("#tip > *").all_inner_texts() == [
-        "L2H0", "repeat-token: 40 % of its pairs join equal tokens (chance 1.0 %); also within-sentence",
-        "2,000,000 pairs counted",
-    ]  # fmt: skip
-    labels = page.locator("#panel-0 td[data-i]").evaluate_all("all => all.map((cell) => cell.ariaLabel)")
-    assert all(words in label for words, label in zip(table["description"], labels, strict=True))
-    legend = [tuple(text.split()) for text in page.locator(".kinds-key li").all_inner_texts()]
-    assert legend == [
-        (letter, name, str(number))
-        for letter, name, number in zip(LETTERS[:-1], NAMES[:-1], (2, 1, 1, 1, 1, 1, 2, 3), strict=True)
-    ]
-    page.locator("#panel-0 summary").click()
-    for head_type in HEAD_TYPES[:-1]:
-        assert page.get_by_text(head_type.criterion).is_visible()
+    page, table = opened.page, study.heads()
+    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "attends to"
+    for k, (head_map, part) in enumerate(zip(build_head_type_maps(study), PARTS.values(), strict=True)):
+        page.locator(f"[data-rate={part.column}]").click()
+        panel = page.locator(f"#panel-{k}")
+        assert panel.locator("h3").inner_text() == f"Head type: {part.label}"
+        letters = panel.locator("td[data-i]").all_inner_texts()
+        assert letters == [part.types[part.names.index(name)].letter for name in table[part.column]]
+        panel.locator("td[data-i='8']").focus()
+        assert page.locator("#tip > *").all_inner_texts() == [
+            "L2H0", *table["description"][8].split("; "), "2,000,000 pairs counted",
+        ]  # fmt: skip
+        labels = panel.locator("td[data-i]").evaluate_all("all => all.map((cell) => cell.ariaLabel)")
+        descriptions = table["description"].str.replace("; ", ", ")
+        assert all(words in label for words, label in zip(descriptions, labels, strict=True))
+        legend = [tuple(text.split()) for text in panel.locator(".kinds-key li").all_inner_texts()]
+        assert legend == [(kind.letter, kind.head_type.name, str(kind.heads)) for kind in head_map.kinds]
+        panel.locator("summary").click()
+        for kind in head_map.kinds:
+            assert panel.get_by_text(kind.head_type.criterion, exact=True).is_visible()
     assert opened.errors == []
 
 
@@ -106,17 +119,21 @@ def test_the_map_comes_first_and_says_what_each_head_is(html: str, study: Study,
 def test_the_head_table_has_head_types_to_sort_and_filter_by(html: str, study: Study, page_opener: PageOpener) -> None:
     page = page_opener(html).page
     table = study.heads()
-    column = page.locator("#table tbody tr:visible > :nth-child(2)")
-    assert column.all_inner_texts() == table["head_type"].tolist()
-    assert column.nth(4).get_attribute("title") == table["description"][4]
-    button = page.locator("#table th[data-column=head_type] button")
-    for order in (1, -1):
-        button.click()
-        shown = [NAMES.index(name) for name in column.all_inner_texts()]
-        assert [order * place for place in shown] == sorted(order * place for place in shown)
+    for place, part in enumerate(PARTS.values(), start=2):
+        page.locator("#table th[data-column=head] button").click()
+        column = page.locator(f"#table tbody tr:visible > :nth-child({place})")
+        assert sorted(column.all_inner_texts()) == sorted(table[part.column])
+        assert column.nth(4).get_attribute("title") in table["description"].tolist()
+        button = page.locator(f"#table th[data-column={part.column}] button")
+        for order in (1, -1):
+            button.click()
+            shown = [part.names.index(name) for name in column.all_inner_texts()]
+            assert [order * number for number in shown] == sorted(order * number for number in shown)
     page.locator("#filter").fill("repeat, long-range")
     assert set(column.all_inner_texts()) == {"repeat-token", "long-range"}
     assert page.locator("#filtered").inner_text() == "3 of 12 heads"
+    page.locator("#filter").fill("induction")
+    assert page.locator("#filtered").inner_text() == "2 of 12 heads"
 
 
 @pytest.mark.browser
@@ -126,8 +143,8 @@ def test_colours_differ_and_letters_can_be_read(html: str, scheme: str, page_ope
     cell_colors = page.locator("#panel-0 td[data-i]").evaluate_all(
         "all => all.map((cell) => { const s = getComputedStyle(cell); return [s.backgroundColor, s.color]; })"
     )
-    backgrounds = {background for background, _ in cell_colors[:8]}
-    assert len(backgrounds) == len(NAMES[:-1])
+    backgrounds = {background for background, _ in cell_colors}
+    assert len(backgrounds) == len(VARIED_ATTENTION)
     for colors in cell_colors:
         background, letter = ("#" + "".join(f"{int(k):02x}" for k in re.findall(r"\d+", color)[:3]) for color in colors)
         assert compute_contrast(background, letter) >= 4.5

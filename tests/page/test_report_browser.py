@@ -131,7 +131,9 @@ def test_keys_move_over_tabs_and_cells(html: str, page_opener: PageOpener) -> No
     assert page.locator(".panel:visible h3").inner_text().startswith("Repeat rate in a sentence")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
-    assert page.evaluate(focused) == "head_type"
+    assert page.evaluate(focused) == "writes_type"
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(focused) == "attends_type"
     page.keyboard.press("ArrowLeft")
     assert page.evaluate(focused) == "dominant_share"
     page.keyboard.press("Tab")
@@ -158,7 +160,7 @@ def test_columns_sort_both_ways_and_nothing_counted_stays_last(
 ) -> None:
     page = page_opener(html).page
     table = study.heads().set_index("head")
-    for place, name in enumerate(("pairs", *RATES), start=3):
+    for place, name in enumerate(("pairs", *RATES), start=4):
         button = page.locator(f"#table th[data-column={name}] button")
         for order in ("descending", "ascending"):
             if order == "descending":

@@ -166,4 +166,4 @@ def test_more_texts_than_a_byte_counts_have_all_their_places(step: int, monkeypa
         tallier.end()
         sums.append(tallier.get_sums())
     assert sums[0]["location"].max() > high.MAX_BYTE
-    assert not differences(*sums, rtol=1e-9, atol=1e-9)
+    assert not differences(*sums, rtol=1e-7, atol=1e-7)  # entropies are of single precision

@@ -40,8 +40,8 @@ PANELS = {
     "Model": ("model", "stack", "dtype", "trust_remote_code", "allow_pickle", "allow_unverified"),
     "Method": (
         "length", "windows", "sentences", "blocks", "theta", "tau", "similarity", "sample", "maps", "relations",
-        "examples", "level", "count", "granularity", "keep", "by", "ablation_type", "heads", "per_layer", "how", "study",
-        "seed", "layers", "precision", "what",
+        "examples", "level", "count", "granularity", "keep", "by", "ablation_type", "heads", "per_layer", "how",
+        "study", "seed", "layers", "precision", "what",
     ),
     "Running": (
         "device", "kernel", "tf32", "batch_size", "engine", "workers", "worker_timeout", "address", "checkpoint_dir",

@@ -18,7 +18,7 @@ from headscope.comparison.measures import MEASURES
 from headscope.comparison.relatedness import describe_unrelated
 from headscope.errors import StudyError
 from headscope.studies.findings import Finding, findings
-from headscope.studies.head_types import HEAD_TYPES, count_heads
+from headscope.studies.head_types import PARTS, count_heads
 from headscope.studies.labels import HEAD_COLUMNS
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_missing_texts
@@ -180,13 +180,15 @@ class Comparison:
 
     @cached_property
     def head_types(self) -> pd.DataFrame:
-        """How many heads are of which type: model, head_type, heads, share."""
-        rows = []
-        for name, table in self._heads_by_model.items():
-            counted = count_heads(table)
-            rows += [{"model": name, "head_type": kind.name, "heads": int(counted[kind.name])} for kind in HEAD_TYPES]
-        head_counts = pd.DataFrame(rows)
-        return head_counts.assign(share=head_counts["heads"] / head_counts.groupby("model")["heads"].transform("sum"))
+        """How many heads are of which type: model, part (attends or writes), type, heads, share."""
+        head_counts = pd.DataFrame(
+            {"model": name, "part": part, "type": head_type, "heads": heads}
+            for name, table in self._heads_by_model.items()
+            for part in PARTS
+            for head_type, heads in count_heads(table, part).items()
+        )
+        totals = head_counts.groupby(["model", "part"])["heads"].transform("sum")
+        return head_counts.assign(share=head_counts["heads"] / totals)
 
     # -- head by head -------------------------------------------------------------------------------------------------
 
@@ -312,16 +314,16 @@ class Comparison:
 
     @cached_property
     def changes(self) -> pd.DataFrame:
-        """For each pair, every head: its type in both, and whether that changed."""
+        """For each pair, every head: each part of its type in both (part, before, after), and whether it changed."""
         parts = []
         for pair in self.pairs:
             before, after = self._heads_by_model[pair.baseline], self._heads_by_model[pair.model]
-            parts.append(
-                before[list(HEAD_COLUMNS)].assign(
-                    baseline=pair.baseline, model=pair.model, before=before["head_type"], after=after["head_type"]
-                )
-            )
-        columns = ["baseline", "model", *HEAD_COLUMNS, "before", "after", "changed"]
+            heads = before[list(HEAD_COLUMNS)].assign(baseline=pair.baseline, model=pair.model)
+            parts += [
+                heads.assign(part=name, before=before[part.column], after=after[part.column])
+                for name, part in PARTS.items()
+            ]
+        columns = ["baseline", "model", *HEAD_COLUMNS, "part", "before", "after", "changed"]
         if not parts:
             return pd.DataFrame(columns=columns)
         changes = pd.concat(parts, ignore_index=True)

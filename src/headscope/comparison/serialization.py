@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from headscope.comparison.measures import MEASURES
-from headscope.studies.head_types import HEAD_TYPES
+from headscope.studies.head_types import PARTS
 
 if TYPE_CHECKING:
     from headscope.comparison.result import Comparison
@@ -46,7 +46,9 @@ def to_plain_values(comparison: Comparison) -> dict[str, Any]:
         },
         "depth": to_records(comparison.depth),
         "head_type_definitions": [
-            {"name": kind.name, "about": kind.description, "criterion": kind.criterion} for kind in HEAD_TYPES
+            {"part": name, "name": kind.name, "about": kind.description, "criterion": kind.criterion}
+            for name, part in PARTS.items()
+            for kind in part.types
         ],
         "head_types": to_records(comparison.head_types),
         "pairs": [asdict(pair) for pair in comparison.pairs],

@@ -201,7 +201,8 @@ DRAWINGS: dict[str, Drawing] = {
             "head-types",
             "head_types",
             "Types of heads",
-            "The type of each head, from the rates of its high pairs against chance. In brackets: the number of heads.",
+            "The type of each head: what it attends to, from its attention against even attention, and what its "
+            "outputs are similar for, from its high pairs against chance. In brackets: the number of heads.",
             draw_head_types,
         ),
         Drawing(

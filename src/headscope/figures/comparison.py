@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from headscope.comparison.measures import DEPTH_PANELS, MEASURES, Measure
 from headscope.comparison.result import Comparison, Pair
 from headscope.errors import StudyError
-from headscope.figures.head_types import HEAD_TYPE_COLORS
+from headscope.figures.head_types import TYPE_COLORS
 from headscope.figures.style import (
     BLACK,
     DASHED,
@@ -39,12 +39,16 @@ from headscope.figures.style import (
     write_note,
 )
 from headscope.figures.text import clip_text, make_drawable
-from headscope.studies.head_types import HEAD_TYPES
+from headscope.studies.head_types import PARTS, TypePart
 
 COLORS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """of models: Okabe and Ito's, with grey instead of yellow, which is too pale for a line"""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-HATCHES = ("", "////", "", "....", r"\\\\", "", "", "xxxx", "")
+HATCHES = {
+    "attends": ("", "////", "....", r"\\\\", "xx", "..", "++", "", "oo", "", "xxxx", "", ""),
+    "writes": ("", "////", "", "....", r"\\\\", "", "", "xxxx", ""),
+}
+"""of the types of each part"""
 DIVERGING_COLORMAP = "RdBu_r"
 MAX_NAME_WIDTH = 110.0
 """points: the largest width of a model's name"""
@@ -207,40 +211,46 @@ def _draw_legend(figure: Figure, handles: Sequence[Line2D | Patch], names: Seque
 
 
 def draw_heads_by_type(comparison: Comparison) -> Figure:
-    """Draw a bar for each model: the shares of its heads by type."""
-    models = len(comparison.names)
+    """Draw a bar for each model and part of the types: the shares of its heads by type."""
+    height = 0.55 + 0.24 * len(comparison.names)
     with styled():
-        figure = Figure(figsize=(DOUBLE_COLUMN, 0.8 + 0.24 * models), layout="constrained")
-        axes = figure.subplots()
-        style_ticks(axes)
-        left = np.zeros(models)
-        patches = {}
-        for k, head_type in enumerate(HEAD_TYPES):
-            rows = comparison.head_types[comparison.head_types["head_type"] == head_type.name]
-            share, heads = rows["share"].to_numpy() * 100, rows["heads"].to_numpy()
-            if not heads.any():
-                continue
-            style: dict[str, Any] = {
-                "facecolor": HEAD_TYPE_COLORS[k % len(HEAD_TYPE_COLORS)],
-                "hatch": HATCHES[k % len(HATCHES)],
-                "edgecolor": BLACK,
-            }
-            patches[head_type.name] = Patch(**style, linewidth=0.4)
-            axes.barh(range(models), share, left=left, height=0.72, linewidth=0.4, **style)
-            for row in np.flatnonzero(share >= 3.5).tolist():
-                box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-                center = left[row] + share[row] / 2
-                axes.text(center, row, str(heads[row]), ha="center", va="center", fontsize=FONT_SIZE, bbox=box)
-            left += share
-        axes.set_yticks(range(models), [clip_text(make_drawable(name), MAX_NAME_WIDTH) for name in comparison.names])
-        for label in axes.get_yticklabels():
-            label.set_parse_math(False)
-        axes.set_xlim(0, 100)
-        axes.invert_yaxis()
-        axes.set_xlabel("share of heads (%); the numbers are heads")
-        _draw_legend(figure, list(patches.values()), list(patches), min(len(patches), 8))
+        figure = Figure(figsize=(DOUBLE_COLUMN, 2 * height + 0.5), layout="constrained")
+        parts = figure.subfigures(2, 1, squeeze=False).ravel()
+        for subfigure, part in zip(parts, PARTS.values(), strict=True):
+            patches = _draw_bars(subfigure.subplots(), comparison, part)
+            _draw_legend(subfigure, list(patches.values()), list(patches), min(len(patches), 7))
+        parts[-1].axes[0].set_xlabel("share of heads (%); the numbers are heads")
         _draw_warnings(figure, comparison)
     return figure
+
+
+def _draw_bars(axes: Axes, comparison: Comparison, part: TypePart) -> dict[str, Patch]:
+    """Draw the bars of one part, and return how each of its types is drawn."""
+    models = range(len(comparison.names))
+    counts = comparison.head_types[comparison.head_types["part"] == part.name]
+    style_ticks(axes)
+    write_heading(axes, part.label)
+    left = np.zeros(len(models))
+    patches = {}
+    for name, color, hatch in zip(part.names, TYPE_COLORS[part.name], HATCHES[part.name], strict=True):
+        rows = counts[counts["type"] == name]
+        share, heads = rows["share"].to_numpy() * 100, rows["heads"].to_numpy()
+        if not heads.any():
+            continue
+        style: dict[str, Any] = {"facecolor": color, "hatch": hatch, "edgecolor": BLACK}
+        patches[name] = Patch(**style, linewidth=0.4)
+        axes.barh(models, share, left=left, height=0.72, linewidth=0.4, **style)
+        for row in np.flatnonzero(share >= 3.5).tolist():
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+            center = left[row] + share[row] / 2
+            axes.text(center, row, str(heads[row]), ha="center", va="center", fontsize=FONT_SIZE, bbox=box)
+        left += share
+    axes.set_yticks(models, [clip_text(make_drawable(name), MAX_NAME_WIDTH) for name in comparison.names])
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    axes.set_xlim(0, 100)
+    axes.invert_yaxis()
+    return patches
 
 
 # -- head by head -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import math
 from markupsafe import Markup
 
 from headscope.page.formatting import NOTHING
-from headscope.page.head_type_map import build_head_type_map
+from headscope.page.head_type_map import build_head_type_maps
 from headscope.page.heat_maps import Cell, HeatMap, build_heat_maps
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors
@@ -32,7 +32,7 @@ def render_study_card(study: Study) -> str:
         ("layers × heads", f"{len(study.layers)} × {len(study.head_numbers)}"),
         ("window", adapt_wording(study, f"{manifest['length']} tokens")),
         ("θ", f"{manifest['theta']:g}"),
-        ("heads", build_head_type_map(study).summary),
+        *((f"heads: {head_map.part.label}", head_map.summary) for head_map in build_head_type_maps(study)),
     )
     fact_list = Markup("").join(_render_fact(label, value) for label, value in facts)
     maps = Markup("").join(_render_heat_map(heat_map) for heat_map in build_heat_maps(study))

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from headscope.comparison.claims import NO_VERDICT, SHORT_CLAIMS, VERDICT_LEGEND, VERDICT_SIGNS
 from headscope.comparison.measures import DEPTH_PANELS
-from headscope.comparison.result import Comparison
+from headscope.comparison.result import Comparison, Pair
 from headscope.page import depth_curves
 from headscope.page.difference_maps import build_difference_maps, collect_script_data, format_gradient
 from headscope.page.formatting import format_fixed, format_scalar
@@ -27,8 +27,10 @@ from headscope.page.templates import (
     read_assets,
     replace_surrogates,
 )
+from headscope.studies.attention_types import UNMEASURED
 from headscope.studies.findings import Verdict
-from headscope.studies.head_types import HEAD_TYPES, UNKNOWN, HeadType
+from headscope.studies.head_types import PARTS, HeadType, TypePart
+from headscope.studies.type_criteria import UNKNOWN
 
 VERDICT_STYLES: dict[Verdict, str] = {
     "consistent": "yes",
@@ -89,8 +91,10 @@ def render_comparison_page(comparison: Comparison) -> str:
         groups=_group_claims(comparison),
         panels=panels,
         numbers=_tabulate_depths(comparison),
-        bars=_build_bars(comparison),
-        head_types=[kind for kind in HEAD_TYPES if kind is not UNKNOWN or _has_heads_of_type(comparison, UNKNOWN)],
+        type_parts=[
+            {"part": part, "types": _list_types(comparison, part), "bars": _build_bars(comparison, part)}
+            for part in PARTS.values()
+        ],
         maps=build_difference_maps(comparison),
         changes=_count_changes(comparison),
         facts=_collect_facts(comparison),
@@ -171,43 +175,53 @@ def _tabulate_depths(comparison: Comparison) -> list[dict[str, Any]]:
     return rows
 
 
-def _has_heads_of_type(comparison: Comparison, head_type: HeadType) -> bool:
-    counts = comparison.head_types
-    return bool(counts.loc[counts["head_type"] == head_type.name, "heads"].any())
+def _list_types(comparison: Comparison, part: TypePart) -> list[tuple[int, HeadType]]:
+    """Return the types of a part with their numbers; those that say that nothing is known only if heads have them."""
+    counts = comparison.head_types[comparison.head_types["part"] == part.name].groupby("type")["heads"].sum()
+    return [
+        (k, head_type)
+        for k, head_type in enumerate(part.types)
+        if head_type not in (UNKNOWN, UNMEASURED) or counts[head_type.name]
+    ]
 
 
-def _build_bars(comparison: Comparison) -> list[dict[str, Any]]:
+def _build_bars(comparison: Comparison, part: TypePart) -> list[dict[str, Any]]:
     bars = []
     for name in comparison.names:
-        rows = comparison.head_types[comparison.head_types["model"] == name].to_dict("records")
-        parts = [
+        counts = comparison.head_types
+        rows = counts[(counts["model"] == name) & (counts["part"] == part.name)].to_dict("records")
+        segments = [
             {
                 "kind": k,
-                "name": row["head_type"],
+                "name": row["type"],
                 "heads": row["heads"],
                 "share": row["share"],
                 "roomy": row["share"] >= MIN_LABELED_SHARE,
             }
             for k, row in enumerate(rows)
         ]
-        bars.append({"name": name, "parts": parts})
+        bars.append({"name": name, "parts": segments})
     return bars
 
 
 def _count_changes(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return for every pair how many heads changed their type, and from which to which."""
-    changes = []
-    for pair in comparison.pairs:
-        rows = comparison.changes[comparison.changes["model"] == pair.model]
-        changed = rows[rows["changed"].astype(bool)]
-        steps: dict[tuple[str, str], list[str]] = {}
-        for before, after, name in zip(changed["before"], changed["after"], changed["head"], strict=True):
-            steps.setdefault((before, after), []).append(name)
-        sorted_steps = sorted(
-            ((before, after, names) for (before, after), names in steps.items()), key=lambda step: -len(step[2])
-        )
-        changes.append({"pair": pair, "heads": len(rows), "changed": len(changed), "steps": sorted_steps})
-    return changes
+    """Return for every pair and part how many heads changed their type, and from which to which."""
+    return [
+        {"pair": pair, "parts": [_count_changes_of_part(comparison, pair, part) for part in PARTS.values()]}
+        for pair in comparison.pairs
+    ]
+
+
+def _count_changes_of_part(comparison: Comparison, pair: Pair, part: TypePart) -> dict[str, Any]:
+    rows = comparison.changes[(comparison.changes["model"] == pair.model) & (comparison.changes["part"] == part.name)]
+    changed = rows[rows["changed"].astype(bool)]
+    steps: dict[tuple[str, str], list[str]] = {}
+    for before, after, name in zip(changed["before"], changed["after"], changed["head"], strict=True):
+        steps.setdefault((before, after), []).append(name)
+    sorted_steps = sorted(
+        ((before, after, names) for (before, after), names in steps.items()), key=lambda step: -len(step[2])
+    )
+    return {"label": part.label, "heads": len(rows), "changed": len(changed), "steps": sorted_steps}
 
 
 def _collect_facts(comparison: Comparison) -> list[Fact]:

@@ -24,8 +24,9 @@
 
   // What can be shown of the heads: their types, then each rate.
   function viewsOf(data) {
-    const headType = { label: "head type", lines: (i) => [data.about[i], `${count(data.pairs[i])} pairs counted`] };
-    return [headType, ...data.rates.map((rate) => ({ label: rate.label, rate, lines: (i) => lines(data, rate, i) }))];
+    const describe = (i) => [...data.about[i].split("; "), `${count(data.pairs[i])} pairs counted`];
+    const types = data.parts.map((part) => ({ label: part.label, lines: describe }));
+    return [...types, ...data.rates.map((rate) => ({ label: rate.label, rate, lines: (i) => lines(data, rate, i) }))];
   }
 
   // -- heat maps ------------------------------------------------------------------------------------------------------
@@ -157,7 +158,8 @@
     const table = document.getElementById("table");
     const body = table.tBodies[0];
     const rows = [...body.rows];
-    const columns = { head: data.heads.map((_, i) => i), head_type: data.head_type, pairs: data.pairs };
+    const columns = { head: data.heads.map((_, i) => i), pairs: data.pairs };
+    for (const part of data.parts) columns[part.column] = part.types;
     for (const rate of data.rates) columns[rate.name] = rate.values;
     let maps = null;
     let pointed = -1;
@@ -166,7 +168,7 @@
     function sort(header) {
       const values = columns[header.dataset.column];
       // Names read from the front, numbers from the largest.
-      const first = ["head", "head_type"].includes(header.dataset.column) ? "ascending" : "descending";
+      const first = header.dataset.column === "head" || header.classList.contains("word") ? "ascending" : "descending";
       const other = first === "ascending" ? "descending" : "ascending";
       const order = header.getAttribute("aria-sort") === first ? other : first;
       for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
@@ -192,7 +194,7 @@
     // L3 is layer 3 and not 30; H7 a head of every layer; anything else is a part of a head type's name. Several add up.
     function wanted(word) {
       const parts = /^(?:l(\d+))?(?:h(\d+))?$/.exec(word);
-      if (!parts) return (i) => data.head_types[data.head_type[i]].includes(word);
+      if (!parts) return (i) => data.parts.some((part) => part.names[part.types[i]].includes(word));
       const fits = (part, number) => part === undefined || Number(part) === number;
       return (i) => fits(parts[1], data.layer[i]) && fits(parts[2], data.head_number[i]);
     }

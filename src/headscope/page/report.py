@@ -21,7 +21,7 @@ from markupsafe import Markup
 from headscope.page.attention import build_receiver_bars, list_most_attended
 from headscope.page.colors import format_gradient
 from headscope.page.formatting import format_fixed, format_name, format_scalar, group_manifest
-from headscope.page.head_type_map import build_head_type_map, collect_head_type_data
+from headscope.page.head_type_map import build_head_type_maps, collect_head_type_data
 from headscope.page.heat_maps import build_heat_maps, collect_script_data
 from headscope.page.templates import (
     build_policy,
@@ -86,7 +86,7 @@ class ReportFigure:
 
 def render_report(study: Study, findings: Sequence[Finding], figures: Sequence[ReportFigure]) -> str:
     """Return the page of a study: findings, heat maps, head table, tokens, figures and the manifest."""
-    maps, head_map = build_heat_maps(study), build_head_type_map(study)
+    maps, head_maps = build_heat_maps(study), build_head_type_maps(study)
     script = read_assets("base.js", "report.js")
     verdict_counts = Counter(finding.verdict for finding in findings)
     page = _load_template(study).render(
@@ -96,7 +96,7 @@ def render_report(study: Study, findings: Sequence[Finding], figures: Sequence[R
         findings=findings,
         counts=[(verdict, verdict_counts[verdict]) for verdict in VERDICT_STYLES if verdict_counts[verdict]],
         maps=maps,
-        head_types=head_map,
+        head_maps=head_maps,
         pairs=study.data["pairs"].values.ravel().tolist(),
         layers=list_most_attended(study),
         receivers=build_receiver_bars(study),
@@ -108,7 +108,7 @@ def render_report(study: Study, findings: Sequence[Finding], figures: Sequence[R
         data=embed_json(
             {
                 **collect_script_data(study, maps),
-                **collect_head_type_data(head_map),
+                **collect_head_type_data(head_maps),
                 "file": f"{make_slug(study.manifest['model'])}-heads.csv",
             }
         ),

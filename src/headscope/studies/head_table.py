@@ -18,24 +18,33 @@ from headscope.array_types import Bools, Floats
 from headscope.atomic_io import format_csv
 from headscope.errors import StudyError
 from headscope.head_selection import Head
-from headscope.studies.head_types import HEAD_TYPES, NAMES, TYPE_COLUMNS, Z, classify_heads
+from headscope.studies.attention_types import DISTANCE, OTHER_SPECIAL
+from headscope.studies.head_types import PARTS, TYPE_COLUMNS, classify_heads, count_heads
 from headscope.studies.labels import HEAD_COLUMNS, divide_sums, make_head_columns
 from headscope.studies.output_spread import SPREAD
-from headscope.studies.rates import HEAD_RATES, NEAR_SHARE, NEIGHBORS
+from headscope.studies.rates import ATTENTION_SCORES, HEAD_RATES, NEAR_SHARE, NEIGHBORS, has_attention_scores
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_errors, describe_missing_texts
 from headscope.studies.signal_shares import has_signal_shares
+from headscope.studies.type_criteria import Z
 from headscope.studies.wording import adapt_wording
 
 SHARES = ("signal_share", "position_share", "snr_db")
-ASCENDING_COLUMNS = ("head", "layer", "head_number", "head_type")
+WORD_COLUMNS = ("description", *(part.also_column for part in PARTS.values()))
+"""columns by which a table cannot be sorted"""
+ASCENDING_COLUMNS = ("head", "layer", "head_number", *(part.column for part in PARTS.values()))
 """columns sorted in ascending order; all others are numbers, sorted from the largest"""
 
 
 def tabulate_heads(study: Study) -> pd.DataFrame:
     """Return the table of heads of a study; `Study.heads` describes its columns."""
     table, is_certain = _measure_heads(study)
-    table = classify_heads(table, is_certain, describe_missing_texts(study).partition(": ")[2])
+    attention, is_certain_of_attention = _measure_attention(study)
+    table = table.assign(**attention)
+    table = classify_heads(
+        table, is_certain | is_certain_of_attention, describe_missing_texts(study).partition(": ")[2]
+    )
+    table = table.drop(columns=[OTHER_SPECIAL, f"{OTHER_SPECIAL}_chance"])
     table["description"] = [adapt_wording(study, words) for words in table["description"]]
     table = table.assign(**_measure_signal(study), **_list_spread(study))
     if note := describe_errors(study):
@@ -69,6 +78,41 @@ def _measure_heads(study: Study) -> tuple[pd.DataFrame, dict[str, Bools]]:
         numbers[f"{name}_error"] = errors[k].ravel()
         numbers[f"{name}_chance"] = chances[k].ravel()
     return pd.DataFrame(numbers), {name: is_above_chance[k].ravel() for k, name in enumerate(HEAD_RATES)}
+
+
+def _measure_attention(study: Study) -> tuple[dict[str, Floats], dict[str, Bools]]:
+    """Return the columns of the attention of every head (head,), and for each score whether it is certain.
+
+    A score is certain if it is above that of even attention by more than `Z` standard errors of the difference, the
+    mean distance if it is below.
+    """
+    names = [*ATTENTION_SCORES, OTHER_SPECIAL]
+    shape = len(names), *study.data["pairs"].shape
+    if has_attention_scores(study.data):
+        (scores, chances, excess), (errors, _, excess_errors) = study.jackknife(_stack_attention)
+    else:
+        scores, chances, excess, errors, excess_errors = np.full((5, *shape), np.nan)
+    excess[names.index(DISTANCE)] *= -1
+    columns, is_certain = {}, {}
+    for k, name in enumerate(names):
+        columns[name], columns[f"{name}_chance"] = scores[k].ravel(), chances[k].ravel()
+        if name in ATTENTION_SCORES:
+            columns[f"{name}_error"] = errors[k].ravel()
+        with np.errstate(invalid="ignore"):
+            is_certain[name] = (excess[k] > Z * excess_errors[k]).ravel()
+    return columns, is_certain
+
+
+def _stack_attention(study: Study) -> Floats:
+    """Return the scores of attention, what even attention gives, and the difference: (3, score, layer, head)."""
+    shape = study.data["pairs"].shape
+    values = {name: (study.rate(name).values, study.chance(name).values) for name in ATTENTION_SCORES}
+    special, first = values["attends_special"], values["attends_first"]
+    has_special_first = bool(str(study.data.attrs["first_special_token"]))
+    other_special = tuple(special[k] - first[k] if has_special_first else special[k] for k in range(2))
+    both = [*values.values(), other_special]
+    scores, chances = (np.stack([np.broadcast_to(value[k], shape) for value in both]) for k in range(2))
+    return np.stack([scores, chances, scores - chances])
 
 
 def _measure_signal(study: Study) -> dict[str, Floats]:
@@ -118,24 +162,27 @@ def filter_by_head(table: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame
     return table[is_chosen].reset_index(drop=True)
 
 
-def filter_by_head_type(table: pd.DataFrame, head_type: str | None) -> pd.DataFrame:
-    """Return the heads of one type; with None, all heads."""
-    if head_type is None:
+def filter_by_type(table: pd.DataFrame, part: str, name: str | None) -> pd.DataFrame:
+    """Return the heads that one type of a part fits, be it first or among others; with None, all heads."""
+    if name is None:
         return table
-    if head_type not in NAMES:
-        raise StudyError(f"unknown head type {head_type!r}; there are: {', '.join(NAMES)}")
-    return table[table["head_type"] == head_type].reset_index(drop=True)
+    PARTS[part].check_name(name)
+    others = table[PARTS[part].also_column].map(lambda names: name in names)
+    return table[(table[PARTS[part].column] == name) | others.astype(bool)].reset_index(drop=True)
 
 
 def sort_heads(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
-    """Sort heads by a column: numbers from the largest, types in the order of `HEAD_TYPES`, layers and heads
+    """Sort heads by a column: numbers from the largest, types in the order of their part, layers and heads
     from the first. With None, keep the order."""
     if column is None:
         return table
-    sortable = [str(name) for name in table.columns.drop(["also", "description"])]
+    sortable = [str(name) for name in table.columns.drop(list(WORD_COLUMNS))]
     if column not in sortable:
         raise StudyError(f"unknown column {column!r}; there are: {', '.join(sortable)}")
-    keys = {"head": np.arange(len(table)), "head_type": table["head_type"].map(NAMES.index)}
+    keys = {
+        "head": np.arange(len(table)),
+        **{part.column: table[part.column].map(part.names.index) for part in PARTS.values()},
+    }
     key = pd.Series(keys.get(column, table[column]))
     order = key.sort_values(ascending=column in ASCENDING_COLUMNS, kind="stable").index
     return table.loc[order].reset_index(drop=True)
@@ -143,14 +190,22 @@ def sort_heads(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
 
 def as_csv(table: pd.DataFrame) -> str:
     """Return the table as CSV; the other types that fit share one cell."""
-    return format_csv(table.assign(also=table["also"].map("; ".join)))
+    others = {part.also_column: table[part.also_column].map("; ".join) for part in PARTS.values()}
+    return format_csv(table.assign(**others))
 
 
-def as_json(study: Study, table: pd.DataFrame, all_counts: pd.Series) -> str:
-    """Return the table as JSON, with the criteria and the manifest of the study; NaN is null."""
+def as_json(study: Study, table: pd.DataFrame, all_heads: pd.DataFrame) -> str:
+    """Return the table as JSON, with the criteria, the number of all heads of each type, and the manifest of the study.
+
+    NaN is null.
+    """
+    counts = {name: count_heads(all_heads, name) for name in PARTS}
     content = {
         "manifest": study.manifest,
-        "head_types": [vars(head_type) | {"heads": int(all_counts[head_type.name])} for head_type in HEAD_TYPES],
+        "head_types": {
+            name: [vars(head_type) | {"heads": int(counts[name][head_type.name])} for head_type in part.types]
+            for name, part in PARTS.items()
+        },
         "heads": json.loads(table.to_json(orient="records", double_precision=15)),
     }
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"

@@ -381,6 +381,75 @@ class Study:
             raise StudyError(f"{head!r} is {len(selected)} heads: name one, such as L3H7")
         return similarities.tabulate_similar_heads(self.data, present.values, selected[0], count)
 
+    def retrieval_scores(self, key_value_heads: int | None = None) -> xr.DataArray:
+        """Return how much each head of a decoder needs the whole context: its attention to distant tokens, 0 to 1.
+
+        That is what a head loses if a cache keeps the first 4 and the last 64 tokens only (`attends_distant`). Heads
+        with a low score are streaming heads, those with a high one retrieval heads.
+
+        Parameters
+        ----------
+        key_value_heads
+            If heads share keys and values: the number of heads of these. Each gets the largest score of the heads that
+            share it, which are neighbours.
+
+        Returns
+        -------
+        DataArray
+            Of shape (layer, head).
+
+        Raises
+        ------
+        StudyError
+            The model is not causal, or no text has more than 68 tokens.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> study.retrieval_scores()
+        Traceback (most recent call last):
+        headscope.errors.StudyError: a cache is kept by decoders only: minilm looks at all tokens
+        """
+        from headscope.studies.cache_policy import compute_retrieval_scores
+
+        return compute_retrieval_scores(self, key_value_heads)
+
+    def write_cache_policy(self, folder: str | Path, key_value_heads: int | None = None) -> Path:
+        """Write which heads need the whole context, for tools that keep a shorter cache for the others.
+
+        The files are those of DuoAttention: `full_attention_heads.tsv`, the scores of `retrieval_scores`, a line for
+        each layer and a column for each head, and `config.json` with `sink_size` and `recent_size`.
+
+        Parameters
+        ----------
+        folder
+            Where the files go.
+        key_value_heads
+            As for `retrieval_scores`; those tools expect one column for each head of keys and values.
+
+        Returns
+        -------
+        Path
+            The folder.
+
+        Raises
+        ------
+        StudyError
+            As for `retrieval_scores`; or only selected heads are in the study, or the files cannot be written.
+
+        Examples
+        --------
+        >>> import headscope
+        >>> study = headscope.study("minilm", headscope.documents(limit=4))
+        >>> study.select(layers=0).write_cache_policy("policy")
+        Traceback (most recent call last):
+        headscope.errors.StudyError: a cache policy is of all heads of a model: write it from the whole study
+        """
+        from headscope.studies.cache_policy import write_cache_policy
+
+        return write_cache_policy(self, Path(folder), key_value_heads)
+
     def jackknife(self, statistic: Callable[[Study], Any]) -> tuple[Floats, Floats]:
         """Return a number or array of yours computed from the sums, and its delete-one-block standard error.
 
@@ -456,13 +525,17 @@ class Study:
             With the columns
 
             - `head`, the name, such as L3H7, and the numbers in it, `layer` and `head_number`;
-            - `head_type`, one of those in docs/head-types.md, `also`, the other types that fit, `description`, one
-              sentence with the numbers, and `strength`: how large the effect is, where 1 is just enough for the type;
+            - `attends_type`, what the head attends to, and `writes_type`, what its outputs are similar for, of those in
+              docs/head-types.md; each with the other types that fit (`attends_also`, `writes_also`) and how large the
+              effect is (`attends_strength`, `writes_strength`), where 1 is just enough for the type;
+            - `description`, both in one sentence, with the numbers;
             - `pairs`, `pairs_per_text`, and `pair_share`, their share of all pairs of the texts;
             - for each of the rates `repeat_rate`, `repeat_rate_in_sentence`, `same_sentence_rate`, `mean_distance`,
               `dominant_share` and `near_share` its value, its standard error (`<rate>_error`) and what chance gives
               (`<rate>_chance`);
             - `signal_share`, `position_share` and `snr_db`, in decibels, each with its `_error`;
+            - for each of the attention scores, what the head looks at (`attends_previous` and the others that `rate`
+              knows), its value, its `_error` and its `_chance`;
             - `error_note`, if the standard errors are missing or too small: why;
             - `capture`, if the capture of the heads' outputs is not verified.
 

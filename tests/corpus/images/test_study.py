@@ -126,6 +126,6 @@ def test_texts_are_not_compared_with_images(study: Study) -> None:
 
 def test_head_types_of_heads_that_saw_no_words(study: Study) -> None:
     table = study.heads()
-    assert not set(table["head_type"]) & {"repeat-token", "within-sentence"}
+    assert not set(table["writes_type"]) & {"repeat-token", "within-sentence"}
     assert table["same_sentence_rate_chance"].isna().all()
     assert not table["description"].str.contains("text").any()

@@ -173,8 +173,9 @@ def test_the_report_of_images_speaks_of_images(study: Study, page_opener: PageOp
     assert page.locator(".lead").inner_text() == f"What 8 attention heads write, measured over {COUNT} images of " + (
         "images given in Python"
     )
-    assert page.locator("[role=tab]").all_inner_texts() == ["head type", "mean distance", "dominant share"]
-    assert [header.split("\n")[0] for header in page.locator("#table thead th").all_inner_texts()][3:] == [
+    tabs = page.locator("[role=tab]").all_inner_texts()
+    assert tabs == ["attends to", "outputs similar for", "mean distance", "dominant share"]
+    assert [header.split("\n")[0] for header in page.locator("#table thead th").all_inner_texts()][4:] == [
         "mean distance, patches", "dominant share, %",
     ]  # fmt: skip
     assert page.locator("figure[id^=figure-]").count() == 9

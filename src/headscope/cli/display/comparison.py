@@ -16,6 +16,7 @@ from headscope.cli.display.console import VERDICT_STYLE, to_printable
 from headscope.comparison.claims import NO_VERDICT, SHORT_CLAIMS, VERDICT_LEGEND, VERDICT_SIGNS
 from headscope.comparison.measures import MEASURES, OVER_DEPTH, Measure
 from headscope.comparison.result import Comparison, Pair
+from headscope.studies.head_types import PARTS, TypePart
 from headscope.studies.sample_size import TOO_FEW_TEXTS
 
 CLAIM = 28
@@ -214,17 +215,21 @@ def _draw_bars(values: Sequence[float], low: float, high: float, max_bars: int) 
 
 
 def _make_head_type_tables(comparison: Comparison, width: int) -> list[Table]:
-    """Return tables of the number of heads of each type, each with as many models as fit."""
-    counts = comparison.head_types
-    present = [str(head_type) for head_type, rows in counts.groupby("head_type", sort=False) if rows["heads"].any()]
+    """Return tables of the number of heads of each type, by part, each with as many models as fit."""
+    return [table for part in PARTS.values() for table in _make_tables_of_part(comparison, part, width)]
+
+
+def _make_tables_of_part(comparison: Comparison, part: TypePart, width: int) -> list[Table]:
+    counts = comparison.head_types[comparison.head_types["part"] == part.name]
+    present = [str(head_type) for head_type, rows in counts.groupby("type", sort=False) if rows["heads"].any()]
     tables = []
-    for names in _split_names(comparison.names, width - 6 - max(map(len, present))):
+    for names in _split_names(comparison.names, width - 6 - max(map(len, [part.label, *present]))):
         table = _make_table("Heads by type")
-        table.add_column("head type")
+        table.add_column(part.label)
         for name in names:
             table.add_column(Text(_shorten_name(name)), justify="right", overflow="fold")
         for head_type in present:
-            rows = counts[counts["head_type"] == head_type]
+            rows = counts[counts["type"] == head_type]
             cells = {
                 name: (heads, share)
                 for name, heads, share in zip(rows["model"], rows["heads"], rows["share"], strict=True)
@@ -283,13 +288,18 @@ def _format_largest(measure: Measure, rows: pd.DataFrame) -> str:
 
 
 def _summarize_changes(comparison: Comparison, pair: Pair) -> Text:
-    rows = comparison.changes[comparison.changes["model"] == pair.model]
     if pair.missing:
         return Text("Types of heads are not compared: too few texts.")
+    rows = comparison.changes[comparison.changes["model"] == pair.model]
+    parts = ((part, rows[rows["part"] == part.name]) for part in PARTS.values())
+    return Text(to_printable("\n".join(_summarize_changes_of_part(part, changes) for part, changes in parts)))
+
+
+def _summarize_changes_of_part(part: TypePart, rows: pd.DataFrame) -> str:
     changed = rows[rows["changed"].astype(bool)]
-    summary = f"{len(changed)} of {len(rows)} heads changed type"
+    summary = f"{part.label}: {len(changed)} of {len(rows)} heads changed type"
     if len(changed):
         transitions = Counter(zip(changed["before"], changed["after"], strict=True))
         most_common = [f"{count} from {before} to {after}" for (before, after), count in transitions.most_common(3)]
         summary += f": {', '.join(most_common)}{', …' if len(transitions) > 3 else ''}"
-    return Text(to_printable(f"{summary}."))
+    return f"{summary[0].upper()}{summary[1:]}."
