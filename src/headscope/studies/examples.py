@@ -219,19 +219,36 @@ def count_dominant_tokens(study: Any, layer: int, head: int, top: int = 10) -> p
     )
 
 
+def list_dominant_tokens(study: Any) -> dict[str, Any]:
+    """Return the most frequent dominant token of every head, in the order of the table of heads, and the share of the
+    texts with pairs in which it is: columns of that table, empty and NaN where nothing was counted."""
+    token, layer, head, count = (
+        study.data.variables[f"{ENTRY}_{name}"].values for name in ("token", "layer", "head", "count")
+    )
+    layers, heads, texts = study.layers, study.head_numbers, study.data["texts_with_pairs"].values
+    is_selected = np.isin(layer, layers) & np.isin(head, heads)
+    # The most frequent one comes last, and stays; of equally frequent ones, that with the lowest id.
+    order = np.lexsort((-token, count))
+    order = order[is_selected[order]]
+    places = ([layers.index(k) for k in layer[order].tolist()], [heads.index(k) for k in head[order].tolist()])
+    ids, counts = np.full(texts.shape, -1), np.zeros(texts.shape)
+    ids[places], counts[places] = token[order], count[order]
+    names = read_token_texts(study.data)
+    return {
+        "dominant_token": [names[k][0] if k >= 0 else "" for k in ids.ravel().tolist()],
+        "dominant_token_share": np.where(ids >= 0, counts / np.maximum(texts, 1), np.nan).ravel(),
+    }
+
+
 def choose_rate(study: Any, layer: int, head: int) -> str:
     """Return the rate that names a head, or the one that is farthest above chance if none does."""
-    from headscope.studies.head_types import PREFERENCES
+    from headscope.studies.output_types import DECIDING_RATES, PREFERENCES
 
     table = study.select([layer], [head]).heads()
-    head_type = table["head_type"].iloc[0]
-    for preference in PREFERENCES:
-        if preference.name == head_type:
-            return preference.rate
-    strengths = {
-        p.rate: float(p.compute_strength(table[p.rate].to_numpy(), table[f"{p.rate}_chance"].to_numpy())[0])
-        for p in PREFERENCES
-    }
+    writes_type = str(table["writes_type"].iloc[0])
+    if writes_type in DECIDING_RATES:
+        return DECIDING_RATES[writes_type]
+    strengths = {preference.rate: float(preference.compute_strength(table)[0]) for preference in PREFERENCES}
     known = {rate: strength for rate, strength in strengths.items() if not np.isnan(strength)}
     return max(known, key=lambda rate: known[rate], default=RATES[0])
 

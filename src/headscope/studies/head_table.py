@@ -19,6 +19,8 @@ from headscope.atomic_io import format_csv
 from headscope.errors import StudyError
 from headscope.head_selection import Head
 from headscope.studies.attention_types import DISTANCE, OTHER_SPECIAL
+from headscope.studies.example_arrays import has_dominant_tokens
+from headscope.studies.examples import list_dominant_tokens
 from headscope.studies.head_types import PARTS, TYPE_COLUMNS, classify_heads, count_heads
 from headscope.studies.labels import HEAD_COLUMNS, divide_sums, make_head_columns
 from headscope.studies.output_spread import SPREAD
@@ -41,6 +43,8 @@ def tabulate_heads(study: Study) -> pd.DataFrame:
     table, is_certain = _measure_heads(study)
     attention, is_certain_of_attention = _measure_attention(study)
     table = table.assign(**attention)
+    if has_dominant_tokens(study.data):
+        table = table.assign(**list_dominant_tokens(study))
     table = classify_heads(
         table, is_certain | is_certain_of_attention, describe_missing_texts(study).partition(": ")[2]
     )

@@ -28,6 +28,8 @@ from headscope.studies.type_criteria import (
 
 FEW_PAIRS = 2
 """Least number of pairs per text; the largest similarity of a text alone is one pair."""
+MOST_TEXTS = 0.5
+"""A token is named as the head's own if it is the dominant token in more than this share of the texts."""
 MANY_PAIRS = 0.1
 """Least share of all pairs of the texts that a diffuse head has."""
 
@@ -80,8 +82,17 @@ class _Preference:
             chance=format_value(head[f"{self.rate}_chance"]),
             apart=format_tokens(head["mean_distance"]),
             chance_apart=format_tokens(head["mean_distance_chance"]),
-            token=head.get("dominant_token") or "one token",
+            token=_describe_token(head),
         )
+
+
+def _describe_token(head: pd.Series) -> str:
+    """Return which token a head's outputs are similar to: its own name if it is that in most texts."""
+    share = head.get("dominant_token_share", math.nan)
+    if math.isnan(share):
+        return "one token"
+    token, texts = f"“{head['dominant_token']}”", f"{format_percent(share)} of the texts"
+    return f"{token}, in {texts}" if share > MOST_TEXTS else f"one token, which is most often {token}, in {texts}"
 
 
 PREFERENCES = (
