@@ -158,8 +158,8 @@ def _describe_atoms(result: dict[str, Any]) -> str:
         f"surroundings, {atoms['both']:,} by both, which agree for {atoms['agree']:,}.",
         f"{result['tokenized']} of {result['reactions']} reactions are tokenized as the package does, with "
         f"{result['unknown']} unknown tokens.",
-        f"Over all tokens, outputs of L10H5 are {result['writes_types'][layer * len(repeat['value'][layer]) + head]}, with a "
-        f"repeat rate of {_percent(rate, error)} (chance {_percent(repeat['chance'])}, rank "
+        f"Over all tokens, outputs of L10H5 are {result['writes_types'][layer * len(repeat['value'][layer]) + head]}, "
+        f"with a repeat rate of {_percent(rate, error)} (chance {_percent(repeat['chance'])}, rank "
         f"{_rank(repeat['value'], layer, head)} of {np.size(repeat['value'])}).",
     ]
     return " ".join(sentences)
