@@ -355,6 +355,7 @@ class Study:
               `dominant_share` and `near_share` its value, its standard error (`<rate>_error`) and what chance gives
               (`<rate>_chance`);
             - `signal_share`, `position_share` and `snr_db`, in decibels, each with its `_error`;
+            - `effective_rank` and `common_share` of what the head writes;
             - `error_note`, if the standard errors are missing or too small: why;
             - `capture`, if the capture of the heads' outputs is not verified.
 
