@@ -66,15 +66,21 @@ def get_head_projections(model: Model) -> list[Tensor]:
 
 def compute_factors(model: Model) -> list[Tensor]:
     """Return for each layer a factor R of each head with R·Rᵀ = W·Wᵀ, W being its rows of the output projection:
-    (heads, width, width) in float64.
+    (heads, width, width) in float64."""
+    return [factorize(weight) for weight in get_head_projections(model)]
 
-    Of all such factors it is the symmetric one, which is unique: sums of mapped outputs add over machines.
+
+def factorize(weight: Tensor) -> Tensor:
+    """Return the symmetric factor R with R·Rᵀ = W·Wᵀ, of matrices W (…, width, any): (…, width, width).
+
+    It is unique, unlike others: sums of mapped outputs add over machines.
+
+    >>> factorize(torch.tensor([[3.0, 0.0, 4.0], [0.0, 2.0, 0.0]])).round().tolist()
+    [[5.0, 0.0], [0.0, 2.0]]
     """
-    factors = []
-    for weight in get_head_projections(model):
-        values, vectors = torch.linalg.eigh(weight @ weight.transpose(1, 2))
-        factors.append(vectors * values.clamp(min=0).sqrt()[:, None, :] @ vectors.transpose(1, 2))
-    return factors
+    values, vectors = torch.linalg.eigh(weight @ weight.transpose(-2, -1))
+    root: Tensor = vectors * values.clamp(min=0).sqrt()[..., None, :] @ vectors.transpose(-2, -1)
+    return root
 
 
 def describe_projections(model: Model) -> str:

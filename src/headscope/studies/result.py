@@ -536,6 +536,7 @@ class Study:
             - `signal_share`, `position_share` and `snr_db`, in decibels, each with its `_error`;
             - for each of the attention scores, what the head looks at (`attends_previous` and the others that `rate`
               knows), its value, its `_error` and its `_chance`;
+            - `effective_rank` and `common_share` of what the head writes;
             - `error_note`, if the standard errors are missing or too small: why;
             - `capture`, if the capture of the heads' outputs is not verified.
 
