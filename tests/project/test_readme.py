@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,16 @@ def test_the_python_of_the_segmentation_page_runs(tmp_path: Path, monkeypatch: p
     exec(compile(block, "segmentation.md", "exec"), variables)  # our own file, not anybody's text
     assert len(variables["segmentation"]) == len(variables["chunks"]) == 2
     assert (tmp_path / "segments.html").stat().st_size > 10_000
+
+
+def test_the_python_of_the_export_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "export.md").read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    variables: dict[str, Any] = {}
+    exec(compile(block, "export.md", "exec"), variables)  # our own file, not anybody's text
+    assert variables["vectors"].shape == (len(variables["table"]), 32)
+    assert variables["ravens"].shape == (2, 32)
+    assert variables["manifest"]["tokens"] == len(variables["table"])
 
 
 def test_the_numbers_of_the_reading_page(minilm: Model):
