@@ -154,6 +154,11 @@ WRONG = {
     "report over my file": (["report", "absent", "--output", "mine.txt"], "is no page of headscope"),
     "table of heads in no folder": (["heads", "absent", "--csv", "no/h.csv"], "there is no folder no: create it"),
     "table of ablation in no folder": (["ablate", "--csv", "no/h.csv"], "there is no folder no: create it"),
+    "export in no folder": (["export", "--output", "no/h.parquet"], "there is no folder no: create it"),
+    "export over another file": (["export", "--output", "mine.txt"], "mine.txt is there already"),
+    "export of a wrong head": (["export", "--heads", "L0X1"], "heads 'L0X1': not a head"),
+    "matches in no folder": (["match", "minilm", "minilm", "--csv", "no/h.csv"], "there is no folder no: create it"),
+    "match with no model": (["match", "minilm", "./absent"], "absent"),
     "ablation in a file": (["ablate", "--output", "mine.txt"], "cannot write there"),
 }  # fmt: skip
 

@@ -17,7 +17,6 @@ from headscope.exporting.export import read_manifest
 from headscope.model.loading import load
 from headscope.model.model import Model
 from tests.helpers import tiny
-from tests.model.test_unverified import NYSTROMFORMER
 
 TEXTS = ["the cat sat. the dog ran!", "a b c", "who, me? the one.", "", "the end of the day, the end of it"]
 PROJECTING = [
@@ -269,7 +268,7 @@ def test_numbers_that_are_too_large_for_float16_are_named(tmp_path: Path) -> Non
 
 
 def test_unverified_captures_are_refused(tmp_path: Path) -> None:
-    model = tiny.model("nystromformer", **NYSTROMFORMER)
+    model = tiny.model("nystromformer", num_landmarks=24, segment_means_seq_len=24, conv_kernel_size=3)
     with pytest.raises(ModelError, match="not verified"):
         export(model, tmp_path)
     export(model, tmp_path, allow_unverified=True)

@@ -379,14 +379,14 @@ class _Writer:
         import pyarrow
         import pyarrow.parquet
 
-        whole = {"document_number": "int64", "window": "int32", "position": "int32", "token_id": "int32"}
+        integers = {"document_number": "int64", "window": "int32", "position": "int32", "token_id": "int32"}
         arrays = {}
         for name, values in columns.items():
             if name in types:
                 flat = pyarrow.array(values.ravel())
                 arrays[name] = pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
-            elif name in whole:
-                arrays[name] = pyarrow.array(values.astype(whole[name]))
+            elif name in integers:
+                arrays[name] = pyarrow.array(values.astype(integers[name]))
             else:
                 arrays[name] = pyarrow.array(
                     [value.encode("utf-8", "replace").decode() if isinstance(value, str) else value for value in values]
