@@ -70,7 +70,12 @@ def _rankings(results: list[dict[str, Any]]) -> str:
         parts.append(f"**{name}** ({held['layers']} × {held['heads']} heads; {words}; {held['texts']} windows)")
         parts.append(_ranking_table(held, result["shares"], markdown=True))
     made = dict.fromkeys(made_with(result["machine"]) for _, result in _models(results).values())
-    return "\n\n".join([*parts, f"{'; '.join(made)}."])
+    added = [
+        f"{', '.join(held['added']['rankings'])} of {name}: {made_with(held['added']['machine'])}."
+        for name, (held, _) in _models(results).items()
+        if "added" in held
+    ]
+    return "\n\n".join([*parts, " ".join([f"{'; '.join(made)}.", *added])])
 
 
 def _correlations(results: list[dict[str, Any]]) -> str:
