@@ -74,15 +74,20 @@ class ExampleStore:
         """Add the windows of other texts."""
         if not other.windows:
             return
+        if len(other.sketch_digests):
+            self._add_sketch(other)
+        if other.top_counts.any():
+            self._add_strongest(other.top_digests, other.top_counts, other.top_keys)
+        used = {*self.sketch_digests.tolist(), *self.top_digests[self.top_counts[..., 0] > 0].tolist()}
+        windows = {**other.windows, **self.windows}
+        self.windows = {digest: windows[digest] for digest in sorted(used)}
+
+    def _add_sketch(self, other: ExampleStore) -> None:
         digests = np.concatenate([self.sketch_digests, other.sketch_digests])
         counts = np.concatenate([self.sketch_counts, other.sketch_counts])
         keys = np.concatenate([self.sketch_keys, other.sketch_keys])
         order = _order_by_digest(digests, counts, keys)
         self.sketch_digests, self.sketch_counts, self.sketch_keys = digests[order], counts[order], keys[order]
-        self._add_strongest(other.top_digests, other.top_counts, other.top_keys)
-        used = {*self.sketch_digests.tolist(), *self.top_digests[self.top_counts[..., 0] > 0].tolist()}
-        windows = {**other.windows, **self.windows}
-        self.windows = {digest: windows[digest] for digest in sorted(used)}
 
     def _add_strongest(self, digests: Array, counts: Array, keys: Array) -> None:
         digests = np.concatenate([self.top_digests, digests], axis=-1)

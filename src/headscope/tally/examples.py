@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -167,16 +168,38 @@ def find_strongest_pairs(vectors: Tensor, lengths: Tensor, theta: float) -> Tens
 
 def _find_strongest(vectors: Tensor, lengths: Tensor, theta: float) -> Tensor:
     matrix, _ = _compare_tokens(vectors, lengths)
-    largest = matrix.amax((1, 2), keepdim=True)
     shown = min(vectors.shape[1], MAX_PLACES)
-    rows, columns = torch.triu_indices(shown, shown, 1, device=vectors.device)
-    values = matrix[:, rows, columns]
-    level = (LEVELS * values / torch.where(largest > 0, largest, 1)[:, 0]).round().clamp(1, LEVELS)
-    # All keys are below 2²⁴ and therefore exact in single precision.
-    places = (1 << 2 * PLACE_BITS) - 1 - ((rows << PLACE_BITS) + columns)
-    keys = torch.where(values > theta * largest[:, 0], level * (1 << 2 * PLACE_BITS) + places, NO_PAIR)
-    strongest = keys.topk(min(STRONGEST_PAIRS, keys.shape[1]), dim=1).values.int()
-    return torch.nn.functional.pad(strongest, (0, STRONGEST_PAIRS - strongest.shape[1]), value=NO_PAIR)
+    largest = matrix.amax((1, 2))[:, None]
+    matrix = matrix[:, :shown, :shown].masked_fill_(_mark_lower(shown, vectors.device), -torch.inf).flatten(1)
+    all_places = torch.arange(shown**2, device=vectors.device).expand(len(matrix), -1)
+    count = min(STRONGEST_PAIRS, shown**2)
+    if vectors.device.type != "cpu":  # which rows are unclear below would have to be waited for
+        keys = _encode_pairs(matrix, all_places, largest, theta, shown).topk(count, dim=1).values
+    else:
+        candidates = matrix.topk(min(2 * count, shown**2), dim=1)
+        keys = _encode_pairs(*candidates, largest, theta, shown).sort(dim=1, descending=True).values
+        # Pairs of the same step are ordered by position, and some of them may not be among the largest similarities.
+        last, beyond = (keys[:, k] >> 2 * PLACE_BITS for k in (count - 1, -1))
+        unclear = ((last == beyond) & (beyond >= 0)).nonzero()[:, 0]
+        if len(unclear):
+            all_keys = _encode_pairs(matrix[unclear], all_places[unclear], largest[unclear], theta, shown)
+            keys[unclear, :count] = all_keys.topk(count, dim=1).values
+    keys = keys[:, :count]
+    return torch.nn.functional.pad(keys, (0, STRONGEST_PAIRS - keys.shape[1]), value=NO_PAIR).int()
+
+
+def _encode_pairs(values: Tensor, places: Tensor, largest: Tensor, theta: float, shown: int) -> Tensor:
+    """Return similarities at places i · shown + j as keys, see `decode_pairs`."""
+    is_high = (values > theta * largest) & (largest > 0)
+    level = (LEVELS * values / torch.where(largest > 0, largest, 1)).nan_to_num().round().clamp(1, LEVELS).long()
+    order = (1 << 2 * PLACE_BITS) - 1 - ((places // shown << PLACE_BITS) + places % shown)
+    return torch.where(is_high, (level << 2 * PLACE_BITS) + order, NO_PAIR)
+
+
+@lru_cache(maxsize=16)
+def _mark_lower(size: int, device: torch.device) -> Tensor:
+    """Return a mask of the elements that are not above the diagonal."""
+    return torch.ones(size, size, dtype=torch.bool, device=device).tril()
 
 
 def _compare_tokens(vectors: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
