@@ -397,6 +397,10 @@ def test_differences_of_one_shape(comparison: headscope.Comparison) -> None:
     assert table["paired"].all()
     assert table[table["significant"]][["head", "rate"]].to_numpy().tolist() == [["L1H2", "repeat_rate"]]
     assert len(comparison.differences("mean_distance")) == 12
+    scores = comparison.differences("attends_self")
+    assert len(scores) == 12
+    assert scores["p"].notna().all()
+    assert comparison.differences("attends_distant")["p"].isna().all()
     assert len(comparison.differences(model="small")) == 0
     with pytest.raises(StudyError, match="unknown rate 'x'"):
         comparison.differences("x")

@@ -15,7 +15,7 @@ from headscope.comparison.differences import (
     tabulate_correlations,
     tabulate_differences,
 )
-from headscope.comparison.measures import MEASURES, NEAR
+from headscope.comparison.measures import MEASURES, NEAR, SCORE_MEASURES
 from headscope.comparison.significance import compute_incomplete_beta, compute_p_value, correct_holm
 from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from tests.helpers.comparison_studies import change_head, draw_counts, make_model_study, make_sums
@@ -166,10 +166,10 @@ def test_what_cannot_be_tested_is_not() -> None:
     assert compute_differences(same, rounding, paired=True).p[0, 0] == 1
 
 
-@pytest.mark.parametrize("name", [name for name in MEASURES if name != NEAR])
+@pytest.mark.parametrize("name", [*(name for name in MEASURES if name != NEAR), *SCORE_MEASURES])
 def test_rates_errors_and_chance_are_those_of_the_study(name: str) -> None:
     study = make_model_study(texts=50)
-    sums = MEASURES[name].compute_sums(study)
+    sums = (MEASURES | SCORE_MEASURES)[name].compute_sums(study)
     np.testing.assert_allclose(sums.compute_rates(), study.rate(name))
     np.testing.assert_allclose(compute_jackknife_error(sums.jackknife_rates()), study.standard_error(name), atol=1e-12)
     np.testing.assert_allclose(

@@ -14,7 +14,7 @@ import numpy as np
 
 from headscope.array_types import Floats
 from headscope.studies.jackknife import leave_out_blocks
-from headscope.studies.rates import RATES, Rate, RateWords, sum_distances
+from headscope.studies.rates import ATTENTION_SCORES, RATES, Rate, RateWords, sum_distances
 from headscope.studies.result import Study
 from headscope.studies.sample_size import get_filled_blocks
 
@@ -91,7 +91,12 @@ def _make_measure(name: str, rate: Rate) -> Measure:
     """Return the measure of a rate of docs/method.md; its sums are zeros if the study cannot measure it."""
 
     def compute_sums(study: Study) -> RateSums:
+        if f"{rate.numerator}_blocks" not in study.data:  # an attention score that this study does not have
+            nothing = np.zeros_like(_get_blocks(study, "pairs"))
+            return RateSums(nothing, nothing, nothing, nothing)
         numerators, denominators = _get_blocks(study, rate.numerator), _get_blocks(study, rate.denominator)
+        if denominators.ndim == 1:  # all heads have the same queries
+            denominators = np.broadcast_to(_add_head_axes(denominators), numerators.shape)
         if bool(study.rate(name).isnull().all()):
             numerators, denominators = np.zeros_like(numerators), np.zeros_like(denominators)
         chance_numerators = (
@@ -150,6 +155,8 @@ MEASURES = {
     ),
 }
 """Everything compared head by head."""
+SCORE_MEASURES = {name: _make_measure(name, score) for name, score in ATTENTION_SCORES.items()}
+"""what is compared head by head on request only"""
 OVER_DEPTH = ("repeat_rate", "same_sentence_rate", "mean_distance", "dominant_share", NEAR)
 """Rates shown over depth; the repeat rate within sentences would repeat the repeat rate."""
 DEPTH_PANELS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from headscope import registry
 from headscope.comparison import differences as head_differences
 from headscope.comparison.claims import summarize_findings, tabulate_findings
 from headscope.comparison.depth import tabulate_depth
-from headscope.comparison.measures import MEASURES
+from headscope.comparison.measures import MEASURES, SCORE_MEASURES, Measure
 from headscope.errors import StudyError
 from headscope.studies.findings import Finding, findings
 from headscope.studies.head_types import PARTS, count_heads
@@ -220,6 +220,9 @@ class Comparison:
 
     @cached_property
     def _all_differences(self) -> pd.DataFrame:
+        return self._tabulate_differences(MEASURES.values())
+
+    def _tabulate_differences(self, measures: Iterable[Measure]) -> pd.DataFrame:
         if not self.pairs:
             return pd.DataFrame(columns=["baseline", "model", *head_differences.COLUMNS, "paired"])
         parts = [
@@ -227,7 +230,7 @@ class Comparison:
                 self.study(pair.baseline), self.study(pair.model), measure, paired=pair.paired, alpha=self.alpha
             ).assign(baseline=pair.baseline, model=pair.model, paired=pair.paired)
             for pair in self.pairs
-            for measure in MEASURES.values()
+            for measure in measures
         ]
         return pd.concat(parts, ignore_index=True)[["baseline", "model", *head_differences.COLUMNS, "paired"]]
 
@@ -237,7 +240,8 @@ class Comparison:
         Parameters
         ----------
         rate
-            A rate, such as `repeat_rate`, or `near_attention`; by default all.
+            A rate, such as `repeat_rate`, `near_attention`, or an attention score, such as `attends_previous`; by
+            default all but attention scores.
         model
             The name of the study that is compared with its baseline; by default all.
 
@@ -264,9 +268,10 @@ class Comparison:
         """
         table = self._all_differences
         if rate is not None:
-            if rate not in MEASURES:
-                raise StudyError(f"unknown rate {rate!r}; there are: {', '.join(MEASURES)}")
-            table = table[table["rate"] == rate]
+            if rate not in (*MEASURES, *SCORE_MEASURES):
+                raise StudyError(f"unknown rate {rate!r}; there are: {', '.join((*MEASURES, *SCORE_MEASURES))}")
+            is_score = rate in SCORE_MEASURES
+            table = self._tabulate_differences([SCORE_MEASURES[rate]]) if is_score else table[table["rate"] == rate]
         return table[table["model"].isin(self._select_models(model))].reset_index(drop=True)
 
     @cached_property

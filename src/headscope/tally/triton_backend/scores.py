@@ -64,7 +64,7 @@ def add_scores(
             valid = valid & (distance >= 0)
         if PRECOMPUTED:
             share = tl.load(maps + (text_head * N + rows[:, None]) * N + keys[None, :], valid, 0.0).to(tl.float32)
-            power = tl.log2(tl.maximum(share, 1e-38))
+            power = tl.log2(tl.maximum(share, 1e-30))
         else:
             k = load_rows(key + text * kb + head // GROUP * kh, keys, kn, dims, n, WIDTH, UNMASKED)
             power = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scaling - normal[:, None]
