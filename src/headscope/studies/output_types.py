@@ -75,12 +75,13 @@ class _Preference:
 
     def describe_head(self, head: pd.Series) -> str:
         format_value = format_percent if self._uses_odds else format_tokens
+        dominant = head.get("dominant_token")
         return self.template.format(
             rate=format_value(head[self.rate]),
             chance=format_value(head[f"{self.rate}_chance"]),
             apart=format_tokens(head["mean_distance"]),
             chance_apart=format_tokens(head["mean_distance_chance"]),
-            token=head.get("dominant_token") or "one token",
+            token=f"“{dominant}”" if dominant else "one token",
         )
 
 
