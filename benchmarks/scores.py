@@ -1,10 +1,11 @@
-"""What attention scores cost: a study with and without their sums, in turns, in one process on the CPU.
+"""What attention scores cost in a study on the CPU: the share of its time that serves them alone.
 
-    python benchmarks/scores.py [--model minilm] [--texts 64] [--length 128] [--rounds 9]
+    python benchmarks/scores.py [--model minilm] [--texts 64] [--length 128] [--rounds 3]
 
-Without them, everything in numba's backend that serves them alone is replaced by nothing, and the softmax by one that
-adds up no entropy. Reported are processor seconds, so that other processes disturb little, as medians over rounds, and
-the median of the ratios of neighbouring runs.
+Each part of numba's backend that serves only attention scores is timed while a study runs, in processor seconds, so
+that other processes disturb little. Entropy is computed within the softmax: for every text the same scores also go, in
+turns before and after, through a softmax that adds up no entropy, and its cost is the difference. Reported are shares
+of the time that the study takes without all this, as medians over rounds.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import argparse
 import math
 import statistics
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import torch
 
 import headscope
-from headscope.run import kernel_trial
 from headscope.tally.numba_backend import softmax, tallier
 from headscope.tally.numba_backend.jit import compiled
 from headscope.tally.numba_backend.softmax import as_float, find_max_bits, order_bits, scale_row
@@ -60,55 +63,84 @@ def compute_softmax(scores: Any, int_scores: Any, scaling: Any, n: int, causal: 
             scores[head, query, stop:] = 0
 
 
-def leave_out_scores(resources: ExitStack) -> None:
-    """Replace what serves attention scores alone, for as long as `resources` is open."""
+class Timers:
+    """Processor seconds of the parts of a study, by name, while it runs."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.calls = 0
+
+    def time(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that is timed."""
+
+        def timed(*positional: Any, **named: Any) -> Any:
+            started = time.thread_time()
+            try:
+                return function(*positional, **named)
+            finally:
+                self.seconds[name] += time.thread_time() - started
+
+        return timed
+
+    def compare_softmax(self, scores: Any, int_scores: Any, *settings: Any) -> None:
+        """Compute the softmax, and once more, in turns before and after, without entropies."""
+        started = time.thread_time()
+        copy, with_entropy = scores.copy(), self.time("softmax", softmax.compute_softmax)
+        without = self.time("softmax without entropy", compute_softmax)
+        self.calls += 1
+        if self.calls % 2:
+            without(copy, copy.view(np.int32), *settings)
+            with_entropy(scores, int_scores, *settings)
+        else:
+            with_entropy(scores, int_scores, *settings)
+            without(copy, copy.view(np.int32), *settings)
+        self.seconds["both softmaxes"] += time.thread_time() - started
+
+
+def measure(model: headscope.Model, texts: list[str], length: int) -> dict[str, float]:
+    """Return the shares of the time of a study that its parts take, in percent."""
+    timers = Timers()
     replaced: dict[Any, dict[str, Any]] = {
         tallier: {
-            "compute_softmax": compute_softmax,
-            "ScorePlaces": lambda batch, causal: None,
-            "sum_score_texts": lambda texts, blocks: {},
+            "compute_softmax": timers.compare_softmax,
+            "ScorePlaces": timers.time("places", tallier.ScorePlaces),
+            "sum_score_texts": timers.time("texts", tallier.sum_score_texts),
         },
-        kernel_trial: {"find_disagreement": lambda *_, **__: ""},
-        tallier.ScoreTexts: {"from_batch": lambda *_, **__: None},
-        tallier._LayerSums: {"_add_scores": lambda *_, **__: None, "_finish_scores": lambda _: None},
+        tallier.ScoreTexts: {"from_batch": timers.time("texts", tallier.ScoreTexts.from_batch)},
+        tallier._LayerSums: {
+            "_add_scores": timers.time("maps", tallier._LayerSums._add_scores),
+            "_finish_scores": timers.time("sums", tallier._LayerSums._finish_scores),
+        },
     }
-    for owner, members in replaced.items():
-        for name, member in members.items():
-            resources.enter_context(mock.patch.object(owner, name, member))
-
-
-def time_study(model: headscope.Model, texts: list[str], length: int, *, scores: bool) -> float:
-    """Return the processor seconds of a study."""
     with ExitStack() as resources:
-        if not scores:
-            leave_out_scores(resources)
+        for owner, members in replaced.items():
+            for name, member in members.items():
+                resources.enter_context(mock.patch.object(owner, name, member))
         started = time.process_time()
         headscope.study(model, texts, length=length, sample=0.05, kernel="numba")
-        return time.process_time() - started
+        total = time.process_time() - started
+    seconds = timers.seconds
+    parts = {name: seconds[name] for name in ("places", "texts", "maps", "sums")}
+    parts["entropy"] = seconds["softmax"] - seconds["softmax without entropy"]
+    parts["all"] = sum(parts.values())
+    alone = total - seconds["both softmaxes"] + seconds["softmax"] - parts["all"]
+    return {name: 100 * value / alone for name, value in parts.items()} | {"seconds": alone}
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     setup.add_options(parser)
     parser.add_argument("--texts", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
     model, texts = setup.model_of(options), list(setup.texts_of(options, options.texts))
-    seconds: dict[bool, list[float]] = {True: [], False: []}
-    for round_number in range(options.rounds + 1):
-        for scores in (True, False) if round_number % 2 else (False, True):
-            taken = time_study(model, texts, options.length, scores=scores)
-            if round_number:  # the first compiles
-                seconds[scores].append(taken)
-    ratios = [first / second for first, second in zip(seconds[True], seconds[False], strict=True)]
-    result = {
-        "seconds": statistics.median(seconds[True]),
-        "seconds_without": statistics.median(seconds[False]),
-        "ratio": statistics.median(ratios),
-        "lowest_ratio": min(ratios),
-        "highest_ratio": max(ratios),
-    }
-    print(", ".join(f"{name} {value:.3f}" for name, value in result.items()))
+    measure(model, texts[:2], options.length)  # compiles
+    rounds = [measure(model, texts, options.length) for _ in range(options.rounds)]
+    result = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+    print("percent of the time of a study without attention scores:")
+    for name, value in result.items():
+        print(f"{name:>8} {value:7.2f}")
     return result
 
 

@@ -36,7 +36,7 @@ from headscope.studies.labels import add_derived_variables
 from headscope.studies.rates import ATTENTION_SCORES
 from headscope.tally.quantities import ENTROPY, SCORES, Shape
 from headscope.tally.tally import TallySettings
-from tests.helpers.synthetic import TALLIERS, study_of, tally, window
+from tests.helpers.synthetic import TALLIERS, make_masked_maps, study_of, tally, window
 
 WINDOW = window([1, 7, 4, 7, 8, 2])
 MAP = [
@@ -185,6 +185,27 @@ def test_what_is_not_there_is_not_in_the_sums(kernel: str):
     assert float(study.data["attends_self_sum"][0, 0]) == pytest.approx(2.25 + 3)
     assert float(study.data["attends_duplicate_sum"][0, 0]) == pytest.approx(0.5)
     assert int(study.data["attends_duplicate_queries"]) == 2 + 2
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    lengths=st.lists(st.integers(2, 20), min_size=1, max_size=3),
+    causal=st.booleans(),
+    empty=st.booleans(),
+)
+def test_maps_in_single_precision_have_the_entropy_of_plain_loops(
+    seed: int, lengths: list[int], causal: bool, empty: bool
+):
+    random = np.random.default_rng(seed)
+    windows = [window(random.integers(1, 7, n).tolist()) for n in lengths]
+    maps = make_masked_maps(random, windows, 2, max(lengths), causal=causal)
+    if empty:
+        maps[:, 1] = torch.eye(max(lengths))  # all other weights are 0
+    studies = [measure(kernel, windows, maps.float(), causal) for kernel in ("numba", "reference")]
+    values = [study.rate("attention_entropy").values for study in studies]
+    np.testing.assert_allclose(*values, atol=1e-6)
+    assert not (empty and np.nan_to_num(values[0][0, 1]).round(6).any())
 
 
 def test_scores_have_words_and_sums():

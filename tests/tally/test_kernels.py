@@ -108,6 +108,15 @@ def test_long_windows_are_counted(backend: str, n: int):
     assert_equal_but_near(*tally_both(backend, [n, n // 3], heads=1, seed=n), backend)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_distant_in_long_contexts_is_counted(backend: str):
+    actual, expected = tally_both(backend, [130, 75, 66, 20], heads=2, group=2, causal=True)
+    assert (expected["attends_sink_sum"].sum(0) > 0).all()
+    assert (expected["far_sink_sum"].sum(0) > 0).all()
+    assert int(expected["attends_distant_queries"].sum()) == 130 - 68 + 75 - 68
+    assert_equal_but_near(actual, expected, backend)
+
+
 @pytest.mark.parametrize("lengths", [[9, 31], [64, 65], [130, 70]])
 def test_triton_counts_distances_where_no_maps_are_kept(lengths: list[int]):
     actual, expected = tally_both("triton", lengths, heads=1, maps=False)

@@ -167,7 +167,8 @@ def _compute_scores(sums: Mapping[Any, xr.Variable], images: bool) -> dict[str, 
     variables: dict[str, xr.Variable] = {}
     missing = xr.full_like(sums[f"{ENTROPY}_sum"], np.nan)
     for name, score in ATTENTION_SCORES.items():
-        exists = score.numerator in sums and not (score.of_words and images)
+        has_sums = all(part in sums for part in (*score.sums, score.chance_numerator))
+        exists = has_sums and not (score.of_words and images)
         variables[name] = divide_sums(sums[score.numerator], sums[score.denominator]) if exists else missing
         variables[f"{name}_chance"] = (
             divide_sums(sums[score.chance_numerator], sums[score.denominator]) if exists else xr.Variable((), np.nan)

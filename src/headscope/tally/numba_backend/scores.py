@@ -35,13 +35,21 @@ class ScorePlaces:
 
     def __init__(self, batch: Batch, *, causal: bool) -> None:
         windows, shape = batch.windows, batch.ids.shape
-        self.causal = causal
-        self.special, self.punctuation = np.zeros((2, *shape), dtype=bool)
-        self.special[batch.real] = np.concatenate([window.special for window in windows])
-        self.punctuation[batch.real] = np.concatenate([window.punctuation for window in windows])
-        ids = np.where(self.special, -1, np.where(batch.real, batch.ids, PADDING))
+        self.crosses = windows[0].crosses
+        queries, self.special, self.punctuation = np.zeros((3, *shape), dtype=bool)
+        queries[batch.real] = np.concatenate([window.special for window in windows])
+        self.special[batch.real_keys] = np.concatenate([window.keys.special for window in windows])
+        self.punctuation[batch.real_keys] = np.concatenate([window.keys.punctuation for window in windows])
+        self.edges = np.zeros((len(windows), LISTED + 1), np.int64)
+        if self.crosses:  # only special tokens are both queries and keys
+            are_special = queries[:, :, None] & self.special[:, None, :]
+            _, rows, columns = np.nonzero(are_special)
+            self.elements = (rows * shape[1] + columns).astype(np.int32)
+            self.edges[:, 1:] = are_special.sum((1, 2)).cumsum()[:, None]
+            self.edges[1:, 0] = self.edges[:-1, LISTED]
+            return
+        ids = np.where(queries, -1, np.where(batch.real, batch.ids, PADDING))
         order = np.argsort(ids, axis=1, kind="stable")
-        self.edges = np.zeros((len(ids), LISTED + 1), np.int64)
         size = list_elements(ids, order, causal, self.edges, np.zeros(0, np.int32))
         self.elements = np.zeros(size, np.int32)
         list_elements(ids, order, causal, self.edges, self.elements)

@@ -321,10 +321,11 @@ class _LayerSums:
         """Add the attention scores of all texts to their blocks."""
         itself, places, sums = self.near_attention[:, :, 1], self.places, self.score_sums
         to_special = np.einsum("thk,tk->th", self.received, places.special)
+        to_others = self.received if places.crosses else self.received - itself
         scores = {
             "attends_first": self.received[:, :, 0] - itself[:, :, 0],
             "attends_special": to_special - sums[SPECIAL],
-            "attends_punctuation": np.einsum("thk,tk->th", self.received - itself, places.punctuation),
+            "attends_punctuation": np.einsum("thk,tk->th", to_others, places.punctuation),
             "attends_duplicate": sums[DUPLICATE],
             "attends_induction": sums[INDUCTION],
             "attends_sink": sums[SINKS],
