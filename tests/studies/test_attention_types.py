@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from headscope.errors import StudyError
 from headscope.studies.attention_types import TARGETS, TIMES
@@ -156,6 +158,36 @@ def test_too_few_texts_for_either_part() -> None:
     table = plant_heads({"attends_previous": 0.9}, blocks=9).heads()
     assert table[["attends_type", "writes_type"]].to_numpy().tolist() == [["too few texts"] * 2]
     assert table["description"].tolist() == ["too few texts: they fill 9 of 20 blocks, and 10 are needed"]
+
+
+SCORES = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: st.floats(0, 1) for name in EVEN if name.startswith("attends")},
+        "attention_entropy": st.floats(0, 1),
+        "attention_distance": st.floats(0, 99),
+    },
+)
+
+
+@settings(max_examples=10, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(st.lists(SCORES, min_size=1, max_size=5), st.sampled_from(["", "[CLS]"]))
+def test_every_head_has_one_type_and_relations_come_first(heads: list[dict[str, float]], first: str) -> None:
+    places = [target.name for target in TARGETS if target.is_place]
+    table = plant_heads(*heads, first_special_token=first).heads()
+    for scores, head in zip(heads, table.itertuples(), strict=True):
+        types = [head.attends_type, *head.attends_also]
+        assert set(types) <= set(NAMES)
+        assert len(set(types)) == len(types)
+        is_place = [name in places for name in types]
+        assert is_place == sorted(is_place)
+        assert not head.attends_also or not set(types) & set(NAMES[-4:])
+        assert math.isnan(head.attends_strength) == (head.attends_type in NAMES[-4:])
+        assert head.attends_strength >= 1 or math.isnan(head.attends_strength)
+        if scores.get("attends_previous", 0) > 0.21:
+            assert "previous-token" in types
+        elif scores.get("attends_previous", 0) < 0.2:
+            assert "previous-token" not in types
 
 
 def test_filter_and_sort() -> None:

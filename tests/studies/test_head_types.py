@@ -20,7 +20,7 @@ from headscope.model.model import Model
 from headscope.studies.head_table import sort_heads
 from headscope.studies.head_types import PARTS, TYPE_COLUMNS, count_heads
 from headscope.studies.jackknife import MIN_BLOCKS
-from headscope.studies.output_types import PREFERENCES
+from headscope.studies.output_types import PREFERENCES, classify_outputs
 from headscope.studies.result import Study
 from headscope.studies.sample_size import MIN_TEXTS
 from headscope.studies.study import study as run
@@ -268,6 +268,19 @@ def test_the_strongest_is_the_head_type_and_the_others_follow_in_order() -> None
 def test_what_is_not_certain_is_not_named_beside() -> None:
     head = classify_head(Planted(equal=0.5, same=0.65, swing={"same": 0.34}))
     assert (head["writes_type"], head["writes_also"]) == ("repeat-token", ())
+
+
+def test_the_token_of_a_one_token_head_is_named_where_it_is_known() -> None:
+    table = planted([Planted(dominant=0.7), Planted(equal=0.5)]).heads()
+    table = table.assign(dominant_token=["the", "of"], dominant_token_share=[0.9, 0.9])
+    is_certain = {p.rate: np.array([True, True]) for p in PREFERENCES}
+    one_token, repeat_token = classify_outputs(table, is_certain)
+    assert one_token.words == (
+        "outputs similar to that of “the”, in 90 % of the texts (70 % of a text's pairs, chance 20 %)"
+    )
+    other, _ = classify_outputs(table.assign(dominant_token_share=0.2), is_certain)
+    assert "that of one token, which is most often “the”, in 20 % of the texts (70 %" in other.words
+    assert repeat_token.words == "outputs similar for equal tokens (50 %, chance 1.0 %)"
 
 
 # -- what cannot be measured -------------------------------------------------------------------------------------------
