@@ -40,7 +40,7 @@ class OutputMap:
         if not is_projected(similarity):
             return cls(centers=True)
         dtype = torch.float64 if model.dtype == "float64" else torch.float32
-        factors = [factor.to(model.device, dtype) for factor in compute_factors(model)]
+        factors = [factor.to(dtype).to(model.device) for factor in compute_factors(model)]
         return cls("centered" in similarity, factors)
 
     def apply(self, layer: int, output: Tensor, real: Tensor) -> Tensor:
