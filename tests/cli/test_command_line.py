@@ -40,7 +40,7 @@ def test_study_writes_the_whole_folder(headscope_command, corpus: Path, tmp_path
     names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert {"study.nc", "findings.md", "findings.json", "heads.csv", "report.html"} <= names
     figures = {Path(name).stem for name in names if name.startswith("figures/")}
-    assert len(figures) == 13
+    assert len(figures) == 14
     assert all({f"figures/{stem}.{kind}" for kind in ("png", "svg", "pdf")} <= names for stem in figures)
     assert not any(Path(name).name.startswith(".") for name in names)
     assert "the paper's claim" in result.out
@@ -187,13 +187,13 @@ def test_every_command_has_the_same_short_options(headscope_command, monkeypatch
         short, long = (headscope_command(name, option) for option in ("-h", "--help"))
         assert short.code == 0
         assert short.out == long.out
-        if name in ("study", "merge", "read", "segment", "figures", "report", "compare", "ablate", "prune"):
+        if name in ("study", "merge", "read", "segment", "figures", "report", "compare", "ablate", "prune", "export"):
             assert re.search(r"--output +-o ", short.out), name
         assert not re.search(r"--out\b", short.out), name
     assert headscope_command("-h").out == headscope_command("--help").out
 
 
-@pytest.mark.parametrize("command", ["study", "read", "segment", "ablate", "prune"])
+@pytest.mark.parametrize("command", ["study", "read", "segment", "ablate", "prune", "export"])
 @pytest.mark.parametrize("width", ["80", "120"])
 def test_help_of_long_commands_has_panels(headscope_command, monkeypatch: pytest.MonkeyPatch, command: str, width: str):
     monkeypatch.setenv("COLUMNS", width)
