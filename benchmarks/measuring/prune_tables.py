@@ -141,7 +141,9 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
             axes.set_xlim(0, share[-1])
             axes.set_ylim(bottom=min(0.0, held["base"]) if held["base"] < 0.1 else 0.95 * held["base"])
         panels[0].set_ylabel("objective (less is better)")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        shown = {
+            label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=4, frameon=False)
         figure.savefig(path, dpi=200)
     print(path)
