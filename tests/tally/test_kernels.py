@@ -25,7 +25,7 @@ from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import Tallier, Tally, TallySettings
 from tests.helpers import tiny
-from tests.helpers.attention_inputs import differences, question, windows_of
+from tests.helpers.attention_inputs import assert_similar_examples, differences, question, windows_of
 from tests.helpers.study_equality import assert_same_sums
 
 LENGTHS = range(3, 131)
@@ -90,6 +90,8 @@ def assert_equal_but_near(actual: Tally, expected: Tally, backend: str) -> None:
     for name, count in differing.items():
         allowed = near[1] if name in ("value_histogram", "near_bin_edge") else near[0]
         assert count <= 2 * allowed, f"{name}: {count} differ, {near} are near a bound"
+    if not near[0]:
+        assert_similar_examples(actual, expected)
 
 
 @pytest.mark.parametrize("first", LENGTHS[::16])
