@@ -8,7 +8,7 @@ import torch
 from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.tally.numba_backend.tallier import NumbaTallier
 from headscope.tally.tally import Tallier, Tally, TallySettings
-from tests.helpers.attention_inputs import differences
+from tests.helpers.attention_inputs import assert_similar_examples, differences
 
 
 def make_gpu_tallier(counting: TallySettings) -> Tallier:
@@ -38,3 +38,5 @@ def assert_equal_but_near(actual: Tally, expected: Tally, backend: str) -> None:
     for name, count in differing.items():
         allowed = near[1] if name in ("value_histogram", "near_bin_edge") else near[0]
         assert count <= 2 * allowed, f"{name}: {count} differ, {near} are near a bound"
+    if not near[0]:
+        assert_similar_examples(actual, expected)

@@ -7,6 +7,7 @@ import torch
 
 from headscope.corpus.windows import Batch, Window
 from headscope.model.capture.plain_attention import AttentionInputs
+from headscope.tally.example_store import decode_pairs
 from headscope.tally.quantities import QUANTITIES
 from headscope.tally.tally import Tally
 from tests.helpers.synthetic import window
@@ -56,3 +57,15 @@ def differences(first: Tally, second: Tally, *, rtol: float, atol: float) -> dic
             if difference:
                 counts[quantity.name] = difference
     return counts
+
+
+def assert_similar_examples(actual: Tally, expected: Tally) -> None:
+    """Assert that dominant tokens and examples agree; similarities may be rounded to the step beside."""
+    assert actual.dominant_tokens.list_entries().tolist() == expected.dominant_tokens.list_entries().tolist()
+    arrays, expected_arrays = actual.examples.to_arrays(), expected.examples.to_arrays()
+    for name, array in expected_arrays.items():
+        if name.endswith("_keys"):
+            levels, expected_levels = (decode_pairs(keys)[2] for keys in (arrays[name], array))
+            assert np.abs(levels - expected_levels).max(initial=0) <= 1, name
+        else:
+            np.testing.assert_array_equal(arrays[name], array, err_msg=name)

@@ -189,7 +189,9 @@ def test_long_windows_are_cut_and_their_pairs_lie_in_what_is_kept():
         assert_same_examples(store, stores[0])
     assert stores[0].windows[text.digest].tolist() == text.ids[:256].tolist()
     i, j, level = decode_pairs(stores[0].sketch_keys[0, 0, 0])
-    assert (level > 0).all() and j.max() <= 255 and (i < j).all()
+    assert (level > 0).all()
+    assert (i < j).all()
+    assert j.max() <= 255
     assert stores[0].sketch_counts[0, 0, 0, 0] == 54 * 53 // 2  # of the whole window
 
 
@@ -268,7 +270,7 @@ def test_arrays_of_another_store_are_refused(spoil: str):
         ExampleStore.from_arrays(1, 2, arrays)
 
 
-# -- token counts -------------------------------------------------------------------------------------------------------
+# -- token counts ------------------------------------------------------------------------------------------------------
 
 tokens_lists = st.lists(st.lists(st.integers(-1, 4), min_size=2, max_size=2), max_size=6)
 

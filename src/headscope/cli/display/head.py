@@ -48,7 +48,7 @@ def _print_example(console: Console, example: Example) -> None:
     for k, piece in example.split_blanks():
         is_paired = k in example.paired
         text.append(f"[{to_printable(piece)}]" if is_paired else to_printable(piece), "bold" if is_paired else "")
-    text.right_crop(len(text.plain) - len(text.plain.rstrip()))
+    text.rstrip()
     console.print(text)
     console.print(Text(to_printable("; ".join(example.list_pair_names())), style="dim"))
 
