@@ -38,7 +38,8 @@ def tabulate_relations(study: Study) -> pd.DataFrame:
             "this study has no labelled relations: study a treebank (.conllu), JSONL with a field relations, or texts "
             "with relations= in Python (in texts a decoder writes, cross-attention and images there are none)"
         )
-    table = pd.concat([_measure_relation(study, str(label)) for label in study.data["relation"].values])
+    labels = study.data["relation"].values
+    table = pd.concat([_measure_relation(study, str(label)) for label in labels], ignore_index=True)
     table["p_corrected"] = correct_holm(table["p"].to_numpy())
     first = ["relation", *HEAD_COLUMNS, "pairs", "texts", "rate", "rate_error", "chance", "ratio", "odds_ratio", "p"]
     table = table[[*first, "p_corrected", *table.columns.drop([*first, "p_corrected", "note"]), "note"]]
