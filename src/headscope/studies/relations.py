@@ -120,10 +120,16 @@ def select_relations(table: pd.DataFrame, labels: list[str] | None) -> pd.DataFr
 
 
 def rank_relations(table: pd.DataFrame, top: int) -> pd.DataFrame:
-    """Return the heads of each relation with the largest rate beyond chance; the most frequent relations first."""
-    order = table.assign(excess=table["rate"] - table["chance"])
-    order = order.sort_values(["pairs", "relation", "excess"], ascending=[False, True, False], kind="stable")
-    return order.groupby("relation", sort=False).head(top).drop(columns="excess").reset_index(drop=True)
+    """Return the strongest heads of each relation, the most frequent relations first.
+
+    Significant heads come first, by how many times chance their rate is; then the others, by how much they exceed it.
+    """
+    significant = table["p_corrected"] < SIGNIFICANT
+    strength = table["ratio"].where(significant, table["rate"] - table["chance"])
+    keys = ["pairs", "relation", "is_significant", "strength"]
+    order = table.assign(is_significant=significant, strength=strength)
+    order = order.sort_values(keys, ascending=[False, True, False, False], kind="stable")
+    return order.groupby("relation", sort=False).head(top).drop(columns=keys[2:]).reset_index(drop=True)
 
 
 def as_json(study: Study, table: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""Terminal table of labelled relations: the heads that relate their words most often beyond chance."""
+"""Terminal table of labelled relations: the heads that relate their words most often, compared with chance."""
 
 from __future__ import annotations
 
