@@ -38,7 +38,8 @@ def tabulate_relations(study: Study) -> pd.DataFrame:
             "this study has no labelled relations: study a treebank (.conllu), JSONL with a field relations, or texts "
             "with relations= in Python (in texts a decoder writes, cross-attention and images there are none)"
         )
-    table = pd.concat([_measure_relation(study, str(label)) for label in study.data["relation"].values])
+    labels = study.data["relation"].values
+    table = pd.concat([_measure_relation(study, str(label)) for label in labels], ignore_index=True)
     table["p_corrected"] = correct_holm(table["p"].to_numpy())
     first = ["relation", *HEAD_COLUMNS, "pairs", "texts", "rate", "rate_error", "chance", "ratio", "odds_ratio", "p"]
     table = table[[*first, "p_corrected", *table.columns.drop([*first, "p_corrected", "note"]), "note"]]
@@ -119,10 +120,16 @@ def select_relations(table: pd.DataFrame, labels: list[str] | None) -> pd.DataFr
 
 
 def rank_relations(table: pd.DataFrame, top: int) -> pd.DataFrame:
-    """Return the heads of each relation with the largest rate beyond chance; the most frequent relations first."""
-    order = table.assign(excess=table["rate"] - table["chance"])
-    order = order.sort_values(["pairs", "relation", "excess"], ascending=[False, True, False], kind="stable")
-    return order.groupby("relation", sort=False).head(top).drop(columns="excess").reset_index(drop=True)
+    """Return the strongest heads of each relation, the most frequent relations first.
+
+    Significant heads come first, by how many times chance their rate is; then the others, by how much they exceed it.
+    """
+    significant = table["p_corrected"] < SIGNIFICANT
+    strength = table["ratio"].where(significant, table["rate"] - table["chance"])
+    keys = ["pairs", "relation", "is_significant", "strength"]
+    order = table.assign(is_significant=significant, strength=strength)
+    order = order.sort_values(keys, ascending=[False, True, False, False], kind="stable")
+    return order.groupby("relation", sort=False).head(top).drop(columns=keys[2:]).reset_index(drop=True)
 
 
 def as_json(study: Study, table: pd.DataFrame) -> str:

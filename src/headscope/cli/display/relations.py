@@ -1,4 +1,4 @@
-"""Terminal table of labelled relations: the heads that relate their words most often beyond chance."""
+"""Terminal table of labelled relations: the heads that relate their words most often, compared with chance."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def show_relations(study: Study, table: pd.DataFrame) -> None:
     console = Console()
     console.print(shown)
     notes = table[table["note"] != ""].drop_duplicates("relation")
-    for reason, rows in notes.groupby(notes["note"].str.partition(":")[0], sort=False):
+    for reason, rows in notes.groupby(notes["note"].map(lambda note: note.partition(":")[0]), sort=False):
         names = ", ".join(to_printable(label) for label in rows["relation"])
-        console.print(Text(f"not tested, {reason} ({rows['note'].iloc[-1].rpartition(', ')[2]}): {names}"))
+        needed = rows["note"].iloc[0].rpartition(" and ")[2]
+        console.print(Text(f"not tested, {reason} ({needed}): {names}"))
 
 
 def _format_numbers(row: pd.Series) -> list[str]:
