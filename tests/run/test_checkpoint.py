@@ -22,9 +22,12 @@ from headscope.errors import Changed
 from headscope.run import checkpoint
 from headscope.run.checkpoint import Checkpoint, DamagedError, LocalFolder, pack_checkpoint, parse_checkpoint
 from headscope.run.state import ChunkProgress, RunState
+from headscope.tally.examples import ExampleTexts
 from headscope.tally.quantities import Shape
 from tests.helpers import tiny
 from tests.helpers.interrupting import OPTIONS, SMALL, make_checkpoint_payload, texts
+from tests.helpers.synthetic import window
+from tests.helpers.tally_cases import assert_same_tokens_and_examples
 
 SHAPE = Shape(2, 4, 16)
 
@@ -34,6 +37,11 @@ def make_state(texts: int = 3) -> RunState:
     state.batch_size = 3
     state.sums["texts"][0] = texts
     state.sums.attend(7, np.ones((20, SHAPE.layers), dtype=np.int64))
+    state.sums.dominant_tokens.add_layer(1, np.array([[3, -1, 5, 3]]))
+    shown = ExampleTexts([window([1, 3, 5, 3, 2]), window([1, 4, 2])], SHAPE, 0.3, None)
+    for layer in range(SHAPE.layers):
+        shown.set_layer(layer, np.full((2, 4, 6), 10 + layer), np.full((2, 4, 12), 70_000, np.int32))
+    state.sums.examples = shown.collect()
     state.chunks = [Chunk(0, 0, 1, 0, 300), Chunk(1, 0, 1, 300), *(Chunk(k, k - 1, k) for k in range(2, 6))]
     state.source_sizes = [700, 1, 1, 1, -1]
     state.completed = {0, 1, 5}
@@ -60,6 +68,7 @@ def test_everything_in_a_state_is_read_again(tmp_path: Path):
     }
     for name, array in state.sums.arrays.items():
         np.testing.assert_array_equal(again.sums[name], array, err_msg=name)
+    assert_same_tokens_and_examples(again.sums, state.sums)
     again.sums.add(state.sums)  # they can be added to
 
 

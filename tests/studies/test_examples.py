@@ -7,15 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 import headscope
+from headscope.atomic_io import save_dataset
 from headscope.model.token_text import list_pieces
-from headscope.studies.example_arrays import merge_tokens
+from headscope.studies.example_arrays import PlainTokens, assign_token_texts, label_tokens, merge_tokens
 from headscope.studies.labels import label_sums
 from headscope.studies.result import Study, open_study
-from headscope.tally.example_store import RATES
+from headscope.tally.example_store import COUNTS, RATES
+from headscope.tally.examples import ExampleTexts
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
+from headscope.tally.token_counts import TokenCounts
 from tests.helpers import tiny
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.interrupting import OPTIONS
@@ -238,3 +242,26 @@ def test_images_have_no_examples_and_their_dominant_tokens_are_patches():
 def test_pieces_of_a_text(names: list[str], expected: str):
     labels = [name.removeprefix("▁").removesuffix("</w>").removesuffix("@@") for name in names]
     assert "".join(list_pieces(names, labels, [True, False, False, False])) == expected
+
+
+def test_a_large_study_stores_at_most_five_megabytes(tmp_path: Path):
+    # 12 × 12 heads, 128 tokens, as many windows as can be kept, random pairs and counts; and the dominant tokens of
+    # 20,000 texts, as frequent as words are.
+    random = np.random.default_rng(0)
+    shape = Shape(12, 12, 128)
+    dominants = TokenCounts(12, 12)
+    for layer in range(12):
+        dominants.add_layer(layer, random.zipf(1.3, (20_000, 12)).clip(0, 30_000))
+    windows = [window((random.zipf(1.3, 128) % 30_000).tolist()) for _ in range(1600)]
+    texts = ExampleTexts(windows, shape, 0.3, None)
+    for layer in range(12):
+        counts = random.integers(10, 8000, (1600, 12, len(COUNTS)))
+        counts[..., 0] = 8000  # else a few windows with few pairs would be the strongest of all heads
+        texts.set_layer(layer, counts, random.integers(1 << 16, 1 << 24, (1600, 12, 12)).astype(np.int32))
+    examples = texts.collect()
+    assert len(examples.windows) > 900
+    data = xr.Dataset(label_tokens(dominants, examples, range(12), True))
+    data = assign_token_texts(data, PlainTokens(lambda ids: [f"token{k}" for k in ids]))
+    packed = [name for name, variable in data.variables.items() if variable.dtype.kind in "iuf"]
+    path = save_dataset(data, tmp_path / "large.nc", packed, headscope.StudyError)
+    assert path.stat().st_size < 5_000_000

@@ -36,7 +36,7 @@ import torch
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import find_dominant
 from headscope.studies.result import Study
-from headscope.tally.quantities import BY_NAME, QUANTITIES, RECEIVERS, SCORES, Shape
+from headscope.tally.quantities import QUANTITIES, RECEIVERS, SCORES, Shape
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import draw_position_order, rank_pairs
 from headscope.tally.torch_backend import TorchTallier
