@@ -340,8 +340,6 @@ def test_standard_input_gone_wrong(monkeypatch: pytest.MonkeyPatch):
     set_stdin(monkeypatch, b"PAR1")
     message = get_error(lambda: documents("-", format="parquet"))
     assert "standard input is read as text, lines, jsonl or conllu" in message
-        lambda: documents("-", format="parquet")
-    )
     set_stdin(monkeypatch, as_jsonl(["good"]) + b"{\n")
     assert "standard input:2: not a JSON object" in get_error(lambda: documents("-"), good=1)
     set_stdin(monkeypatch, b"caf\xe9")
