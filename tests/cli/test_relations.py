@@ -57,6 +57,14 @@ def test_without_relations_it_says_what_to_do(headscope_command, study_folder: P
     assert (result.code, "this study has no labelled relations: study a treebank" in result.err) == (1, True)
 
 
+def test_relations_that_are_not_there_are_said(headscope_command, one_figure, tmp_path: Path):
+    save_tiny_model(tmp_path / "model")
+    (tmp_path / "a.conllu").write_text(as_treebank(draw_documents(3)))
+    result = headscope_command("study", "a.conllu", "--output", "out", "--relations", "conj,conjj,none", *OPTIONS)
+    assert result.code == 0
+    assert "the texts have no pairs of these relations: conjj, none" in result.err
+
+
 def test_few_pairs_are_said(headscope_command, one_figure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "120")
     save_tiny_model(tmp_path / "model")

@@ -338,7 +338,8 @@ def test_standard_input_as_lines_or_said_otherwise(monkeypatch: pytest.MonkeyPat
 
 def test_standard_input_gone_wrong(monkeypatch: pytest.MonkeyPatch):
     set_stdin(monkeypatch, b"PAR1")
-    assert "standard input is read as text, lines or jsonl" in get_error(lambda: documents("-", format="parquet"))
+    message = get_error(lambda: documents("-", format="parquet"))
+    assert "standard input is read as text, lines, jsonl or conllu" in message
     set_stdin(monkeypatch, as_jsonl(["good"]) + b"{\n")
     assert "standard input:2: not a JSON object" in get_error(lambda: documents("-"), good=1)
     set_stdin(monkeypatch, b"caf\xe9")

@@ -63,7 +63,9 @@ def test_the_settings_are_keyword_arguments():
     parameters = inspect.signature(headscope.study).parameters
     for setting in fields(Settings):
         parameter = parameters[setting.name]
-        assert (parameter.default, parameter.annotation) == (setting.default, setting.type), setting.name
+        # Relations may be given as a function, whose name is the setting.
+        expected = "str | FindRelations" if setting.name == "relations" else setting.type
+        assert (parameter.default, parameter.annotation) == (setting.default, expected), setting.name
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
         assert f"{setting.name}\n" in headscope.study.__doc__ or f"{setting.name}, " in headscope.study.__doc__
     assert all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -72,7 +74,7 @@ def test_the_settings_are_keyword_arguments():
 def test_every_setting_is_used(minilm: Model):
     changed: dict[str, Any] = {
         "length": 16, "windows": "all", "sentences": "text", "blocks": "windows", "min_tokens": 3, "theta": 0.4,
-        "tau": 0.2, "sample": 0.5, "maps": False, "skip_broken": True,
+        "tau": 0.2, "sample": 0.5, "maps": False, "skip_broken": True, "relations": "conj",
     }  # fmt: skip
     assert changed.keys() == {setting.name for setting in fields(Settings)}
     manifest = headscope.study(minilm, ["Two ravens met. The ravens left."], **changed).manifest

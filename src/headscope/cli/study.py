@@ -232,6 +232,9 @@ def run_study(
         short = {TOO_SHORT: f" (fewer than {result.manifest['min_tokens']} tokens)"}
         reasons = (f"{count} {reason}{short.get(reason, '')}" for reason, count in skipped.items())
         console.print_note("skipped: " + ", ".join(reasons))
+    present = result.data["relation"].values.tolist() if "relation" in result.data else []
+    if absent := [label for label in settings.relation_labels or () if label not in present]:
+        console.print_note(f"the texts have no pairs of these relations: {', '.join(absent)}")
     if not as_json:
         consistent = sum(claim.verdict == "consistent" for claim in claims)
         missing = describe_missing_texts(result)
