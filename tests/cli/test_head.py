@@ -23,7 +23,7 @@ def study_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_numbers_tokens_and_texts_of_one_head(headscope_command, study_folder: Path):
-    result = headscope_command("head", str(study_folder), "L1H2", "--by", "repeat_rate")
+    result = headscope_command("head", str(study_folder), "L1H2", "--rate", "repeat_rate")
     assert result.code == 0
     assert result.out.startswith("L1H2 of [red]model[/red]\ufffd[31m on synthetic texts: 30 texts")
     for words in ("repeat rate: ", "chance", "Tokens it centers on", "L1H2, typical: ", "L1H2, strongest: ", "[t"):
@@ -48,7 +48,7 @@ def test_control_characters_of_tokens_do_not_reach_the_terminal(headscope_comman
     )
     data = label_sums(sums, lambda ids: [f"\x1b[2J[bold]\u202e{k}" for k in ids])
     Study(data.assign_attrs(manifest(sums.shape, examples=1))).save(tmp_path)
-    out = headscope_command("head", str(tmp_path), "L0H0", "--by", "repeat_rate").out
+    out = headscope_command("head", str(tmp_path), "L0H0", "--rate", "repeat_rate").out
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert "\ufffd[2J[bold]\ufffd3" in out
@@ -69,7 +69,7 @@ def test_without_examples(headscope_command, tmp_path: Path):
         (("L9H9",), 1, "L9H9"),
         (("L0",), 1, "L0 names 3 heads: give one, such as L3H7"),
         (("nothing",), 1, "write heads like L3H7"),
-        (("L0H0", "--by", "color"), 2, "color"),
+        (("L0H0", "--rate", "color"), 2, "color"),
         (("L0H0", "--examples", "-1"), 2, "greater than or equal to 0"),
     ],
 )

@@ -15,9 +15,13 @@ def show_head(
     examples: Annotated[
         int, typer.Option(min=0, help="Number of typical texts, and of those in which the rate is highest.")
     ] = 1,
-    by: Annotated[
+    rate: Annotated[
         Literal["repeat_rate", "same_sentence_rate", "near_share", "dominant_share", "mean_distance"] | None,
-        typer.Option(metavar="RATE", help="The rate that texts are chosen by. Default: the one that names the head."),
+        typer.Option(
+            metavar="RATE",
+            help="The rate that texts are chosen by: repeat_rate, same_sentence_rate, near_share, dominant_share or "
+            "mean_distance. Default: the one that names the head.",
+        ),
     ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="Number of tokens that the head centers on.")] = 10,
     as_json: options.AsJson = False,
@@ -30,7 +34,7 @@ def show_head(
 
         headscope head bert/ L3H7
 
-        headscope head bert/ L3H7 --examples 2 --by dominant_share
+        headscope head bert/ L3H7 --examples 2 --rate dominant_share
 
         headscope head bert/ L3H7 --json | jq '.dominant_tokens[] | {token, share}'
     """
@@ -46,12 +50,12 @@ def show_head(
     if len(chosen) != 1:
         raise StudyError(f"{head} names {len(chosen)} heads: give one, such as L3H7")
     layer, number = next(iter(chosen))
-    found = Examples()
+    shown = Examples()
     if examples and has_examples(study.data):
-        found.extend(example for kind in KINDS for example in study.examples(layer, number, kind, by, examples))
+        shown.extend(example for kind in KINDS for example in study.examples(layer, number, kind, rate, examples))
     table = study.select([layer], [number]).heads()
     centers = study.dominant_tokens(layer, number, tokens) if has_dominant_tokens(study.data) else None
     if as_json:
-        options.show_json(format_head_json(study, table, centers, found))
+        options.show_json(format_head_json(study, table, centers, shown))
     else:
-        print_head(study, table, centers, found)
+        print_head(study, table, centers, shown)

@@ -246,8 +246,8 @@ def check_tokens(data: xr.Dataset) -> str:
     if not set(list_token_ids(data).tolist()) <= texts.keys():
         return "tokens without a text"
     heads, entries = data.variables[f"{ENTRY}_head"].values, data.variables[f"{ENTRY}_count"].values
-    whole = int(data.attrs["heads"])
-    if len(entries) and (entries.min() < 1 or heads.min() < 0 or heads.max() >= whole):
+    head_count = int(data.attrs["heads"])
+    if len(entries) and (entries.min() < 1 or heads.min() < 0 or heads.max() >= head_count):
         return "counts of dominant tokens that no study has"
     return _check_examples(data) if examples else ""
 
