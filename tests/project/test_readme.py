@@ -105,7 +105,7 @@ def test_files_that_contributing_names_exist():
     """The answers to "Where is …?", and what the map of the packages lists for each of them."""
     contributing, package = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), ROOT / "src" / "headscope"
     answers = re.findall(r"^\| Where .*\? \| `([^`]+)` \|$", contributing, re.MULTILINE)
-    assert len(answers) == 20
+    assert len(answers) == 21
     assert [name for name in answers if not (package / name).is_file()] == []
     named_paths = set(re.findall(r"`((?:tally|run|studies|model|corpus|page|cli)/[\w/]*(?:\.py|/))`", contributing))
     assert {name for name in named_paths if not (package / name).exists()} == set()
