@@ -74,7 +74,8 @@ def test_the_settings_are_keyword_arguments():
 def test_every_setting_is_used(minilm: Model):
     changed: dict[str, Any] = {
         "length": 16, "windows": "all", "sentences": "text", "blocks": "windows", "min_tokens": 3, "theta": 0.4,
-        "tau": 0.2, "similarity": "centered", "sample": 0.5, "maps": False, "skip_broken": True, "relations": "conj", "examples": False,
+        "tau": 0.2, "similarity": "centered", "sample": 0.5, "maps": False, "skip_broken": True,
+        "relations": "conj", "examples": False,
     }  # fmt: skip
     assert changed.keys() == {setting.name for setting in fields(Settings)}
     manifest = headscope.study(minilm, ["Two ravens met. The ravens left."], **changed).manifest
