@@ -46,9 +46,10 @@ def attend(dtype: torch.dtype, divisor: int) -> Launch:
     return Launch(get_side(64, divisor), columns, stages=3)
 
 
-def add_scores(n: int, dtype: torch.dtype, divisor: int) -> Launch:
-    """Return the launch for the rows of a map, with their keys tile by tile."""
-    side = get_side(64, divisor, n)
+def add_scores(n: int, divisor: int, *, precomputed: bool) -> Launch:
+    """Return the launch for the rows of a map, with their keys tile by tile. `precomputed`: as for `add_maps`; larger
+    tiles would not fit into registers."""
+    side = get_side(32 if precomputed else 64, divisor, n)
     return Launch(side, side)
 
 

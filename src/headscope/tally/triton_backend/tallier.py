@@ -295,7 +295,8 @@ class TritonTallier:
     def _add_scores(self, layer: int, question: AttentionInputs | None, source: Tensor, heads: int) -> None:
         arrays, texts, n = self.arrays, self.arrays.texts, self.arrays.texts.length
         query, key, strides, group, width, scaling, _ = _get_map_arguments(question, source)
-        launch = launches.add_scores(n, query.dtype, compute_divisor(width, query.dtype, self.device))
+        divisor = compute_divisor(width, query.dtype, self.device)
+        launch = launches.add_scores(n, divisor, precomputed=question is None)
         add_scores[(-(-n // launch.rows), heads, texts.count)](
             query, key, source, source, texts.lengths, texts.score_ids, texts.score_marks, arrays.scores[layer],
             scaling, *strides, heads, n, group, width, round_up_to_power(width, 16), CAUSAL=self.counting.causal,
