@@ -69,6 +69,10 @@ def test_a_short_document_is_whole_and_not_padded(tokens: ModelTokens):
     (window,) = cut("Two owlets, met.", tokens)
     assert tokens.names(window.ids.tolist()) == ["[CLS]", "two", "owl", "##ets", ",", "met", ".", "[SEP]"]
     assert np.flatnonzero(window.comma).tolist() == [4]
+    assert (window.punctuation >= window.comma).all()
+    assert not (window.punctuation & window.special).any()
+    shifted = window.shift_right(0, crosses=False)
+    np.testing.assert_array_equal(shifted.punctuation[1:], window.punctuation[:-1] & ~shifted.special[1:])
     assert np.flatnonzero(window.end).tolist() == [6]
     assert len(window) == 8
 

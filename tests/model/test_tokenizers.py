@@ -51,6 +51,8 @@ def test_sentence_ends_and_commas(tokenizers: dict[str, ModelTokens], name: str)
     (window,) = cut("the owl saw, the cat. the air! the owl , the cat ?", tokens)
     assert tokens.labels(window.ids[window.end]) == [".", "!", "?"]
     assert tokens.labels(window.ids[window.comma]) == [",", ","]
+    wordless = [label for label in tokens.labels(window.ids[window.punctuation]) if label != "␣"]
+    assert wordless == [",", ".", "!", ",", "?"]
     ends = np.flatnonzero(window.end)
     assert window.sentence[ends].tolist() == [0, 1, 2]
     assert window.sentence[ends[:2] + 1].tolist() == [1, 2]
@@ -66,6 +68,7 @@ def test_bytes_can_be_sentence_ends():
     assert tokens.labels(window.ids) == ["a", ",", "a", ".", "a", "!", "a", "?", "a", "⏎", "a"]
     assert np.flatnonzero(window.end).tolist() == [3, 5, 7]
     assert np.flatnonzero(window.comma).tolist() == [1]
+    assert np.flatnonzero(window.punctuation).tolist() == [1, 3, 5, 7, 9]
     assert window.sentence.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 3]
 
 

@@ -11,6 +11,7 @@ import pytest
 import headscope
 from headscope import cli
 from headscope.model.model import Model
+from headscope.tally.quantities import ENTROPY, SCORES
 from tests.helpers.synthetic import make_random_study
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +97,8 @@ def test_the_variables_of_the_method_page_are_those_of_a_study():
     page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     documented = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} - {"NAME_blocks"}
+    scores = {name.replace("SCORE", score) for name in documented for score in SCORES if "SCORE" in name}
+    documented = {name for name in documented if "SCORE" not in name} | scores - {f"{ENTROPY}_chance_sum"}
     variables = {str(name) for name in make_random_study(0).data.variables if not str(name).endswith("_blocks")}
     coordinates = {str(name) for name in make_random_study(0).data.coords} - {"distance"}
     assert documented == variables - coordinates

@@ -36,7 +36,7 @@ import torch
 from headscope.corpus.windows import BLOCKS, Batch
 from headscope.similarity import find_dominant
 from headscope.studies.result import Study
-from headscope.tally.quantities import QUANTITIES, RECEIVERS, Shape
+from headscope.tally.quantities import BY_NAME, QUANTITIES, RECEIVERS, SCORES, Shape
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.text_structure import draw_position_order, rank_pairs
 from headscope.tally.torch_backend import TorchTallier
@@ -339,6 +339,11 @@ def test_names_dims_and_types_of_the_method(study: Study):
         "most_attended": (("layer", "token"), "int64"),
         "similarity": (("layer", "position_i", "position_j"), "float64"),
         **dict.fromkeys((f"{n}_blocks" for n in ("pairs", "equal", "same")), (("block", *lh), "int64")),
+        **dict.fromkeys(SCORES, (lh, "float64")),
+        **dict.fromkeys((f"{n}_sum" for n in SCORES), (lh, "float64")),
+        **dict.fromkeys((f"{n}_sum_blocks" for n in SCORES), (("block", *lh), "float64")),
+        **dict.fromkeys((f"{n}_queries_blocks" for n in SCORES), (("block",), "int64")),
+        **dict.fromkeys((f"{n}_chance" for n in SCORES), ((), "float64")),
         **dict.fromkeys((f"{n}_blocks" for n in ("equal_same", "distance_sum")), (("block", *lh), "int64")),
     }
     actual = {name: (study.data[name].dims, str(study.data[name].dtype)) for name in expected}
@@ -403,6 +408,9 @@ def test_outside_the_sample_only_the_costly_quantities_are_missing(kernel: str):
             "equal_same",
             "all_equal_same",
             "near_threshold",
+            "attends_duplicate_sum",
+            *(name for name in BY_NAME if name.startswith(("far_sink", "attends_sink", "attends_recent"))),
+            *(name for name in BY_NAME if name.startswith("attends_distant")),
         )
 
 

@@ -87,23 +87,23 @@ class ScoreTexts:
         repeated = torch.zeros_like(earlier)  # the token before is equal, so that what followed it is the query itself
         repeated[:, 1:] = (self.ids[:, 1:] == self.ids[:, :-1]).long()
         followed = (earlier - repeated).clamp(min=0)
-        one = torch.ones_like(self.ids)
+        ones = torch.ones_like(self.ids)
         is_distant = self.real & (positions >= first_distant)
         distant = (positions - FIRST_DISTANT + 1).clamp(min=0)
         later = self.real & (positions < self.key_counts[:, None] - 1) & (not self.causal)
         # For each score: the queries that count, and what each gets from keys of equal shares, times their number.
         targets = {
-            "attends_previous": (self.real & (positions >= 1), one),
-            "attends_next": (later, one),
-            "attends_self": (self.real, one),
-            "attends_first": (self.real & (positions >= 1), one),
+            "attends_previous": (self.real & (positions >= 1), ones),
+            "attends_next": (later, ones),
+            "attends_self": (self.real, ones),
+            "attends_first": (self.real & (positions >= 1), ones),
             "attends_special": (counted, specials),
             "attends_punctuation": (self.real & (others > 0), others),
             "attends_duplicate": (counted & (equal > 0), equal),
             "attends_induction": (counted & (followed > 0), followed),
-            ENTROPY: (self.real & (reached > 1), one),
+            ENTROPY: (self.real & (reached > 1), ones),
             "attention_distance": (self.real, distance * reached),
-            "attends_sink": (is_distant, one * SINK),
+            "attends_sink": (is_distant, ones * SINK),
             "attends_recent": (is_distant, reached - SINK - distant),
             "attends_distant": (is_distant, distant),
         }

@@ -92,10 +92,8 @@ class TorchTallier:
         self._add("attention_spread", self._sum_by_receiver(spread))
         self.score_texts = ScoreTexts.from_batch(self.batch, self.device, causal=self.counting.causal)
         add_sample_sums(self.tally.arrays, sum_score_texts(self.score_texts, self.blocks))
-        targets = {name: mask for name, mask in self.score_texts.mark_targets().items() if name in self.tally.arrays}
-        self.score_names = list(targets)
-        # (B, N·N, score): a map times this gives the attention on the targets of each score.
-        self.score_targets = torch.stack([mask.flatten(1).double() for mask in targets.values()], dim=2)
+        targets = self.score_texts.mark_targets()
+        self.score_targets = {name: mask for name, mask in targets.items() if name in self.tally.arrays}
 
     # -- one layer ----------------------------------------------------------------------------------------------------
 
@@ -208,9 +206,8 @@ class TorchTallier:
         if not self.counting.shape.crosses:
             offsets = slice(maximum - n, maximum + n - 1)
             self.tally["attention_offset"][present, layer, :, offsets] += sum_diagonals(block_sums).cpu().numpy()
-        scores = maps.flatten(2) @ self.score_targets
-        for k, name in enumerate(self.score_names):
-            self._add(name, scores[:, :, k], layer)
+        for name, mask in self.score_targets.items():
+            self._add(name, (maps.flatten(2) @ mask.flatten(1).to(maps.dtype)[..., None])[..., 0], layer)
         self._add(f"{ENTROPY}_sum", sum_entropies(maps, self.score_texts), layer)
         summed = maps.sum(1)
         self._add("attention_received", self._sum_by_receiver(summed), layer)
