@@ -33,7 +33,7 @@ NAMELESS = {
 """types that say of a head that it has no preference, or none that is certain"""
 HALF = 50
 """tokens of a random sequence, which is then repeated"""
-SEQUENCES = 20
+SEQUENCES = 10
 MIN_INDUCTION = 0.4
 """least attention on repeated random tokens of a head that the standard test calls induction"""
 
