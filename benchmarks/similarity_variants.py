@@ -25,7 +25,7 @@ from headscope.corpus.windows import Batch, Window, WindowSpec
 from headscope.model.model import Model
 from headscope.model.output_projections import factorize
 from headscope.similarity import Similarity
-from headscope.studies.head_types import PREFERENCES
+from headscope.studies.output_types import PREFERENCES
 from headscope.studies.labels import label_sums
 from headscope.studies.result import Study
 from headscope.tally.numba_backend.tallier import NumbaTallier
@@ -117,7 +117,7 @@ def evaluate_planted(windows: Sequence[Window]) -> list[dict[str, Any]]:
     for layer, (common, skewed) in enumerate(settings):
         row: dict[str, Any] = {"common": common, "skewed": skewed}
         for variant, heads_table in tables.items():
-            found = heads_table[heads_table["layer"] == layer]["head_type"].to_numpy().reshape(-1, COPIES)
+            found = heads_table[heads_table["layer"] == layer]["writes_type"].to_numpy().reshape(-1, COPIES)
             expected = list(PLANTED.values())
             right = sum(int((found[k] == name).sum()) for k, name in enumerate(expected) if name)
             row[variant] = right, int(np.isin(found[-1], NAMED).sum())
@@ -160,7 +160,7 @@ def evaluate_model(model: Model, windows: Sequence[Window]) -> list[dict[str, An
     attributes = {"causal": int(model.architecture.causal), "stack": model.architecture.stack}
     for variant, halves in count_halves(model, windows).items():
         whole = make_study(halves[0] + halves[1], **attributes)
-        types = [make_study(sums, **attributes).heads()["head_type"] for sums in halves]
+        types = [make_study(sums, **attributes).heads()["writes_type"] for sums in halves]
         heads = whole.heads()
         named = [part.isin(NAMED) for part in types]
         both = named[0] & named[1]
@@ -169,7 +169,7 @@ def evaluate_model(model: Model, windows: Sequence[Window]) -> list[dict[str, An
                 "similarity": variant,
                 "heads": len(heads),
                 **{
-                    name: int((heads["head_type"] == name).sum()) for name in (*NAMED, "diffuse", "silent", "undecided")
+                    name: int((heads["writes_type"] == name).sum()) for name in (*NAMED, "diffuse", "silent", "undecided")
                 },
                 "pairs": float(heads["pairs_per_text"].median()),
                 "same": float((types[0] == types[1]).mean()),

@@ -112,7 +112,7 @@ def _stack_attention(study: Study) -> Floats:
     shape = study.data["pairs"].shape
     values = {name: (study.rate(name).values, study.chance(name).values) for name in ATTENTION_SCORES}
     special, first = values["attends_special"], values["attends_first"]
-    has_special_first = bool(str(study.data.attrs["first_special_token"]))
+    has_special_first = bool(str(study.data.attrs.get("first_special_token", "")))
     other_special = tuple(special[k] - first[k] if has_special_first else special[k] for k in range(2))
     both = [*values.values(), other_special]
     scores, chances = (np.stack([np.broadcast_to(value[k], shape) for value in both]) for k in range(2))

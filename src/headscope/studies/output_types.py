@@ -30,6 +30,8 @@ FEW_PAIRS = 2
 """Least number of pairs per text; the largest similarity of a text alone is one pair."""
 MOST_TEXTS = 0.5
 """A token is named as the head's own if it is the dominant token in more than this share of the texts."""
+SOME_TEXTS = 0.2
+"""It is mentioned if it is that in at least this share."""
 MANY_PAIRS = 0.1
 """Least share of all pairs of the texts that a diffuse head has."""
 
@@ -89,7 +91,7 @@ class _Preference:
 def _describe_token(head: pd.Series) -> str:
     """Return which token a head's outputs are similar to: its own name if it is that in most texts."""
     share = head.get("dominant_token_share", math.nan)
-    if math.isnan(share):
+    if not share >= SOME_TEXTS:
         return "one token"
     token, texts = f"“{head['dominant_token']}”", f"{format_percent(share)} of the texts"
     return f"{token}, in {texts}" if share > MOST_TEXTS else f"one token, which is most often {token}, in {texts}"
