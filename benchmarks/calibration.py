@@ -38,8 +38,8 @@ from headscope.array_types import Floats, Ints
 from headscope.comparison.differences import compute_degrees_of_freedom, compute_differences
 from headscope.comparison.measures import MEASURES, RateSums, divide
 from headscope.corpus.windows import BLOCKS, Batch, Window, WindowSpec
-from headscope.studies.jackknife import compute_jackknife_error
 from headscope.studies.labels import label_sums
+from headscope.studies.rates import compute_jackknife_error
 from headscope.studies.result import Study
 from headscope.studies.significance import compute_p_value
 from headscope.tally.backends import choose_kernel

@@ -137,7 +137,7 @@ def time_plans(
 
 def count_batches(model: Any, corpus: Any, plan: Any) -> tuple[int, int]:
     """Return how many batches the texts are in, and how many tokens these have with padding: both are work."""
-    from headscope.run.batch_size import choose_batch_size
+    from headscope.run.executor import choose_batch_size
     from headscope.run.pipeline import SectionReader
 
     size = choose_batch_size(model, plan.settings.length, plan.chunk_size.documents)

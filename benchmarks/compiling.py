@@ -39,7 +39,7 @@ from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.settings import MAX_LENGTH_WITH_MAPS
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
-from headscope.tally.triton_backend import tiles
+from headscope.tally.triton_backend import launches
 from headscope.tally.triton_backend.pairs import LAST
 from headscope.tally.triton_backend.tallier import TritonTallier
 from measuring.tables import table
@@ -101,12 +101,12 @@ def compiled_only(architecture: int) -> Iterator[dict[str, Made]]:
 
     jit.KernelInterface.__getitem__ = compile_instead
     driver.set_active(Absent(architecture))
-    held = tiles.SHARED
-    tiles.SHARED = SHARED[architecture]  # what tiles are chosen by, where no GPU tells
+    held = launches.SHARED
+    launches.SHARED = SHARED[architecture]  # what tiles are chosen by, where no GPU tells
     try:
         yield made
     finally:
-        tiles.SHARED = held
+        launches.SHARED = held
         jit.KernelInterface.__getitem__ = start
         driver._active = None
 

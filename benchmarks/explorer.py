@@ -32,7 +32,7 @@ import torch
 
 import headscope
 from headscope.model.model import Model
-from headscope.page.quantization import choose_precision
+from headscope.page.explorer import choose_precision
 
 LENGTHS = (128, 256, 512)
 BERTVIZ = "bertviz==1.4.1"

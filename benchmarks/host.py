@@ -89,7 +89,7 @@ def making(model: Any, corpus: Any, options: argparse.Namespace, *, uses_backend
 def sending(batches: list[Any], rounds: int) -> float | None:
     """Seconds to make the arrays that a GPU is sent; None without Triton, whose kernels come with them."""
     try:
-        from headscope.tally.triton_backend.text_arrays import make_text_arrays
+        from headscope.tally.triton_backend.arrays import make_text_arrays
     except ImportError:
         return None
     return least(lambda: seconds(lambda: [make_text_arrays(batch, SAMPLE, causal=False) for batch in batches]), rounds)

@@ -32,9 +32,8 @@ import torch
 import headscope
 from headscope.model.interventions import compute_head_means, list_heads
 from headscope.pruning.ablation import AblationRunner
-from headscope.pruning.curves import SHARES, take_share
-from headscope.pruning.rankings import RULES, STUDY_RULES, order_heads, rank_greedily, score_heads
-from headscope.pruning.text_batches import batch_windows, read_windows
+from headscope.pruning.objective import batch_windows, read_windows
+from headscope.pruning.rankings import RULES, SHARES, STUDY_RULES, order_heads, rank_greedily, score_heads, take_share
 from headscope.studies.result import Study
 from measuring.prune_tables import SECTIONS, draw, summary_table
 from measuring.tables import DOCS, machine, read_all, save, write_page

@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Study a file with several numbers of workers, and print a table."""
     import small_model
 
-    from headscope.run import chunk_queue, ray_engine
+    from headscope.run import engines, ray_engine
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=float, default=2.0, help="of the file, in GB (default 2)")
@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> None:
         model, path = small_model.saved(Path(folder) / "model"), Path(folder) / "texts.jsonl"
         count = write_lines(path, int(options.size * 1e9))
         rows = [study_file(model, path, workers, 0, options.pause) for workers in options.workers]
-        chunk_queue.TASK_SECONDS = chunk_queue.MIN_TASK_SECONDS = KILLED_TASK_SECONDS
+        engines.TASK_SECONDS = engines.MIN_TASK_SECONDS = KILLED_TASK_SECONDS
         rows.append(study_file(model, path, max(options.workers), options.kill, options.pause))
         size = path.stat().st_size
     if any(row["documents"] != count for row in rows):

@@ -28,7 +28,7 @@ from headscope.corpus.document import Document
 from headscope.corpus.windows import BLOCKS, WindowSpec
 from headscope.model.model import Model
 from headscope.readings.reading import Reading
-from headscope.studies.jackknife import compute_jackknife_error, leave_out_blocks
+from headscope.studies.rates import compute_jackknife_error, leave_out_blocks
 from measuring.reaction_tables import (
     RXNFP_SECTIONS,
     RXNMAPPER_SECTIONS,

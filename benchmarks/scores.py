@@ -24,14 +24,14 @@ import numpy as np
 import torch
 
 import headscope
-from headscope.tally.numba_backend import softmax, tallier
+from headscope.tally.numba_backend import attention, tallier
+from headscope.tally.numba_backend.attention import as_float, find_max_bits, order_bits, scale_row
 from headscope.tally.numba_backend.jit import compiled
-from headscope.tally.numba_backend.softmax import as_float, find_max_bits, order_bits, scale_row
 from measuring import setup
 
 C = [np.float32(math.log(2) ** k / math.factorial(k)) for k in range(8)]
 C_0, C_1, C_2, C_3, C_4, C_5, C_6, C_7 = C
-MIN_EXPONENT, EXPONENT_BIAS, EXPONENT_BIT = softmax.MIN_EXPONENT, softmax.EXPONENT_BIAS, softmax.EXPONENT_BIT
+MIN_EXPONENT, EXPONENT_BIAS, EXPONENT_BIT = attention.MIN_EXPONENT, attention.EXPONENT_BIAS, attention.EXPONENT_BIT
 
 
 @compiled(fast=True, finite=False)
@@ -85,7 +85,7 @@ class Timers:
     def compare_softmax(self, scores: Any, int_scores: Any, *settings: Any) -> None:
         """Compute the softmax, and once more, in turns before and after, without entropies."""
         started = time.thread_time()
-        copy, with_entropy = scores.copy(), self.time("softmax", softmax.compute_softmax)
+        copy, with_entropy = scores.copy(), self.time("softmax", attention.compute_softmax)
         without = self.time("softmax without entropy", compute_softmax)
         self.calls += 1
         if self.calls % 2:

@@ -25,8 +25,8 @@ from headscope.corpus.windows import Batch, Window, WindowSpec
 from headscope.model.model import Model
 from headscope.model.output_projections import factorize
 from headscope.similarity import Similarity
-from headscope.studies.output_types import PREFERENCES
 from headscope.studies.labels import label_sums
+from headscope.studies.output_types import PREFERENCES
 from headscope.studies.result import Study
 from headscope.tally.numba_backend.tallier import NumbaTallier
 from headscope.tally.output_maps import OutputMap
@@ -169,7 +169,8 @@ def evaluate_model(model: Model, windows: Sequence[Window]) -> list[dict[str, An
                 "similarity": variant,
                 "heads": len(heads),
                 **{
-                    name: int((heads["writes_type"] == name).sum()) for name in (*NAMED, "diffuse", "silent", "undecided")
+                    name: int((heads["writes_type"] == name).sum())
+                    for name in (*NAMED, "diffuse", "silent", "undecided")
                 },
                 "pairs": float(heads["pairs_per_text"].median()),
                 "same": float((types[0] == types[1]).mean()),

@@ -25,7 +25,7 @@ from headscope.settings import MAX_LENGTH_WITH_MAPS
 from headscope.tally.quantities import Shape
 from headscope.tally.tally import TallySettings
 from headscope.tally.triton_backend import launches, tallier
-from headscope.tally.triton_backend.batch_arrays import SHORT
+from headscope.tally.triton_backend.arrays import SHORT
 from headscope.tally.triton_backend.launches import Launch
 from measuring.rounds import seconds
 from measuring.tables import machine, number, save, table

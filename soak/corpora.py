@@ -12,14 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headscope.corpus import bundled
+from headscope.corpus import formats
 
 WORDS = (0, 1, 2, 5, 12, 30, 60, 200)
 """of a document"""
 
 
 def texts(count: int, seed: int = 0, sizes: tuple[int, ...] = WORDS) -> list[str]:
-    words = " ".join(document.text for document in bundled.load_openings()).split()
+    words = " ".join(document.text for document in formats.load_openings()).split()
     chosen = random.Random(seed)
     made = []
     for number in range(count):

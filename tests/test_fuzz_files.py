@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headscope
-from headscope import atomic_io
+from headscope import file_io
 from headscope.errors import HeadscopeError, ModelError, ReadingError, StudyError
 from headscope.pruning.ablation import ablate
 from headscope.pruning.ablation_result import open_ablation
@@ -322,7 +322,7 @@ def test_a_damaged_file_of_ours_is_not_given_to_hdf5(tmp_path: Path, monkeypatch
     path = study.save(tmp_path / "study.nc")
     assert headscope.open_study(path).texts == 2
     content = path.read_bytes()
-    monkeypatch.setattr(atomic_io, "check_file", lambda _: pytest.fail("opened"))
+    monkeypatch.setattr(file_io, "check_file", lambda _: pytest.fail("opened"))
     for place in (10, len(content) // 2, len(content) - 60, len(content) - 1):
         path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
         with pytest.raises(headscope.StudyError, match="damaged, its hash is wrong"):

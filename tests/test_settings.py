@@ -13,7 +13,7 @@ import pytest
 import headscope
 from headscope import output_folder
 from headscope.cli.study import run_study
-from headscope.comparison.compatibility import collect_notes, collect_warnings
+from headscope.comparison.compare import collect_notes, collect_warnings
 from headscope.errors import Changed, StudyError
 from headscope.model.model import Model
 from headscope.run.checkpoint import pack_checkpoint, parse_checkpoint

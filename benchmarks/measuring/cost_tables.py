@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headscope.run.chunk_queue import TASK_SECONDS
+from headscope.run.engines import TASK_SECONDS
 from measuring.chunk_tables import bytes_table, planning_table, ray_bytes_table, sizes_table
 from measuring.tables import DOCS, Section, made_with, number, of_kind, read_all, table, write_page
 

@@ -10,7 +10,7 @@ import torch
 
 from headscope import Model
 from headscope.array_types import Floats
-from headscope.segmentation.head_vectors import LONGEST
+from headscope.segmentation.pieces import MAX_TOKENS
 
 
 def embeddings(model: Model, texts: Sequence[str], size: int = 32) -> Floats:
@@ -21,7 +21,7 @@ def embeddings(model: Model, texts: Sequence[str], size: int = 32) -> Floats:
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
         made = tokenizer(
-            [texts[k] for k in chosen], padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
+            [texts[k] for k in chosen], padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt"
         ).to(model.device)
         with torch.inference_mode():
             out = network(**made, output_hidden_states=True)

@@ -13,9 +13,9 @@ import numpy as np
 from classics import c99, even, texttiling, utiyama_isahara
 from headscope import Model
 from headscope.array_types import Floats
-from headscope.segmentation import boundary_search, pieces, topic
-from headscope.segmentation.background import Background, load_background
-from headscope.segmentation.head_vectors import compute_head_means
+from headscope.segmentation import boundaries, pieces, topic
+from headscope.segmentation.pieces import compute_head_means
+from headscope.segmentation.topic import Background, load_background
 from measuring.embeddings import embeddings, unit
 
 Cut = Callable[[list[str], int | None], Sequence[int]]
@@ -66,28 +66,26 @@ class Ways:
 
     def by_heads(self, sentences: list[str], count: int | None) -> list[int]:
         units, starts = units_of(sentences)
-        band = boundary_search.choose_band(len(units), count)
+        band = boundaries.choose_band(len(units), count)
         worth = self._worth(tuple(units), band)
-        found = boundary_search.cut(worth, boundary_search.compute_prices(band), _possible(count, units))
+        found = boundaries.cut(worth, boundaries.compute_prices(band), _possible(count, units))
         return [starts[k] for k in found]
 
     def _worth(self, units: tuple[str, ...], band: int) -> Floats:
         """Worths of a document's segments; the same with a known number of them and without, so they are kept."""
         if (units, band) not in self.worths:
             vectors = np.stack([self.heads[text] for text in units]).astype(np.float32)
-            self.worths[units, band] = boundary_search.compute_worths(
-                topic.weight_units(vectors, self.known).vectors, band
-            )
+            self.worths[units, band] = boundaries.compute_worths(topic.weight_units(vectors, self.known).vectors, band)
         return self.worths[units, band]
 
     def by_embeddings(self, sentences: list[str], count: int | None) -> list[int]:
         """Embeddings in the place of head outputs; all else as it is there."""
         units, starts = units_of(sentences)
         vectors = unit(np.stack([self.embedded[text] for text in units]))
-        band = boundary_search.choose_band(len(units), count)
-        found = boundary_search.cut(
-            boundary_search.compute_worths(vectors, band),
-            boundary_search.compute_prices(band),
+        band = boundaries.choose_band(len(units), count)
+        found = boundaries.cut(
+            boundaries.compute_worths(vectors, band),
+            boundaries.compute_prices(band),
             _possible(count, units),
         )
         return [starts[k] for k in found]
@@ -107,7 +105,7 @@ class Ways:
         for b in range(1, n + 1):
             a = np.arange(b)
             worth[b - a - 1, b] = (sums[b, b] - 2 * sums[a, b] + sums[a, a]) / (b - a)
-        return [int(b) for b in boundary_search.cut(worth, np.zeros(n), count)]
+        return [int(b) for b in boundaries.cut(worth, np.zeros(n), count)]
 
     def each(self) -> dict[str, Cut]:
         return {

@@ -15,8 +15,8 @@ import torch
 from headscope.corpus.windows import Batch
 from headscope.errors import HeadscopeError
 from headscope.model.model import Model
-from headscope.run.backend import can_use_tf32
 from headscope.run.executor import BatchExecutor
+from headscope.run.kernel_trial import can_use_tf32
 from headscope.settings import MAX_LENGTH_WITH_MAPS, Settings
 from headscope.tally.backends import KERNELS, choose_kernel
 from headscope.tally.quantities import Shape

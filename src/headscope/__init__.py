@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from headscope.comparison.compare import compare
     from headscope.comparison.matching import HeadMatch, match_heads
     from headscope.comparison.result import Comparison
-    from headscope.corpus.bundled import examples
     from headscope.corpus.documents import Corpus, Document, documents
+    from headscope.corpus.formats import examples
     from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingError, Stopped, StudyError
     from headscope.exporting.export import export
     from headscope.model.interventions import silenced
@@ -111,7 +111,7 @@ _MODULES = {
     "headscope.comparison.compare": ("compare",),
     "headscope.comparison.matching": ("HeadMatch", "match_heads"),
     "headscope.comparison.result": ("Comparison",),
-    "headscope.corpus.bundled": ("examples",),
+    "headscope.corpus.formats": ("examples",),
     "headscope.corpus.documents": ("Corpus", "Document", "documents"),
     "headscope.errors": ("CorpusError", "HeadscopeError", "ModelError", "ReadingError", "Stopped", "StudyError"),
     "headscope.exporting.export": ("export",),

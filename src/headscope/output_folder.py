@@ -1,5 +1,10 @@
-"""The folder of a study: `study.nc`, `findings.md` and `.json`, `heads.csv`, `relations.csv` if there are labelled
-relations, `figures/`, `report.html`."""
+"""The folders that `study` and `compare` write.
+
+The folder of a study: `study.nc`, `findings.md` and `.json`, `heads.csv`, `relations.csv` if there are labelled
+relations, `figures/`, `report.html`.
+
+Write the folder of a comparison: `comparison.json`, `comparison.html`, `differences.csv`, `figures/`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headscope.atomic_io import check_page, check_writable, format_csv, is_page, write_atomically
+from headscope.comparison.result import Comparison, format_json
 from headscope.errors import StudyError
 from headscope.figures import DRAWINGS, FORMATS, Drawing, draw_all, list_drawings, render_svg, save
+from headscope.figures.comparison import list_comparison_figures
+from headscope.file_io import (
+    check_page,
+    check_writable,
+    create_folder,
+    format_csv,
+    is_page,
+    refuse_foreign,
+    write_atomically,
+)
 from headscope.page.report import ReportFigure, render_report
 from headscope.readings.files import is_reading, open_reading
 from headscope.readings.reading import Reading
@@ -21,7 +36,7 @@ from headscope.studies.findings import Findings, as_json, as_markdown, findings
 from headscope.studies.head_table import as_csv
 from headscope.studies.relations import has_relations
 from headscope.studies.result import FILE, Study, open_study
-from headscope.studies.wording import adapt_wording
+from headscope.studies.sample_size import adapt_wording
 
 REPORT = "report.html"
 TABLES = FINDINGS_JSON, FINDINGS_PAGE, HEADS = "findings.json", "findings.md", "heads.csv"
@@ -236,3 +251,49 @@ def _make_plate(source: Study | Reading, drawing: Drawing, image: str) -> Report
     if mark := describe_unverified(source.data.attrs):
         caption = f"{caption} {mark.capitalize()}."
     return ReportFigure(number=drawing.number, title=title, caption=caption, svg=image)
+
+
+COMPARISON_JSON, COMPARISON_PAGE = "comparison.json", "comparison.html"
+DIFFERENCES_TABLE, COMPARISON_FIGURES = "differences.csv", "figures"
+
+
+def check_comparison_folder(folder: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Refuse a folder where a comparison cannot be written or would replace other files."""
+    unknown = [kind for kind in formats if kind not in FORMATS]
+    if unknown:
+        raise StudyError(f"figures cannot be written as {', '.join(unknown)}; there are: {', '.join(FORMATS)}")
+    if (folder / FILE).exists():
+        raise StudyError(f"{folder} holds a study: choose another folder for the comparison with --output")
+    check_writable(folder, StudyError)
+    refuse_foreign(folder / COMPARISON_PAGE, StudyError)
+
+
+def write_comparison(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write all files, each completely or not at all.
+
+    Returns:
+        The files written.
+    """
+    check_comparison_folder(folder, formats)
+    with create_folder(folder, StudyError):
+        written = [write_atomically(folder / COMPARISON_JSON, _encode(format_json(comparison)), StudyError)]
+        table = folder / DIFFERENCES_TABLE
+        if comparison.pairs:
+            content = format_csv(comparison.differences())
+            written.append(write_atomically(table, _encode(content), StudyError))
+        elif table.exists():  # left by an earlier comparison
+            table.unlink()
+        for drawing in list_comparison_figures(comparison):
+            written += save(drawing.draw(), folder / COMPARISON_FIGURES, drawing.stem, formats)
+        written.append(write_page(folder / COMPARISON_PAGE, comparison.to_html()))
+    return written
+
+
+def write_page(path: Path, html: str) -> Path:
+    """Write a page, but do not replace a file that is not of headscope."""
+    refuse_foreign(path, StudyError)
+    return write_atomically(path, _encode(html), StudyError)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headscope.cli.display.ablation import show_ablation
+from headscope.cli.display.pruning import show_ablation
 from headscope.pruning import ablation
 from headscope.pruning.ablation_result import open_ablation
 from tests.helpers import language_models, tiny

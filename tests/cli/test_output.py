@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import headscope
-from headscope import comparison_folder, output_folder
+from headscope import output_folder
 from headscope.errors import StudyError
-from headscope.figures import files as figure_files
+from headscope.figures import style as figure_files
 from tests.helpers.comparison_studies import make_model_study
 from tests.helpers.interrupting import files, save_tiny_model
 
@@ -134,8 +134,8 @@ def test_a_study_of_ours_is_replaced_on_request(headscope_command, command: list
 
 
 def test_a_folder_that_another_process_removes_is_no_error(tmp_path: Path):
-    from headscope.atomic_io import create_folder
     from headscope.errors import StudyError
+    from headscope.file_io import create_folder
 
     with create_folder(tmp_path / "a" / "b", StudyError):
         (tmp_path / "a" / "b").rmdir()
@@ -228,7 +228,7 @@ def test_a_full_disk_leaves_no_folder(
     (tmp_path / "one.nc").write_bytes(saved_study.read_bytes())
     make_model_study(1, texts=60, layers=4, heads=3, blocks=12, model="other").save(tmp_path / "other.nc")
     monkeypatch.setattr(figure_files, "_render_figure", fail)
-    monkeypatch.setattr(comparison_folder, "write_atomically", refuse)
+    monkeypatch.setattr(output_folder, "write_atomically", refuse)
     assert "No space left" in headscope_command("figures", "one.nc", "--only", "7", "--output", "new/folder").err
     assert "full" in headscope_command("compare", "one.nc", "other.nc", "--output", "new/folder").err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.nc", "other.nc"]

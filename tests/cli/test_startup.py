@@ -22,7 +22,7 @@ from headscope.figures import FORMATS as FIGURE_FORMATS
 from headscope.model.architecture import STACKS
 from headscope.model.interventions import AblationType
 from headscope.model.loading import DTYPES
-from headscope.page.quantization import PRECISIONS
+from headscope.page.explorer import PRECISIONS
 from headscope.pruning.rankings import RULES
 from headscope.pruning.removal import How
 from headscope.run.engines import ENGINES

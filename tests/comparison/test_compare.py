@@ -14,10 +14,9 @@ import pytest
 
 import headscope
 from headscope.comparison.claims import SHORT_CLAIMS, VERDICT_SIGNS, describe_spread, summarize_findings
-from headscope.comparison.depth import compute_relative_depth, tabulate_depth
-from headscope.comparison.measures import MEASURES, NEAR, OVER_DEPTH
-from headscope.comparison.names import choose_names, shorten_paths
-from headscope.comparison.serialization import as_json
+from headscope.comparison.compare import choose_names, shorten_paths
+from headscope.comparison.measures import MEASURES, NEAR, OVER_DEPTH, compute_relative_depth, tabulate_depth
+from headscope.comparison.result import format_json
 from headscope.errors import StudyError
 from headscope.readings.reading import Reading
 from headscope.studies.claims import CLAIMS
@@ -500,7 +499,7 @@ def test_rates_that_cannot_be_measured(base_study: Study) -> None:
     assert (rows["heads"] == 0).all()
     assert comparison.differences("same_sentence_rate")["p"].isna().all()
     assert comparison.differences("repeat_rate")["p"].notna().all()
-    content = json.loads(as_json(comparison), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    content = json.loads(format_json(comparison), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert [row["p"] for row in content["differences"] if row["rate"] == "same_sentence_rate"] == [None] * 12
 
 
@@ -508,7 +507,7 @@ def test_rates_that_cannot_be_measured(base_study: Study) -> None:
 
 
 def test_json_holds_every_table(comparison: headscope.Comparison) -> None:
-    text = as_json(comparison)
+    text = format_json(comparison)
     content = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert [study["name"] for study in content["studies"]] == comparison.names
     assert content["pairs"] == [{"baseline": "before", "model": "after", "paired": True, "blocks": 20, "missing": ""}]
@@ -533,7 +532,7 @@ def test_json_holds_every_table(comparison: headscope.Comparison) -> None:
 
 def test_forced_warnings_are_in_the_json(base_study: Study) -> None:
     comparison = headscope.compare([base_study, make_model_study(1, theta=0.5)], force=True)
-    content = json.loads(as_json(comparison))
+    content = json.loads(format_json(comparison))
     assert content["forced"] == content["warnings"] == comparison.warnings
     assert "by force" in content["warnings"][0]
 

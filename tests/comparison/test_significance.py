@@ -16,7 +16,7 @@ from headscope.comparison.differences import (
     tabulate_differences,
 )
 from headscope.comparison.measures import MEASURES, NEAR, SCORE_MEASURES
-from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
+from headscope.studies.rates import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.significance import compute_incomplete_beta, compute_p_value, correct_holm
 from tests.helpers.comparison_studies import change_head, draw_counts, make_model_study, make_sums
 

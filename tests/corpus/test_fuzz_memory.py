@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from headscope.corpus import images, tables
+from headscope.corpus import document, tables
 from headscope.corpus.documents import documents
 from headscope.corpus.formats import LARGEST, Document
 from headscope.corpus.windows import WindowSpec
@@ -157,16 +157,17 @@ def test_a_packed_parquet_file_is_unpacked_up_to_a_bound(tmp_path: Path, monkeyp
 def test_images_of_too_many_pixels_or_bytes(monkeypatch: pytest.MonkeyPatch):
     buffer = io.BytesIO()
     Image.new("RGB", (20, 10)).save(buffer, "PNG")
-    monkeypatch.setattr(images, "MOST_PIXELS", 200)
-    assert isinstance(images.decode_image(buffer.getvalue()), images.Picture)
-    monkeypatch.setattr(images, "MOST_PIXELS", 199)
-    assert images.decode_image(buffer.getvalue()) == images.TOO_LARGE
-    monkeypatch.setattr(images, "LARGEST", len(buffer.getvalue()) - 1)
-    assert images.decode_image(buffer.getvalue()) == images.TOO_MANY_BYTES
+    monkeypatch.setattr(document, "MOST_PIXELS", 200)
+    assert isinstance(document.decode_image(buffer.getvalue()), document.Picture)
+    monkeypatch.setattr(document, "MOST_PIXELS", 199)
+    assert document.decode_image(buffer.getvalue()) == document.IMAGE_TOO_LARGE
+    monkeypatch.setattr(document, "LARGEST", len(buffer.getvalue()) - 1)
+    assert document.decode_image(buffer.getvalue()) == document.IMAGE_TOO_MANY_BYTES
 
 
 def test_no_program_is_started_for_an_image():
-    assert images.decode_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n") == images.UNKNOWN
+    raw = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n"
+    assert document.decode_image(raw) == document.IMAGE_UNKNOWN
 
 
 # Long texts

@@ -18,8 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headscope.corpus import sentences
-from headscope.corpus.bundled import load_openings
-from headscope.corpus.formats import Document
+from headscope.corpus.formats import Document, load_openings
 from headscope.corpus.windows import BLOCKS, Batch, Window, WindowSpec, group_by_length
 from headscope.errors import CorpusError, ModelError
 from headscope.model.model import Model

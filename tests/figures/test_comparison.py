@@ -12,7 +12,7 @@ from matplotlib.text import Text
 
 import headscope
 from headscope.figures.comparison import COLORS, MARKERS, draw_rates_over_depth, list_comparison_figures
-from headscope.figures.files import render_svg
+from headscope.figures.style import render_svg
 from headscope.studies.result import Study
 from tests.helpers.comparison_studies import change_head, make_model_study
 from tests.helpers.figures import assert_legible, get_panels

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import xarray as xr
 
-from headscope import atomic_io
+from headscope import file_io
 
 MAX_FILES = 12
 """files in the cache"""
@@ -19,7 +19,7 @@ MAX_FILES = 12
 def opened_once() -> Iterator[None]:
     """Return a copy of the cached dataset for files of equal bytes."""
     datasets: dict[bytes, xr.Dataset] = {}
-    read_file = atomic_io._read
+    read_file = file_io._read
 
     def read_cached(source: Path) -> xr.Dataset:
         key = hashlib.sha256(Path(source).read_bytes()).digest()
@@ -30,5 +30,5 @@ def opened_once() -> Iterator[None]:
         return datasets[key].copy(deep=True)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(atomic_io, "_read", read_cached)
+        patch.setattr(file_io, "_read", read_cached)
         yield

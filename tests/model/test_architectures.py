@@ -16,7 +16,7 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 from headscope.errors import ModelError
-from headscope.model.capture import attention_interface, softmax_tracing
+from headscope.model.capture import attention_interface, records
 from headscope.model.capture.records import CapturedAttention
 from headscope.model.loading import load
 from headscope.model.model import Model
@@ -190,7 +190,7 @@ def test_a_broken_capture_breaks_the_invariant(
     model, family = watched(name), FAMILIES[name]
     inputs = batch(model, family, "right")
     assert measure_error(model, inputs) <= TOLERANCE
-    route = attention_interface if family.route == "registry" else softmax_tracing
+    route = attention_interface if family.route == "registry" else records
     right = route.CapturedAttention
     monkeypatch.setattr(route, "CapturedAttention", lambda *args: wrong(right(*args)))
     assert measure_error(model, inputs) > TOLERANCE
@@ -199,7 +199,7 @@ def test_a_broken_capture_breaks_the_invariant(
 @pytest.mark.parametrize("name", ["bert", "mpnet"])
 def test_a_capture_that_is_wrong_from_the_start_is_not_verified(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is captured here are flipped copies: multiplying them changes nothing."""
-    route = attention_interface if FAMILIES[name].route == "registry" else softmax_tracing
+    route = attention_interface if FAMILIES[name].route == "registry" else records
     right = route.CapturedAttention
     monkeypatch.setattr(route, "CapturedAttention", lambda *args: permute_heads(right(*args)))
     architecture = watched(name).architecture

@@ -20,9 +20,8 @@ from transformers.utils import logging
 
 from headscope.errors import ModelError
 from headscope.model import loading
-from headscope.model.default_model import WEIGHTS_SHA256
 from headscope.model.loading import load
-from headscope.model.model_list import AvailableModel, list_available_models
+from headscope.model.model_files import WEIGHTS_SHA256, AvailableModel, list_available_models
 from tests.helpers import tiny
 
 VALUE = "encoder.layer.1.attention.self.value.weight"

@@ -13,9 +13,8 @@ import pytest
 
 import headscope
 from headscope.comparison.measures import MEASURES
-from headscope.page.colors import compute_contrast, pick_text_color
-from headscope.page.depth_curves import build_panels
-from headscope.page.difference_maps import pick_diverging_color
+from headscope.page.comparison_charts import build_panels, pick_diverging_color
+from headscope.page.formatting import compute_contrast, pick_text_color
 from headscope.studies.result import Study
 from tests.helpers.comparison_studies import change_head, make_model_study
 from tests.helpers.hostile import ALL, make_study

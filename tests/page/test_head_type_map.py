@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headscope.page.card import render_study_card
-from headscope.page.colors import compute_contrast, pick_text_color
-from headscope.page.head_type_map import LOOKS, build_head_type_maps
+from headscope.page.formatting import compute_contrast, pick_text_color
+from headscope.page.heat_maps import LOOKS, build_head_type_maps
+from headscope.page.notebook import render_study_card
 from headscope.page.report import render_report
 from headscope.studies.head_types import PARTS, count_heads
 from headscope.studies.result import Study

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from headscope.errors import StudyError
-from headscope.page.attention import build_receiver_bars, list_most_attended
-from headscope.page.card import render_study_card
-from headscope.page.colors import compute_contrast, pick_color, pick_text_color
-from headscope.page.formatting import group_manifest
-from headscope.page.report import ReportFigure, render_report
+from headscope.page.formatting import compute_contrast, group_manifest, pick_color, pick_text_color
+from headscope.page.notebook import render_study_card
+from headscope.page.report import ReportFigure, build_receiver_bars, list_most_attended, render_report
 from headscope.page.templates import embed_json
 from headscope.studies.result import Study
 from headscope.tally.quantities import Shape

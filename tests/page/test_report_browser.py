@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from headscope.page.card import render_study_card
+from headscope.page.notebook import render_study_card
 from headscope.page.report import render_report
 from headscope.studies.head_table import as_csv
 from headscope.studies.rates import RATES

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from headscope import atomic_io
-from headscope.page import notebook_frame
-from headscope.page.colors import compute_contrast
+from headscope import file_io
+from headscope.page import notebook
+from headscope.page.formatting import compute_contrast
 from headscope.page.segmentation import HEIGHT, MAX_BARS, WIDTH, _build_chart, _list_bars, get_first_words
 from headscope.segmentation.result import HeadWeight, Segmentation
 from tests.helpers.hostile import ALL, HOSTILE
@@ -88,8 +88,8 @@ def test_no_text_becomes_an_element(hostile: Segmentation) -> None:
 def test_page_is_recognized_as_ours(result: Segmentation, tmp_path: Path) -> None:
     path = tmp_path / "segments.html"
     result.to_html(path)
-    atomic_io.check_page(path)
-    assert atomic_io.GENERATOR_TAG in path.read_bytes()[: atomic_io.TAG_SEARCH_BYTES]
+    file_io.check_page(path)
+    assert file_io.GENERATOR_TAG in path.read_bytes()[: file_io.TAG_SEARCH_BYTES]
     assert "default-src &#39;none&#39;" in path.read_text("utf-8")
 
 
@@ -194,7 +194,7 @@ def test_frame_holds_the_page(result: Segmentation, html: str, monkeypatch: pyte
     assert elements.tags[-1][1]["srcdoc"] == html
     assert elements.tags[-1][1]["sandbox"] == "allow-scripts allow-downloads"
     assert "4 segments of 12 sentences" in elements.text
-    monkeypatch.setattr(notebook_frame, "MAX_PAGE_SIZE", 1000)
+    monkeypatch.setattr(notebook, "MAX_PAGE_SIZE", 1000)
     note = Elements(result._repr_html_())
     assert not note.count("iframe")
     assert 'segmentation.to_html("segments.html")' in note.text

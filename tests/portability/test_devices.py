@@ -20,8 +20,8 @@ from headscope.model.loading import load, select_device
 from headscope.model.model import Model
 from headscope.pruning.rankings import TEXT_RULES, score_heads
 from headscope.pruning.removal import remove
-from headscope.run.batch_size import choose_batch_size
-from headscope.segmentation import background as backgrounds
+from headscope.run.executor import choose_batch_size
+from headscope.segmentation import topic as backgrounds
 from headscope.settings import Settings
 from headscope.tally import backends
 from tests.helpers import tiny

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import headscope
-from headscope.atomic_io import write_atomically
 from headscope.corpus import storage
 from headscope.corpus.documents import documents
 from headscope.errors import CorpusError, StudyError
+from headscope.file_io import write_atomically
 from headscope.run import checkpoint
 from headscope.settings import Settings
 from headscope.studies.head_table import as_csv

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headscope import folders
-from headscope.segmentation import background as backgrounds
+from headscope import file_io
+from headscope.segmentation import topic as backgrounds
 from tests.helpers.portability import run_python
 
 NO_HOME = """
@@ -90,5 +90,5 @@ def test_cache_folders(
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/me", **variables}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(folders, "sys", SimpleNamespace(platform=platform))
-    assert folders.find_cache_folder() == Path(expected)
+    monkeypatch.setattr(file_io, "sys", SimpleNamespace(platform=platform))
+    assert file_io.find_cache_folder() == Path(expected)

@@ -22,8 +22,7 @@ from headscope.model.model import Model
 from headscope.pruning import ablation as ablation_module
 from headscope.pruning.ablation import AblationRunner, ablate
 from headscope.pruning.ablation_result import AblationInterrupted, open_ablation
-from headscope.pruning.objective import choose_objective
-from headscope.pruning.text_batches import read_windows
+from headscope.pruning.objective import choose_objective, read_windows
 from tests.helpers import language_models, tiny
 from tests.helpers.families import FAMILIES
 from tests.helpers.language_models import PREDICTING

@@ -13,7 +13,7 @@ import pytest
 import headscope
 from headscope.pruning import ablation as ablation_module
 from headscope.pruning import prune as prune_module
-from headscope.pruning.text_batches import DEFAULT_LIMIT
+from headscope.pruning.objective import DEFAULT_LIMIT
 from tests.helpers import tiny
 
 TEXTS = [f"the cat {letter} sat. the dog ran! who, me?" for letter in tiny.LETTERS]

@@ -14,8 +14,7 @@ from headscope.errors import ModelError, StudyError
 from headscope.model.interventions import silenced
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.pruning.objective import choose_objective, select_masked_tokens
-from headscope.pruning.text_batches import batch_windows
+from headscope.pruning.objective import batch_windows, choose_objective, select_masked_tokens
 from tests.helpers import language_models, tiny
 from tests.helpers.families import FAMILIES
 from tests.helpers.language_models import PREDICTING

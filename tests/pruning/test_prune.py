@@ -12,9 +12,8 @@ import torch
 
 import headscope
 from headscope.errors import ModelError, StudyError
-from headscope.pruning.rankings import score_heads
-from headscope.pruning.selection import parse_keep, select_lowest, select_lowest_per_layer
-from headscope.pruning.text_batches import read_windows
+from headscope.pruning.objective import read_windows
+from headscope.pruning.rankings import parse_keep, score_heads, select_lowest, select_lowest_per_layer
 from tests.helpers import tiny
 from tests.helpers.pruning import compute_error, run_silenced
 from tests.helpers.removed_heads import NEAR

@@ -15,19 +15,21 @@ from headscope.model.loading import load
 from headscope.model.model import Model
 from headscope.pruning.ablation import AblationRunner
 from headscope.pruning.ablation_result import compute_standard_error
-from headscope.pruning.curves import measure_curve, measure_random_curve, select_share, take_share
-from headscope.pruning.objective import choose_objective
+from headscope.pruning.objective import batch_windows, choose_objective
 from headscope.pruning.rankings import (
     PROBES,
     RULES,
     STUDY_RULES,
     TEXT_RULES,
     compute_gate_gradients,
+    measure_curve,
+    measure_random_curve,
     order_heads,
     rank_greedily,
     score_heads,
+    select_share,
+    take_share,
 )
-from headscope.pruning.text_batches import batch_windows
 from headscope.studies.result import Study
 from tests.helpers import language_models, tiny
 from tests.helpers.architectures import watched

@@ -14,8 +14,7 @@ from headscope.errors import ModelError, StudyError
 from headscope.model.head_surgery import find_units, make_trial_inputs
 from headscope.model.loading import load
 from headscope.pruning import removal as removing
-from headscope.pruning.removal import remove
-from headscope.pruning.removal_plans import Division, find_division
+from headscope.pruning.removal import Division, find_division, remove
 from tests.helpers import tiny
 from tests.helpers.architectures import batch, result, watched
 from tests.helpers.families import FAMILIES

@@ -8,8 +8,7 @@ import torch
 
 from headscope.model.head_surgery import Sizes
 from headscope.model.model import Model
-from headscope.pruning.removal import remove
-from headscope.pruning.removal_plans import DividedWeight, _pad_groups, _select_with_own_keys
+from headscope.pruning.removal import DividedWeight, _pad_groups, _select_with_own_keys, remove
 from tests.helpers import tiny
 from tests.helpers.pruning import compute_error, run_silenced
 from tests.helpers.removed_heads import NEAR

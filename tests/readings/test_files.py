@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import headscope
 from headscope import Reading, open_reading, open_study
-from headscope.atomic_io import format_csv
 from headscope.errors import ReadingError, StudyError
+from headscope.file_io import format_csv
 from headscope.readings.files import _escape, _unescape, write_table
 from tests.helpers import tiny
 from tests.helpers.synthetic import make_random_study
@@ -303,7 +303,7 @@ def test_no_text_of_a_csv_is_a_formula(start: str, tmp_path: Path):
 
 def test_every_csv_is_written_by_one_function():
     sources = Path(headscope.__file__).parent.rglob("*.py")
-    assert [path.name for path in sources if ".to_csv(" in path.read_text("utf-8")] == ["atomic_io.py"]
+    assert [path.name for path in sources if ".to_csv(" in path.read_text("utf-8")] == ["file_io.py"]
 
 
 def test_a_plain_csv_has_no_needless_quotes(tmp_path: Path):

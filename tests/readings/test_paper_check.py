@@ -17,8 +17,8 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 import headscope
 from headscope import cli
-from headscope.cli.display.paper_check import show_check
-from headscope.corpus.bundled import load_paper_examples
+from headscope.cli.display.models import show_check
+from headscope.corpus.formats import load_paper_examples
 from headscope.errors import ModelError, ReadingError
 from headscope.model.model import Model
 from headscope.readings import paper_check

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizer
 
 import headscope
 from headscope import Reading
-from headscope.corpus.bundled import load_openings
+from headscope.corpus.formats import load_openings
 from headscope.errors import CorpusError, HeadscopeError, ModelError, ReadingError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model

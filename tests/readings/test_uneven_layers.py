@@ -153,12 +153,12 @@ def test_segments_use_the_heads_that_exist(model: Model, reading: Reading):
 
 def test_narrow_heads_get_the_segments_they_get_alone(monkeypatch: pytest.MonkeyPatch):
     """Zeros that fill up narrow heads change nothing: layers of one width, filled up, give the same vectors."""
-    from headscope.segmentation import background
+    from headscope.segmentation import topic
 
     vectors = np.random.default_rng(0).normal(size=(12, 3, 4)).astype(np.float32)
     source = np.repeat(np.arange(4), 3)
     filled = np.concatenate([vectors, np.zeros((12, 3, 2), np.float32)], axis=2)
-    narrow, wide = (background._estimate_background(each, source) for each in (vectors, filled))
+    narrow, wide = (topic._estimate_background(each, source) for each in (vectors, filled))
     assert np.allclose(wide.whiten(filled)[:, :, :4], narrow.whiten(vectors), atol=1e-5)
     assert np.allclose(wide.contrast.gain, narrow.contrast.gain, atol=1e-6)
 

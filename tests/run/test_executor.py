@@ -18,10 +18,17 @@ from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
 from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.model.model import Model
-from headscope.run import batch_size
+from headscope.run import executor
 from headscope.run import executor as executors
-from headscope.run.batch_size import choose_batch_size, fit_batch_size, is_out_of_memory
-from headscope.run.executor import BatchExecutor, count_bytes, limit_by_memory, split_batch
+from headscope.run.executor import (
+    BatchExecutor,
+    choose_batch_size,
+    count_bytes,
+    fit_batch_size,
+    is_out_of_memory,
+    limit_by_memory,
+    split_batch,
+)
 from headscope.tally.backends import Choice
 from headscope.tally.numba_backend.tallier import NumbaTallier
 from headscope.tally.quantities import Shape
@@ -155,7 +162,7 @@ def list_arrays(executor: BatchExecutor) -> list[Array]:
 def simulate_memory(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
     """Have the operating system report so many bytes of memory."""
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": total}.__getitem__)
-    monkeypatch.setattr(batch_size, "CGROUPS", Path("no control groups"))
+    monkeypatch.setattr(executor, "CGROUPS", Path("no control groups"))
 
 
 def test_there_is_one_set_of_sums_for_each_thread_and_one_that_they_share(model: Model):
@@ -209,8 +216,8 @@ def test_the_limit_of_a_batch_job_is_its_memory(tmp_path: Path, groups: str, fil
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tree" / name).write_text(content + "\n")
     (tmp_path / "cgroup").write_text(groups + "\n")
-    assert list(batch_size._list_cgroup_limits(tmp_path / "cgroup", tmp_path / "tree")) == [4096]
-    assert list(batch_size._list_cgroup_limits(tmp_path / "absent", tmp_path / "tree")) == []
+    assert list(executor._list_cgroup_limits(tmp_path / "cgroup", tmp_path / "tree")) == [4096]
+    assert list(executor._list_cgroup_limits(tmp_path / "absent", tmp_path / "tree")) == []
 
 
 # Out of memory

@@ -17,16 +17,15 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedTokenizerFast
 
 import headscope
-from headscope.corpus.bundled import load_openings
 from headscope.corpus.chunks import ChunkSize
 from headscope.corpus.documents import Corpus, as_corpus
-from headscope.corpus.formats import Document
+from headscope.corpus.formats import Document, load_openings
 from headscope.corpus.windows import Window, WindowSpec
 from headscope.errors import Changed, StorageError
 from headscope.interrupts import InterruptFlag, Terminated, defer_interrupts, raise_interrupts
-from headscope.model import text_openings as model_openings
+from headscope.model import batch_tokenizer as model_openings
+from headscope.model.batch_tokenizer import cut_opening, is_opening_sufficient
 from headscope.model.model import Model
-from headscope.model.text_openings import cut_opening, is_opening_sufficient
 from headscope.model.tokenizer import ModelTokens
 from headscope.run import pipeline
 from headscope.run.pipeline import DOCUMENTS_PER_TEXT, Prefetcher, Section, SectionReader, make_batches

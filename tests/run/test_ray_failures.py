@@ -18,8 +18,8 @@ from headscope.corpus import chunks
 from headscope.errors import CorpusError, ModelError, Stopped, StudyError
 from headscope.model import loading
 from headscope.model.model import Model
-from headscope.run import chunk_queue, local_engine, plan, ray_cluster, ray_engine, ray_worker
-from headscope.run.chunk_queue import MAX_ATTEMPTS
+from headscope.run import engines, local_engine, plan, ray_cluster, ray_engine, ray_worker
+from headscope.run.engines import MAX_ATTEMPTS
 from headscope.run.ray_cluster import RayCluster
 from headscope.studies.result import Study
 from tests.helpers.fake_ray import DIE, HANG, Actor, Behavior, FakeRay, FakeTime
@@ -137,7 +137,7 @@ def test_a_node_on_which_everything_fails_pauses_longer_and_longer(monkeypatch, 
         return RuntimeError("CUDA error: unspecified launch failure")
 
     monkeypatch.setattr(ray_engine, "TASKS_PER_WORKER", 1)
-    monkeypatch.setattr(chunk_queue, "MIN_TASK_SECONDS", 0.0)
+    monkeypatch.setattr(engines, "MIN_TASK_SECONDS", 0.0)
     scenario = Scenario(monkeypatch, model, {"a": node(1), "b": node(1)}, behave)
     assert_equal(expected, scenario.run(corpus))
     pauses = [later - earlier for earlier, later in pairwise(times)]
@@ -153,7 +153,7 @@ def test_a_failure_of_all_nodes_for_a_minute_ends_nothing(monkeypatch, model, co
         fails = name == "count" and 20.0 < scenario.ray.now < 80.0
         return RuntimeError("no route to host") if fails else 10.0
 
-    monkeypatch.setattr(chunk_queue, "TASK_SECONDS", 0.0)  # one chunk in each
+    monkeypatch.setattr(engines, "TASK_SECONDS", 0.0)  # one chunk in each
     nodes = {name: node(2) for name in "abcd"}
     scenario = Scenario(monkeypatch, model, nodes, behave)
     assert_equal(expected, scenario.run(corpus, workers=8))
@@ -255,7 +255,7 @@ def test_a_file_that_takes_many_tasks_is_read_once(monkeypatch, model, tmp_path,
     with monkeypatch.context() as patched:
         patched.setattr(plan, "choose_chunk_size", lambda *more: SMALL)
         expected = headscope.study(model, corpus, **OPTIONS)
-    monkeypatch.setattr(chunk_queue, "TASK_SECONDS", -1.0)
+    monkeypatch.setattr(engines, "TASK_SECONDS", -1.0)
     open_file = chunks._read_source
     monkeypatch.setattr(chunks, "_read_source", lambda *source: read.append(1) or open_file(*source))
     monkeypatch.setattr(local_engine, "FLUSH_SECONDS", 0.0)
@@ -286,7 +286,7 @@ def test_nodes_that_join_get_workers(monkeypatch, model, corpus, expected):
 
 
 def test_nodes_that_come_and_go(monkeypatch, model, corpus, expected):
-    monkeypatch.setattr(chunk_queue, "TASK_SECONDS", 0.0)  # one chunk in each
+    monkeypatch.setattr(engines, "TASK_SECONDS", 0.0)  # one chunk in each
     scenario = Scenario(monkeypatch, model, {"a0": node(1)}, lambda *call: 4.0)
     for number in range(1, 12):
         scenario.ray.at(20.0 * number, lambda number=number: scenario.ray.resources.update({f"a{number}": node(1)}))
@@ -366,7 +366,7 @@ def test_a_chunk_that_takes_its_nodes_down_ends_the_study_and_is_named(monkeypat
 def test_innocent_chunks_are_not_blamed_for_a_process_that_dies(monkeypatch, model, corpus, expected):
     """Both tasks of a worker fail when its process dies, in any order; the first one was running."""
     blamed = list[int]()
-    retry = chunk_queue.ChunkQueue.retry
+    retry = engines.ChunkQueue.retry
 
     def record(self: Any, task: Any, node: str, **why: bool) -> Any:
         if why.get("failed"):
@@ -378,7 +378,7 @@ def test_innocent_chunks_are_not_blamed_for_a_process_that_dies(monkeypatch, mod
             return DIE
         return 2.0
 
-    monkeypatch.setattr(chunk_queue.ChunkQueue, "retry", record)
+    monkeypatch.setattr(engines.ChunkQueue, "retry", record)
     wait = FakeRay.wait
 
     def wait_backwards(self: FakeRay, references: list[Any], **options: Any) -> Any:

@@ -16,7 +16,7 @@ from headscope.errors import CorpusError
 from headscope.model import loading
 from headscope.model.model import Model
 from headscope.run import local_engine, ray_worker
-from headscope.run.chunk_queue import Task
+from headscope.run.engines import Task
 from headscope.run.plan import RunPlan
 from headscope.run.ray_worker import ChunkWorker, Versions, add_results
 from headscope.run.state import RunState

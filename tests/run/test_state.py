@@ -15,9 +15,9 @@ import headscope
 from headscope.corpus.chunks import ChunkSize
 from headscope.corpus.document import Document
 from headscope.model.model import Model
+from headscope.run.engines import format_share, parse_share
 from headscope.run.local_engine import LocalEngine, count_chunk
 from headscope.run.plan import RunPlan
-from headscope.run.share import format_share, parse_share
 from headscope.run.state import ChunkProgress, CorpusStats, RunState, expand_ranges, list_ranges
 from headscope.settings import Settings
 from headscope.tally.quantities import QUANTITIES, Shape

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.array_types import Floats
-from headscope.segmentation import background as backgrounds
-from headscope.segmentation import head_weighting, topic
-from headscope.segmentation.background import Background, load_background
-from headscope.segmentation.head_weighting import Contrast
+from headscope.segmentation import boundaries, topic
+from headscope.segmentation import topic as backgrounds
+from headscope.segmentation.boundaries import Contrast
+from headscope.segmentation.topic import Background, load_background
 
 # Pairs
 
@@ -28,25 +28,25 @@ def list_pairs(chosen: tuple[Any, Any]) -> list[tuple[int, int]]:
 
 
 def test_pairs_by_hand():
-    near, far = head_weighting.choose_pairs(4)
+    near, far = boundaries.choose_pairs(4)
     assert list_pairs(near) == [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)]
     assert list_pairs(far) == [(0, 2), (0, 3), (1, 3)]
-    near, far = head_weighting.choose_pairs(8)  # a third of eight is three, and no less
+    near, far = boundaries.choose_pairs(8)  # a third of eight is three, and no less
     assert list_pairs(near) == sorted([(k, k + 1) for k in range(7)] + [(k, k + 2) for k in range(6)])
     assert list_pairs(far) == [(i, j) for i in range(8) for j in range(8) if j - i >= 3]
-    near, far = head_weighting.choose_pairs(2)
+    near, far = boundaries.choose_pairs(2)
     assert (list_pairs(near), list_pairs(far)) == ([(0, 1)], [])
 
 
 @pytest.mark.parametrize("n", [299, 302, 2000, 50_000])
 def test_pairs_of_long_texts_are_bounded(n: int):
-    near, (i, j) = head_weighting.choose_pairs(n)
+    near, (i, j) = boundaries.choose_pairs(n)
     assert len(near[0]) == (n - 1) + (n - 2)
-    assert head_weighting.PAIRS / 2 < len(i) == len(j) <= head_weighting.PAIRS
+    assert boundaries.PAIRS / 2 < len(i) == len(j) <= boundaries.PAIRS
     assert (j - i >= n / 3).all()
     assert i.min() >= 0
     assert j.max() < n
-    _, again = head_weighting.choose_pairs(n)
+    _, again = boundaries.choose_pairs(n)
     assert (again[0] == i).all()
     assert (again[1] == j).all()
     assert i.min() < n / 100  # from everywhere in the text
@@ -55,10 +55,10 @@ def test_pairs_of_long_texts_are_bounded(n: int):
 
 def test_products_and_contrast_by_hand():
     vectors = np.array([[[1, 0], [2, 0]], [[0, 1], [2, 0]], [[1, 1], [0, 3]]], dtype=np.float32)
-    products = head_weighting.compute_products(vectors, (np.array([0, 0]), np.array([1, 2])))
+    products = boundaries.compute_products(vectors, (np.array([0, 0]), np.array([1, 2])))
     assert products.tolist() == [[0, 1], [4, 0]]
     assert products.dtype == np.float64
-    contrast = head_weighting.compute_contrast(np.array([[1.0, 3], [2, 2]]), np.array([[0.0, 1, 2], [2, 0, 4]]))
+    contrast = boundaries.compute_contrast(np.array([[1.0, 3], [2, 2]]), np.array([[0.0, 1, 2], [2, 0, 4]]))
     assert contrast.gain.tolist() == [1, 0]
     np.testing.assert_allclose(contrast.noise, [[1, 1], [1, 4]])
     np.testing.assert_allclose(contrast.relative, [1, 0])
@@ -81,12 +81,12 @@ def make_contrast(heads: int, seed: int) -> Contrast:
 def test_weights_are_optimal(heads: int, seed: int):
     """By the Karush–Kuhn–Tucker conditions: the slope is 0 where weights are positive, and not positive elsewhere."""
     contrast = make_contrast(heads, seed)
-    found_weights = head_weighting.compute_weights(contrast)
+    found_weights = boundaries.compute_weights(contrast)
     assert (found_weights >= 0).all()
     assert found_weights.sum() == pytest.approx(1)
     if (contrast.gain <= 0).all():
         return
-    system = contrast.noise + head_weighting.RIDGE * np.trace(contrast.noise) / heads * np.eye(heads)
+    system = contrast.noise + boundaries.RIDGE * np.trace(contrast.noise) / heads * np.eye(heads)
     # Weights are in proportion to the optimum: its size is where the slope along them is 0.
     optimum = found_weights * (found_weights @ contrast.gain) / (found_weights @ system @ found_weights)
     slope = contrast.gain - system @ optimum
@@ -100,15 +100,15 @@ def test_copies_of_a_head_share_what_one_would_get(monkeypatch: pytest.MonkeyPat
     contrast = Contrast(np.array([1.0, 2, 0.7]), np.array([[2.0, 0.3, 0], [0.3, 3, 0.2], [0, 0.2, 1]]))
     sources = [0, 1, 1, 1, 2]
     copied_contrast = Contrast(contrast.gain[sources], contrast.noise[np.ix_(sources, sources)])
-    copied_weights = head_weighting.compute_weights(copied_contrast)
+    copied_weights = boundaries.compute_weights(copied_contrast)
     np.testing.assert_allclose(copied_weights[1:4], copied_weights[1], rtol=1e-6)
-    weights_alone = head_weighting.compute_weights(contrast)
+    weights_alone = boundaries.compute_weights(contrast)
     ratio, ratio_alone = copied_weights[1:4].sum() / copied_weights[0], weights_alone[1] / weights_alone[0]
     assert ratio < 2 * ratio_alone  # the ridge treats copies as slightly independent: at most twice the weight
-    monkeypatch.setattr(head_weighting, "RIDGE", 1e-9)
+    monkeypatch.setattr(boundaries, "RIDGE", 1e-9)
     copied_weights, weights_alone = (
-        head_weighting.compute_weights(copied_contrast),
-        head_weighting.compute_weights(contrast),
+        boundaries.compute_weights(copied_contrast),
+        boundaries.compute_weights(contrast),
     )
     summed_weights = [copied_weights[0], copied_weights[1:4].sum(), copied_weights[4]]
     np.testing.assert_allclose(summed_weights, weights_alone, atol=1e-4)
@@ -125,12 +125,12 @@ def plant_subjects(heads: int = 12, n: int = 60, knowing: tuple[int, ...] = (4,)
 
 @pytest.mark.parametrize("knowing", [(4,), (0, 11)])
 def test_heads_that_know_the_subject_are_heard(knowing: tuple[int, ...]):
-    scaled = head_weighting.scale_outputs(plant_subjects(knowing=knowing), plant_subjects(knowing=knowing).mean(axis=0))
-    near, far = head_weighting.choose_pairs(len(scaled))
-    contrast = head_weighting.compute_contrast(
-        head_weighting.compute_products(scaled, near), head_weighting.compute_products(scaled, far)
+    scaled = boundaries.scale_outputs(plant_subjects(knowing=knowing), plant_subjects(knowing=knowing).mean(axis=0))
+    near, far = boundaries.choose_pairs(len(scaled))
+    contrast = boundaries.compute_contrast(
+        boundaries.compute_products(scaled, near), boundaries.compute_products(scaled, far)
     )
-    found_weights = head_weighting.compute_weights(contrast)
+    found_weights = boundaries.compute_weights(contrast)
     assert found_weights[list(knowing)].sum() > 0.6
     assert set(np.argsort(-found_weights)[: len(knowing)]) == set(knowing)
     assert set(np.argsort(-contrast.relative)[: len(knowing)]) == set(knowing)
@@ -139,11 +139,11 @@ def test_heads_that_know_the_subject_are_heard(knowing: tuple[int, ...]):
 @pytest.mark.parametrize("gain", [np.zeros(4), np.array([-1.0, -2, 0, -0.1])])
 @pytest.mark.parametrize("noise", [np.eye(4), np.zeros((4, 4))])
 def test_without_contrast_all_heads_weigh_the_same(gain: Floats, noise: Floats):
-    np.testing.assert_allclose(head_weighting.compute_weights(Contrast(gain, noise)), 0.25)
+    np.testing.assert_allclose(boundaries.compute_weights(Contrast(gain, noise)), 0.25)
 
 
 def test_without_noise_weights_follow_the_gain():
-    found_weights = head_weighting.compute_weights(Contrast(np.array([1.0, -1, 3]), np.zeros((3, 3))))
+    found_weights = boundaries.compute_weights(Contrast(np.array([1.0, -1, 3]), np.zeros((3, 3))))
     np.testing.assert_allclose(found_weights, [0.25, 0, 0.75])
 
 
@@ -151,14 +151,14 @@ def test_scaled_outputs_have_mean_square_1():
     vectors = plant_subjects() * np.arange(1, 13)[None, :, None].astype(np.float32)
     vectors[:, 3] = 7.0  # constant
     mean = vectors.mean(axis=0)
-    scaled = head_weighting.scale_outputs(vectors, mean)
+    scaled = boundaries.scale_outputs(vectors, mean)
     squares = (scaled.astype(np.float64) ** 2).sum(axis=2).mean(axis=0)
     np.testing.assert_allclose(np.delete(squares, 3), 1, rtol=1e-5)
     assert (scaled[:, 3] == 0).all()
     assert scaled.dtype == np.float32
     np.testing.assert_allclose(np.delete(scaled.mean(axis=0), 3, axis=0), 0, atol=1e-5)
     # The given mean is subtracted, and only the scale of each head changes.
-    other = head_weighting.scale_outputs(vectors, mean + 1)
+    other = boundaries.scale_outputs(vectors, mean + 1)
     centered = (vectors - mean - 1)[:, 5]
     np.testing.assert_allclose(other[:, 5] / centered, (other[:, 5] / centered)[0, 0], rtol=1e-4)
 
@@ -218,7 +218,7 @@ def test_the_background_knows_which_head_tells_texts_apart():
     assert statistics.maps.shape == (3, 4, 4)
     np.testing.assert_allclose(statistics.mean, statistics.whiten(vectors).mean(axis=0), atol=1e-6)
     assert statistics.contrast.gain[1] > 5 * np.abs(statistics.contrast.gain[[0, 2]]).max()
-    assert head_weighting.compute_weights(statistics.contrast).argmax() == 1
+    assert boundaries.compute_weights(statistics.contrast).argmax() == 1
 
 
 def test_bundled_sentences_have_a_subject_and_a_source():

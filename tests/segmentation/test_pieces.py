@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import CorpusError
-from headscope.segmentation.pieces import LONGEST, find_sentence_edges, find_units, join_sentences
+from headscope.segmentation.pieces import LONGEST_SENTENCE, find_sentence_edges, find_units, join_sentences
 
 PARTS = [
     "Rain fell.", " Dr. Ito left", "3.5", "\n", "\r\n", "\n\n", "\t", "  ", "?", "!", "…", ". ", "a", "É", "日本。",
@@ -32,7 +32,7 @@ def test_sentences_cover_the_text(text: str):
     if text:
         assert edges[0] == 0
         assert (np.diff(edges) > 0).all()
-        assert np.diff(edges).max() <= LONGEST
+        assert np.diff(edges).max() <= LONGEST_SENTENCE
     assert "".join(split(text)) == text
 
 
@@ -67,13 +67,13 @@ def test_a_text_without_punctuation_is_bounded():
     sentences = split(words)
     assert len(words) > 10_000
     assert "".join(sentences) == words
-    assert LONGEST // 2 < max(map(len, sentences)) <= LONGEST
+    assert LONGEST_SENTENCE // 2 < max(map(len, sentences)) <= LONGEST_SENTENCE
     assert all(part[-1].isspace() for part in sentences)
-    solid = "x" * (2 * LONGEST + 1)
-    assert list(map(len, split(solid))) == [LONGEST, LONGEST, 1]
-    assert list(map(len, split("x" * LONGEST))) == [LONGEST]
-    only_early = "a " + "x" * 2 * LONGEST
-    assert list(map(len, split(only_early))) == [2, LONGEST, LONGEST]
+    solid = "x" * (2 * LONGEST_SENTENCE + 1)
+    assert list(map(len, split(solid))) == [LONGEST_SENTENCE, LONGEST_SENTENCE, 1]
+    assert list(map(len, split("x" * LONGEST_SENTENCE))) == [LONGEST_SENTENCE]
+    only_early = "a " + "x" * 2 * LONGEST_SENTENCE
+    assert list(map(len, split(only_early))) == [2, LONGEST_SENTENCE, LONGEST_SENTENCE]
 
 
 # Units

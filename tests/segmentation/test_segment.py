@@ -15,10 +15,10 @@ from headscope import Reading, Segmentation
 from headscope.errors import CorpusError, ModelError, ReadingError, StudyError
 from headscope.model.loading import load
 from headscope.model.model import Model
-from headscope.segmentation import background as backgrounds
 from headscope.segmentation import topic
+from headscope.segmentation import topic as backgrounds
 from headscope.segmentation.fine import cut_reading, select_last_layers
-from headscope.segmentation.head_vectors import compute_head_means
+from headscope.segmentation.pieces import compute_head_means
 from headscope.segmentation.result import Segment, list_votes
 from headscope.segmentation.segment import segment
 from tests.helpers import tiny

@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 
 import headscope
-from headscope.atomic_io import save_dataset
+from headscope.file_io import save_dataset
 from headscope.model.token_text import list_pieces
 from headscope.studies.example_arrays import PlainTokens, assign_token_texts, label_tokens, merge_tokens
 from headscope.studies.labels import label_sums

@@ -14,7 +14,7 @@ import pytest
 
 import headscope
 from headscope.studies import claim_statistics as stats
-from headscope.studies.claim_measurement import Condition
+from headscope.studies.claim_statistics import Condition
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import (
     Finding,
@@ -25,8 +25,8 @@ from headscope.studies.findings import (
     judge,
     measure_claim,
 )
-from headscope.studies.jackknife import MIN_BLOCKS
 from headscope.studies.labels import add_derived_variables
+from headscope.studies.rates import MIN_BLOCKS
 from headscope.studies.result import Study
 from headscope.studies.sample_size import MIN_TEXTS
 from headscope.tally.quantities import BY_NAME

@@ -19,8 +19,8 @@ from headscope.errors import StudyError
 from headscope.model.model import Model
 from headscope.studies.head_table import sort_heads
 from headscope.studies.head_types import PARTS, TYPE_COLUMNS, count_heads
-from headscope.studies.jackknife import MIN_BLOCKS
 from headscope.studies.output_types import PREFERENCES, classify_outputs
+from headscope.studies.rates import MIN_BLOCKS
 from headscope.studies.result import Study
 from headscope.studies.sample_size import MIN_TEXTS
 from headscope.studies.study import study as run

@@ -7,9 +7,9 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import headscope
-from headscope.corpus.bundled import load_openings
-from headscope.model.default_model import find_default_model
+from headscope.corpus.formats import load_openings
 from headscope.model.model import Model
+from headscope.model.model_files import find_default_model
 
 
 def test_a_notebook_finds_the_same_pairs_and_maps(minilm: Model):

@@ -16,9 +16,9 @@ import xarray as xr
 from matplotlib.text import Text
 
 import headscope
-from headscope.comparison import serialization
-from headscope.corpus.bundled import load_openings
+from headscope.comparison import result
 from headscope.corpus.chunks import ChunkSize
+from headscope.corpus.formats import load_openings
 from headscope.figures import DRAWINGS, draw
 from headscope.model.model import Model
 from headscope.run import local_engine, plan
@@ -307,7 +307,7 @@ def test_every_table_of_heads_begins_with_the_same_columns():
         assert table["head"].tolist() == names
         assert table["layer"].tolist() == [0, 0, 0, 1, 1, 1]
         assert table["head_number"].tolist() == [0, 1, 2, 0, 1, 2]
-    exported = json.loads(serialization.as_json(comparison))
+    exported = json.loads(result.format_json(comparison))
     assert [row["head"] for row in exported["changes"]] == names
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import headscope
-from headscope.corpus.bundled import load_openings
+from headscope.corpus.formats import load_openings
 from headscope.corpus.windows import Batch
 from headscope.model.capture.plain_attention import AttentionInputs
-from headscope.segmentation.head_vectors import compute_head_means
+from headscope.segmentation.pieces import compute_head_means
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
 from headscope.tally.tally import TallySettings

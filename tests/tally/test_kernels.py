@@ -140,10 +140,10 @@ def test_triton_of_wide_heads(lengths: list[int], width: int, dtype: torch.dtype
 def test_triton_of_wide_heads_on_a_small_gpu(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch):
     """Tiles are as small as products allow."""
     pytest.importorskip("triton")
-    from headscope.tally.triton_backend import tiles
+    from headscope.tally.triton_backend import launches
 
-    monkeypatch.setattr(tiles, "SHARED", tiles.MIN_SHARED)
-    assert tiles.compute_divisor(256, dtype, torch.device("cpu")) == (16 if dtype == torch.float32 else 8)
+    monkeypatch.setattr(launches, "SHARED", launches.MIN_SHARED)
+    assert launches.compute_divisor(256, dtype, torch.device("cpu")) == (16 if dtype == torch.float32 else 8)
     actual, expected = tally_both("triton", [40, 21], heads=1, width=256, dtype=dtype)
     assert_alike(actual, expected, 2e-5 if dtype == torch.float32 else 4e-3)
 
@@ -165,7 +165,7 @@ def test_triton_sees_what_is_no_number_anywhere_in_a_wide_vector(place: int):
 
 def test_many_texts_of_one_block_are_cut_into_like_parts():
     pytest.importorskip("triton")
-    from headscope.tally.triton_backend.text_arrays import MAX_PART_TEXTS, _cut_into_parts
+    from headscope.tally.triton_backend.arrays import MAX_PART_TEXTS, _cut_into_parts
 
     order, edges, blocks = _cut_into_parts(np.full(130, 7))
     assert (np.diff(edges).tolist(), blocks.tolist(), len(order)) == ([43, 43, 44], [7, 7, 7], 130)
@@ -175,7 +175,7 @@ def test_many_texts_of_one_block_are_cut_into_like_parts():
 @pytest.mark.parametrize(("n", "words"), [(130, 8), (300, 12), (512, 16)])
 def test_bits_below_the_diagonal_mirror_those_above(n: int, words: int):
     pytest.importorskip("triton")
-    from headscope.tally.triton_backend.high import transpose_bits
+    from headscope.tally.triton_backend.pairs import transpose_bits
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size, heads, texts, tile = 32 * words, 2, 2, 128
@@ -269,9 +269,9 @@ def test_triton_sees_maps_that_are_given(crosses: bool):
 
 def test_random_pairs_are_drawn_some_texts_at_a_time(monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("triton")
-    from headscope.tally.triton_backend import text_arrays
+    from headscope.tally.triton_backend import arrays
 
-    monkeypatch.setattr(text_arrays, "MAX_ELEMENTS", 1)
+    monkeypatch.setattr(arrays, "MAX_ELEMENTS", 1)
     tallier, expected = tally_given_maps([12, 9, 5])
     np.testing.assert_allclose(tallier.get_sums()["shuffled_share_sum"], expected["shuffled_share_sum"])
     assert expected["shuffled_share_sum"].sum() > 0

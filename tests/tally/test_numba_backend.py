@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
 from headscope.model.capture.plain_attention import AttentionInputs
-from headscope.tally.numba_backend import high, softmax
-from headscope.tally.numba_backend.bits import WORD, pack_lowest_bits
+from headscope.tally.numba_backend import attention, pairs
+from headscope.tally.numba_backend.pairs import WORD, pack_lowest_bits
 from headscope.tally.numba_backend.tallier import NumbaTallier
 from headscope.tally.quantities import Shape
 from headscope.tally.reference import ReferenceTallier
@@ -30,7 +30,7 @@ EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
 
 CACHED = """
 import numpy as np
-from headscope.tally.numba_backend.softmax import compute_softmax
+from headscope.tally.numba_backend.attention import compute_softmax
 scores = np.random.default_rng(0).standard_normal((2, 65, 65)).astype(np.float32)
 entropies = np.zeros(2)
 compute_softmax(scores, scores.view(np.int32), 0.4, 65, False, entropies)
@@ -51,7 +51,7 @@ def apply_softmax(scores: torch.Tensor, scaling: float, n: int, causal: bool) ->
     """Return the maps, and the sum of the entropies of each."""
     maps, entropies = scores.clone(), torch.zeros(len(scores), dtype=torch.float64)
     integers = maps.view(torch.int32).numpy()
-    softmax.compute_softmax(maps.numpy(), integers, scaling, n, causal, entropies.numpy())
+    attention.compute_softmax(maps.numpy(), integers, scaling, n, causal, entropies.numpy())
     return maps, entropies
 
 
@@ -136,9 +136,9 @@ def test_bits_are_added_by_their_distance(seed: int, n: int, density: float):
         row = np.zeros((words + 1) * WORD, np.uint8)
         row[:n] = marks[i]
         bits = np.packbits(row, bitorder="little").view(np.uint64)
-        high._add_shifted(bits, i + 1, words, planes)
+        pairs._add_shifted(bits, i + 1, words, planes)
     numbers = np.empty(words * WORD, np.uint64)
-    high.pop_numbers(planes, numbers)
+    pairs.pop_numbers(planes, numbers)
     assert numbers[: n - 1].tolist() == [int(np.trace(marks, d)) for d in range(1, n)]
     assert not numbers[n - 1 :].any()
     assert not planes.any()
@@ -165,5 +165,5 @@ def test_more_texts_than_a_byte_counts_have_all_their_places(step: int, monkeypa
         tallier.observe_layer(0, output, maps)
         tallier.end()
         sums.append(tallier.get_sums())
-    assert sums[0]["location"].max() > high.MAX_BYTE
+    assert sums[0]["location"].max() > pairs.MAX_BYTE
     assert not differences(*sums, rtol=1e-7, atol=1e-7)  # entropies are of single precision

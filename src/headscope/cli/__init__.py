@@ -16,23 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from headscope.cli import (
-    ablate,
-    compare,
-    export,
-    head,
-    heads,
-    match,
-    merge,
-    models,
-    options,
-    prune,
-    read,
-    relations,
-    results,
-    segment,
-    study,
-)
+from headscope.cli import export, head, match, models, options, pruning, read, relations, results, segment, study
 from headscope.errors import HeadscopeError
 
 PANELS = {
@@ -86,20 +70,20 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "study": study.run_study,
-    "merge": merge.merge_studies,
+    "merge": study.merge_studies,
     "read": read.read_text,
     "segment": segment.segment_text,
     "findings": results.print_findings,
-    "heads": heads.list_heads,
+    "heads": results.list_heads,
     "relations": relations.list_relations,
     "head": head.show_head,
     "figures": results.draw_figures,
     "report": results.write_report,
-    "compare": compare.compare_studies,
+    "compare": results.compare_studies,
     "match": match.match_models,
     "export": export.export_heads,
-    "ablate": ablate.ablate_heads,
-    "prune": prune.prune_model,
+    "ablate": pruning.ablate_heads,
+    "prune": pruning.prune_model,
     "models": models.list_models,
     "inspect": models.inspect_model,
     "paper": models.check_paper,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from headscope.cli import options
-from headscope.cli.interruption import convert_interrupts, end_interrupted
+from headscope.cli.options import convert_interrupts, end_interrupted
 
 
 def export_heads(
@@ -103,8 +103,8 @@ def export_heads(
 
 
 def _check_output(out: Path, *, overwrite: bool) -> None:
-    from headscope.atomic_io import check_output_file
     from headscope.errors import StudyError
+    from headscope.file_io import check_output_file
 
     check_output_file(out, StudyError, "--output")
     if out.exists() and not overwrite:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli import options
-from headscope.cli.interruption import convert_interrupts, end_interrupted
+from headscope.cli.options import convert_interrupts, end_interrupted
 
 if TYPE_CHECKING:
     from headscope.comparison.matching import HeadMatch
@@ -47,9 +47,9 @@ def match_models(
 
         headscope match minilm ./other --csv heads.csv --json | jq '.heads[] | {head, other, correlation}'
     """
-    from headscope.atomic_io import check_output_file, format_csv, write_atomically
     from headscope.corpus.documents import documents
     from headscope.errors import StudyError
+    from headscope.file_io import check_output_file, format_csv, write_atomically
     from headscope.settings import AUTO, Settings, check_run_options
 
     # Mistakes are reported at once: importing torch and loading a model takes seconds.

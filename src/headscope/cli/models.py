@@ -21,7 +21,7 @@ def list_models(as_json: options.AsJson = False) -> None:
     from dataclasses import asdict
 
     from headscope.cli.display import console
-    from headscope.model.model_list import list_available_models
+    from headscope.model.model_files import list_available_models
 
     models = list_available_models()
     if as_json:
@@ -54,7 +54,7 @@ def inspect_model(
     model = model or name or "minilm"
     options.check_inputs(model, None, length=None, allow_pickle=allow_pickle)
 
-    from headscope.cli.display.architecture import show_architecture, to_plain_values
+    from headscope.cli.display.models import show_architecture, to_plain_values
     from headscope.model.loading import load
 
     loaded = load(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
@@ -91,7 +91,7 @@ def check_paper(
     try:
         options.check_inputs(model, None, length=None, allow_pickle=allow_pickle)
 
-        from headscope.cli.display.paper_check import show_check
+        from headscope.cli.display.models import show_check
         from headscope.model.loading import load
         from headscope.readings import paper_check as figure
 

@@ -1,4 +1,7 @@
-"""Options that several commands share, exit codes, and parsing of comma-separated lists."""
+"""What several commands share: options, exit codes, parsing of lists, and how a command ends.
+
+End `headscope study` after errors and signals: what was counted is kept, and a message says how to resume.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,20 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from headscope.errors import StudyError
+from headscope.errors import Stopped, StudyError
 from headscope.head_selection import parse_heads, parse_layers
+from headscope.interrupts import InterruptFlag, Terminated, raise_interrupts
 
 if TYPE_CHECKING:
     from headscope.corpus.document import Document
+
 
 FIGURE_FORMATS = ("png", "svg", "pdf")
 STUDY_FIGURES = (
@@ -185,7 +192,7 @@ def check_inputs(model: str, document: Document | None, *, length: int | None, a
         document: The first document, if it is known.
         length: Tokens per window; None if windows adapt to the model.
     """
-    from headscope.model.weight_files import check_length, check_modality, check_name
+    from headscope.model.model_files import check_length, check_modality, check_name
 
     check_name(model, allow_pickle=allow_pickle)
     if length is not None:
@@ -233,3 +240,78 @@ def parse_figures(text: str | None) -> list[str] | None:
             of_study, of_reading = ", ".join(STUDY_FIGURES), ", ".join(READING_FIGURES)
             raise StudyError(f"no figure {number!r}; there are: {of_study}; of a reading: {of_reading}")
     return numbers
+
+
+RESUME = "Run the same command again to resume."
+RESUME_FIXED = "Fix that, or skip such documents with --skip-broken, and run the same command again to resume."
+
+
+@contextmanager
+def handle_endings(out: Path, checkpoints: str) -> Iterator[InterruptFlag]:
+    """End the command with a message and an exit code on errors within this context; keep what was counted."""
+    try:
+        with convert_interrupts() as interrupt:
+            try:
+                yield interrupt
+            except Stopped as stopped:
+                # Whoever sends SIGTERM does not wait until figures are drawn.
+                if interrupt.exception is Terminated or isinstance(stopped.__cause__, Terminated):
+                    raise Terminated from None
+                interrupted = stopped.interrupted or interrupt.exception is not None
+                _save_unfinished(stopped, out, interrupted=interrupted)
+                raise typer.Exit(INTERRUPTED if interrupted else FAILED) from None
+            except StudyError as error:
+                from headscope import output_folder
+
+                if output_folder.has_checkpoint(checkpoints):
+                    raise StudyError(f"{error}\nWhat was counted is kept in {checkpoints}.") from None
+                raise
+    except KeyboardInterrupt as error:
+        end_interrupted(error, _describe_checkpoint(out, checkpoints))
+
+
+@contextmanager
+def convert_interrupts() -> Iterator[InterruptFlag]:
+    """Raise Ctrl-C and SIGTERM as exceptions, also where a library turns them into other errors."""
+    with raise_interrupts() as interrupt:
+        try:
+            yield interrupt
+        except (Stopped, typer.Exit):
+            raise
+        except Exception:
+            interrupt.check()
+            raise
+
+
+def end_interrupted(error: KeyboardInterrupt, message: str) -> NoReturn:
+    """End the command after Ctrl-C or SIGTERM."""
+    from headscope.cli.display import console
+
+    terminated = isinstance(error, Terminated)
+    console.print_error(f"{'terminated' if terminated else 'interrupted'}{message}")
+    raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from None
+
+
+def _describe_checkpoint(out: Path, checkpoints: str) -> str:
+    from headscope import output_folder
+
+    has_checkpoint = output_folder.has_checkpoint(checkpoints)
+    return f". What was counted is kept in {checkpoints}. {RESUME}" if has_checkpoint else ": nothing was counted"
+
+
+def _save_unfinished(stopped: Stopped, out: Path, *, interrupted: bool) -> None:
+    from headscope import output_folder
+    from headscope.cli.display import console
+
+    reason = "interrupted" if interrupted else stopped
+    if stopped.study is None:
+        console.print_error(f"{reason}: no text was finished")
+    elif output_folder.has_more_texts(out, stopped.study):
+        console.print_error(f"{reason}\n{out} already holds more texts of this study, and was not changed")
+    else:
+        console.print_note(f"writing the {stopped.study.texts:,} texts finished until now …")
+        output_folder.write_study(stopped.study, out)
+        console.print_error(
+            f"{reason}\nThe {stopped.study.texts:,} texts finished until then are in {out}, marked incomplete. "
+            + (RESUME if interrupted else RESUME_FIXED)
+        )

@@ -89,8 +89,8 @@ def read_text(
 
         headscope read article.nc --layers 10-11 --output last-layers.html
     """
-    from headscope.atomic_io import check_output_file, check_page, check_writable
     from headscope.errors import ReadingError, StudyError
+    from headscope.file_io import check_output_file, check_page, check_writable
     from headscope.head_selection import select_grid
     from headscope.readings import arguments
     from headscope.readings.files import check_table, open_reading, write_table

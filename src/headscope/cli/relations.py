@@ -41,10 +41,10 @@ def list_relations(
 
         headscope relations gum/ --json | jq '.relations[] | select(.p_corrected < 0.05)'
     """
-    from headscope.atomic_io import check_output_file, format_csv, write_atomically
     from headscope.cli.display.console import print_note
     from headscope.cli.display.relations import show_relations
     from headscope.errors import StudyError
+    from headscope.file_io import check_output_file, format_csv, write_atomically
     from headscope.head_selection import combine_selections
     from headscope.studies.head_table import filter_by_head
     from headscope.studies.relations import as_json as format_json

@@ -67,8 +67,8 @@ def segment_text(
 
         headscope segment example:airport-policing --level fine
     """
-    from headscope.atomic_io import check_page
-    from headscope.segmentation.validation import validate_options
+    from headscope.file_io import check_page
+    from headscope.segmentation.result import validate_options
     from headscope.settings import Settings
 
     # Mistakes are reported at once: importing torch and loading a model takes seconds.

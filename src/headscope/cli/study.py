@@ -1,4 +1,9 @@
-"""`headscope study`: count a corpus, and write all its figures, findings and the report."""
+"""`headscope study` and `merge`: count a corpus, and join studies of its parts.
+
+`headscope study`: count a corpus, and write all its figures, findings and the report.
+
+`headscope merge`: merge several studies into one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from headscope.cli import options
-from headscope.cli.interruption import handle_endings
+from headscope.cli.options import convert_interrupts, end_interrupted, handle_endings
 from headscope.cli.results import show_findings
 from headscope.errors import StudyError
 
@@ -134,12 +139,11 @@ def run_study(
 
     Run the same command again to resume an interrupted study.
     """
-    from headscope.atomic_io import check_writable, create_folder
     from headscope.corpus.documents import documents
     from headscope.corpus.storage import is_url
     from headscope.corpus.windows import TOO_SHORT
-    from headscope.run.engines import check_engine
-    from headscope.run.share import check_limit, format_share, parse_share
+    from headscope.file_io import check_writable, create_folder
+    from headscope.run.engines import check_engine, check_limit, format_share, parse_share
     from headscope.settings import Settings, check_run_options, check_target_windows
 
     # Wrong options are reported at once: importing torch and loading a model takes seconds.
@@ -268,7 +272,7 @@ def _find_finished(
 ) -> Study | None:
     """Return an earlier study if it is the one wanted, as far as that is known without loading the model."""
     from headscope import output_folder
-    from headscope.model.weight_files import hash_model
+    from headscope.model.model_files import hash_model
 
     manifest = previous.manifest
     if (
@@ -279,3 +283,52 @@ def _find_finished(
     if output_folder.find_changes(previous, expected) or not output_folder.is_complete(previous, corpus.version):
         return None
     return previous if hash_model(model) == (manifest["model"], manifest["weight_hash"]) else None
+
+
+def merge_studies(
+    sources: Annotated[list[Path], typer.Argument(metavar="STUDIES", help="Folders of studies, or their study.nc.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")] = Path("merged"),
+    allow_changed_files: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changed-files",
+            help="Merge shares although sizes or times of the corpus files differ: for copies, or repaired files.",
+        ),
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a study in the output folder.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Merge studies into one: shares of a corpus, or studies of different texts.
+
+    They must agree in model and settings, and no text may be in two of them.
+
+    Examples:
+
+        headscope merge monday/ tuesday/ --output week/
+
+        headscope merge share-*/ --output all/
+    """
+    from headscope import output_folder
+    from headscope.cli.display import console
+    from headscope.file_io import create_folder
+    from headscope.run.engines import WHOLE
+    from headscope.run.lock import Lock
+
+    output_folder.check_folder(out)
+    try:
+        with convert_interrupts() as interrupt, create_folder(out, StudyError), Lock(out):
+            output_folder.refuse_other(out, overwrite=overwrite)
+            with console.show_status("adding studies", quiet=quiet or as_json):
+                merged = output_folder.merge_studies(sources, allow_changed_files=allow_changed_files)
+            with console.show_status("drawing figures and writing the report", quiet=quiet or as_json):
+                claims = output_folder.write_study(merged, out)
+            interrupt.check()
+    except KeyboardInterrupt as error:
+        end_interrupted(error, f". The studies are unchanged; write {out} again with --overwrite")
+    show_findings(merged, claims, as_json=as_json)
+    share = merged.manifest.get("share", WHOLE)
+    if share != WHOLE:
+        console.print_note(f"shares of the corpus in it: {share}; the others are missing")
+    if not as_json:
+        console.print_note(f"{len(sources)} studies, {merged.texts:,} texts. Report: {out / output_folder.REPORT}")

@@ -15,8 +15,8 @@ import pandas as pd
 from headscope.array_types import Floats
 from headscope.comparison.measures import MEASURES, Measure, RateSums, divide
 from headscope.studies.claim_statistics import correlate
-from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.labels import HEAD_COLUMNS, make_head_columns
+from headscope.studies.rates import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.result import Study
 from headscope.studies.sample_size import describe_missing_texts, get_filled_blocks
 from headscope.studies.significance import compute_p_value, correct_holm

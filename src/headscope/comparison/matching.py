@@ -19,8 +19,8 @@ from headscope.corpus.windows import Batch, Window, WindowMode
 from headscope.errors import StudyError
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
-from headscope.pruning.text_batches import Documents, batch_windows, limit_corpus, read_windows
-from headscope.run.batch_size import choose_batch_size
+from headscope.pruning.objective import Documents, batch_windows, limit_corpus, read_windows
+from headscope.run.executor import choose_batch_size
 from headscope.settings import Settings
 from headscope.studies.labels import HEAD_COLUMNS, format_head
 from headscope.tally.head_similarity import HeadSimilarities

@@ -1,16 +1,134 @@
-"""`Document`: one text, pair of texts or image, its origin, and the reason if it cannot be read."""
+"""`Document`: one text, pair of texts or image, its origin, and the reason if it cannot be read.
+
+Convert image files, PIL images and arrays to RGB bytes, the input of the processors of vision models.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headscope.corpus import images
-from headscope.corpus.images import compute_digest
+import numpy as np
+from numpy.typing import NDArray
+
 from headscope.errors import CorpusError
 
-LARGEST = images.LARGEST
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+"""formats that PIL may detect; for some others it would start external programs"""
+LARGEST_IMAGE = 64 * 2**20
+"""largest size of an image file in bytes"""
+MOST_PIXELS = 64 * 10**6
+"""largest number of pixels of an image; each takes about 12 bytes during decoding"""
+IMAGE_DAMAGED, IMAGE_UNKNOWN, IMAGE_TOO_LARGE, IMAGE_TOO_MANY_BYTES, IMAGE_NUMBERS = (
+    "damaged image",
+    "no image of a known kind",
+    "image of too many pixels",
+    "image file too large",
+    "image of 32-bit numbers",
+)
+IMAGE_REASONS = (IMAGE_DAMAGED, IMAGE_UNKNOWN, IMAGE_TOO_LARGE, IMAGE_TOO_MANY_BYTES, IMAGE_NUMBERS)
+"""Reasons why an image is skipped. Each image is a file of its own, so a broken one does not affect the next."""
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """One image."""
+
+    rgb: NDArray[np.uint8]
+    """(height, width, 3)"""
+
+    @property
+    def size(self) -> str:
+        height, width, _ = self.rgb.shape
+        return f"{width:,} × {height:,} pixels"
+
+    @property
+    def content(self) -> bytes:
+        """Format-independent content: height and width as little-endian int32, then all RGB bytes."""
+        return np.array(self.rgb.shape[:2], dtype="<i4").tobytes() + self.rgb.tobytes()
+
+    @property
+    def digest(self) -> int:
+        """`u` of METHOD §3: the 64-bit BLAKE2b digest of the content."""
+        return compute_digest(self.content)
+
+
+def compute_digest(content: bytes | memoryview) -> int:
+    """Return the 64-bit BLAKE2b digest, read as a little-endian number."""
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def decode_image(raw: bytes) -> Picture | str:
+    """Decode an image file; return the reason if that fails. Of an animation, the first frame is used."""
+    from PIL import Image
+
+    if len(raw) > LARGEST_IMAGE:
+        return IMAGE_TOO_MANY_BYTES
+    with warnings.catch_warnings():
+        # PIL warns of possible decompression bombs, and raises an error at twice as many pixels.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return _try_convert(lambda: Image.open(io.BytesIO(raw), formats=KINDS))
+
+
+def as_picture(value: Any) -> Picture | str | None:
+    """Convert a PIL image or an array of bytes, (height, width, 3) or grey (height, width).
+
+    Returns the reason if it cannot be read, and None for other objects.
+    """
+    from PIL import Image
+
+    if isinstance(value, Image.Image):
+        return _try_convert(lambda: value)
+    if not isinstance(value, np.ndarray):
+        return None
+    is_color = value.ndim == 3 and value.shape[2] == 3
+    if value.dtype != np.uint8 or not (is_color or value.ndim == 2) or not value.size:
+        raise CorpusError(
+            f"an array of {value.dtype} and shape {value.shape} is no image: give bytes (uint8) of the shape "
+            "(height, width, 3), or (height, width) in grey"
+        )
+    return Picture(
+        np.array(value if is_color else np.repeat(value[..., None], 3, axis=2))
+    )  # a copy: the caller may change the array
+
+
+def _try_convert(open_image: Callable[[], Image.Image]) -> Picture | str:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        image = open_image()
+        if image.width * image.height > MOST_PIXELS:
+            return IMAGE_TOO_LARGE
+        return IMAGE_NUMBERS if image.mode in ("I", "F") else Picture(_convert_to_rgb(image))
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return IMAGE_TOO_LARGE
+    except UnidentifiedImageError:
+        return IMAGE_UNKNOWN
+    except Exception:  # PIL's decoders raise errors of many types on damaged files
+        return IMAGE_DAMAGED
+
+
+def _convert_to_rgb(image: Image.Image) -> NDArray[np.uint8]:
+    from PIL import Image, ImageOps
+
+    upright = ImageOps.exif_transpose(image)  # apply the orientation from EXIF
+    if upright.mode.startswith("I;16"):  # 16-bit grey: PIL would clip values above 255 to white
+        upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+    if upright.mode == "P":  # palettes may contain transparency, which PIL removes only in two steps
+        upright = upright.convert("RGBA")
+    return np.array(upright.convert("RGB"))
+
+
+LARGEST = LARGEST_IMAGE
 """Largest number of characters of a document, or bytes of an image file. Anything larger is a file in another format or
 a decompression bomb, and would fill the memory."""
 NO_JSON, NO_TEXT, NO_TARGET, BAD_ENCODING, NULS, TOO_LARGE, NO_ROW, NO_CONLLU, BAD_RELATIONS = (
@@ -74,7 +192,7 @@ class Document:
 
     text: str
     name: str
-    image: images.Picture | None = None
+    image: Picture | None = None
     broken: str = ""
     """reason why the text or image cannot be read; empty if it can"""
     target: str | None = None
@@ -96,7 +214,7 @@ class Document:
             object.__setattr__(self, RELATIONS, check_relations(self.relations, self.text, self.name))
 
     @classmethod
-    def from_image(cls, image: images.Picture | str, name: str) -> Document:
+    def from_image(cls, image: Picture | str, name: str) -> Document:
         """Return the document of an image, or of the reason why the image cannot be read.
 
         Parameters
@@ -113,7 +231,7 @@ class Document:
         Examples
         --------
         >>> import numpy as np
-        >>> from headscope.corpus.images import as_picture
+        >>> from headscope.corpus.document import as_picture
         >>> Document.from_image(as_picture(np.zeros((4, 6, 3), dtype=np.uint8)), "black.png").is_image
         True
         """
@@ -122,7 +240,7 @@ class Document:
     @property
     def is_image(self) -> bool:
         """Whether it is an image, or a file of one that cannot be read."""
-        return self.image is not None or self.broken in images.REASONS
+        return self.image is not None or self.broken in IMAGE_REASONS
 
     @property
     def is_blank(self) -> bool:

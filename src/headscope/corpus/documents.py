@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from headscope.corpus import bundled, chunks
+from headscope.corpus import chunks, formats
 from headscope.corpus.chunks import Chunk, ChunkSize, Source
-from headscope.corpus.dataframes import TextColumn, find_column
-from headscope.corpus.document import NO_TARGET, RELATIONS, BrokenDocumentError, add_own_target
+from headscope.corpus.document import ENDINGS, NO_TARGET, RELATIONS, BrokenDocumentError, add_own_target, as_picture
 from headscope.corpus.formats import (
     FORMATS,
     Document,
@@ -34,9 +33,9 @@ from headscope.corpus.formats import (
     read_file,
     replace_lone_surrogates,
 )
-from headscope.corpus.images import ENDINGS, as_picture
-from headscope.corpus.line_detection import suggest_format
+from headscope.corpus.lines import suggest_format
 from headscope.corpus.storage import FileListing, Stamp, get_local_path, identify_file, identify_url, is_url, list_files
+from headscope.corpus.tables import TextColumn, find_column
 from headscope.errors import CorpusError
 
 __all__ = ["Corpus", "Document", "as_corpus", "documents"]
@@ -357,7 +356,7 @@ def documents(
         return Corpus.from_stream(
             "bundled openings",
             partial(_read_bundled, options),
-            size=bundled.OPENINGS,
+            size=formats.OPENINGS,
             limit=limit,
             fixed_version="bundled",
             options=options,
@@ -391,7 +390,7 @@ def documents(
 
 
 def _read_bundled(options: ReadOptions) -> Iterator[Document]:
-    return (add_own_target(document, options) for document in bundled.load_openings())
+    return (add_own_target(document, options) for document in formats.load_openings())
 
 
 def as_corpus(

@@ -1,6 +1,10 @@
-"""Readers for each file format. Every reader streams, and every error names the file and the line.
+"""Readers for each file format, and the bundled texts.
+
+Readers for each file format. Every reader streams, and every error names the file and the line.
 
 Readers of splittable files take the range of a part: bytes of files of lines, row groups of Parquet files.
+
+Bundled data: a small corpus of encyclopaedia openings (CC0), and the two inputs printed in the paper.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
-from headscope.corpus import bundled, images
+from headscope.corpus import document
 from headscope.corpus.conllu import read_conllu, read_treebank
 from headscope.corpus.document import (
     LARGEST,
@@ -43,6 +48,49 @@ from headscope.corpus.lines import (
 from headscope.corpus.storage import is_url, open_file, strip_query
 from headscope.corpus.tables import MOST_VALUES, read_csv, read_parquet
 from headscope.errors import CorpusError
+
+OPENINGS = 64
+
+
+def load_openings() -> Iterator[Document]:
+    """Yield the documents of the bundled corpus."""
+    for number, line in enumerate(_read_data("openings.jsonl").splitlines(), start=1):
+        yield Document(json.loads(line)["text"], f"openings:{number}")
+
+
+def examples() -> dict[str, str]:
+    """Return the inputs printed in the paper.
+
+    Returns
+    -------
+    dict of str to str
+        The texts, by name.
+
+    Examples
+    --------
+    >>> sorted(examples())
+    ['airport-policing', 'gerstenslager']
+    """
+    return {name: str(example["text"]) for name, example in load_paper_examples().items()}
+
+
+def load_paper_examples() -> dict[str, dict[str, Any]]:
+    """Return the printed inputs with figure, tokens and, for Fig. 9, the high pairs listed for each head."""
+    records: dict[str, dict[str, Any]] = json.loads(_read_data("paper.json"))["examples"]
+    return records
+
+
+def load_example(name: str) -> Document:
+    """Return one of the printed inputs as a document."""
+    available = examples()
+    if name not in available:
+        raise CorpusError(f"example:{name}: no such example; there are: {', '.join(sorted(available))}")
+    return Document(available[name], f"example:{name}")
+
+
+def _read_data(name: str) -> str:
+    return (files("headscope") / "data" / name).read_text(encoding="utf-8")
+
 
 __all__ = [
     "FORMATS",
@@ -104,7 +152,7 @@ def read_image(path: str, options: ReadOptions) -> Iterator[Document]:
     """Read a file that is one image. A broken image yields a broken document, which is skipped and counted."""
     with open_file(path) as stream:
         raw = stream.read(LARGEST + 1)
-    yield Document.from_image(images.decode_image(raw), path)
+    yield Document.from_image(document.decode_image(raw), path)
 
 
 def read_stream(stream: io.BufferedReader, options: ReadOptions) -> Iterator[Document]:
@@ -174,7 +222,7 @@ ENDINGS = {
     ".tsv": "csv",
     ".parquet": "parquet",
     ".conllu": "conllu",
-    **dict.fromkeys(images.ENDINGS, "image"),
+    **dict.fromkeys(document.ENDINGS, "image"),
 }
 
 LONGEST_NAME = 4096
@@ -226,7 +274,7 @@ def read_file(item: str, options: ReadOptions, start: int = 0, stop: int | None 
     if is_stream(item):
         if item.startswith("hf:"):
             return read_hub(item, options)
-        return iter([add_own_target(bundled.load_example(item.removeprefix("example:")), options)])
+        return iter([add_own_target(load_example(item.removeprefix("example:")), options)])
     read = FORMATS[choose_format(item, options)]
     return read(item, options, start, stop) if start or stop is not None else read(item, options)
 

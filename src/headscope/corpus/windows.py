@@ -12,8 +12,7 @@ import numpy as np
 
 from headscope.array_types import Bools, Floats, Ints
 from headscope.corpus import sentences
-from headscope.corpus.document import Document, make_modality_error
-from headscope.corpus.images import compute_digest
+from headscope.corpus.document import Document, compute_digest, make_modality_error
 from headscope.corpus.relations import WindowRelations, find_window_relations
 from headscope.errors import CorpusError
 

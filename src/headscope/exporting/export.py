@@ -18,19 +18,19 @@ import numpy as np
 import torch
 
 from headscope import provenance, registry
-from headscope.atomic_io import check_output_file
 from headscope.corpus.documents import Corpus, as_corpus
 from headscope.corpus.windows import Batch, Window, WindowMode
 from headscope.errors import StudyError, make_nonfinite_error
 from headscope.exporting.attention_scores import SCORES, compute_scores, mark_punctuation, mark_targets
+from headscope.file_io import check_output_file
 from headscope.head_selection import Head, Heads, format_head, parse_heads, select_layers
 from headscope.interrupts import defer_interrupts
 from headscope.model.head_surgery import get_head_weights
 from headscope.model.interventions import resolve_heads
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
-from headscope.pruning.text_batches import Documents, check_limit, limit_corpus
-from headscope.run.batch_size import choose_batch_size
+from headscope.pruning.objective import Documents, check_limit, limit_corpus
+from headscope.run.executor import choose_batch_size
 from headscope.run.state import CorpusStats
 from headscope.settings import AUTO, Settings, check_run_options
 from headscope.studies.study import describe_short_texts, fit_settings

@@ -23,28 +23,40 @@ from matplotlib.text import Text
 
 from headscope.errors import ReadingError, StudyError
 from headscope.figures.distributions import (
+    draw_distances,
+    draw_distances_by_layer,
     draw_distinct_dominants,
     draw_dominant_shares,
     draw_repeat_rates,
     draw_repeat_rates_in_sentence,
     draw_same_sentence_rates,
+    draw_values,
 )
-from headscope.figures.files import FORMATS, render_svg, save
 from headscope.figures.head_similarity import draw_head_similarity
-from headscope.figures.head_types import draw_head_types
-from headscope.figures.histograms import draw_distances, draw_distances_by_layer, draw_values
+from headscope.figures.heads import draw_head_types, draw_signal_and_noise
 from headscope.figures.maps import draw_attention_maps, draw_attention_without_lines, draw_locations
-from headscope.figures.noise import draw_signal_and_noise
-from headscope.figures.pairs import draw_pairs_in_text
-from headscope.figures.readings import draw_attention_of_text, draw_lines_and_regions, draw_summed_similarities
-from headscope.figures.selection import Selection, resolve_selections, select_heads, select_layers
-from headscope.figures.style import FONT_SIZE, Figure
+from headscope.figures.readings import (
+    draw_attention_of_text,
+    draw_lines_and_regions,
+    draw_pairs_in_text,
+    draw_summed_similarities,
+)
+from headscope.figures.style import (
+    FONT_SIZE,
+    FORMATS,
+    Figure,
+    Selection,
+    render_svg,
+    resolve_selections,
+    save,
+    select_heads,
+    select_layers,
+)
 from headscope.readings.reading import Reading
 from headscope.settings import UNVERIFIED
 from headscope.studies.labels import has_images
 from headscope.studies.result import Study
-from headscope.studies.sample_size import has_window_blocks
-from headscope.studies.wording import adapt_wording
+from headscope.studies.sample_size import adapt_wording, has_window_blocks
 
 
 @dataclass(frozen=True)

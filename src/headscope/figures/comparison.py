@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from headscope.comparison.measures import DEPTH_PANELS, MEASURES, Measure
 from headscope.comparison.result import Comparison, Pair
 from headscope.errors import StudyError
-from headscope.figures.head_types import TYPE_COLORS
+from headscope.figures.heads import TYPE_COLORS
 from headscope.figures.style import (
     BLACK,
     DASHED,

@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from headscope.figures.selection import Selection, select_heads, select_layers
-from headscope.figures.style import FONT_SIZE, GRAY, SINGLE_COLUMN, Figure, style_ticks, styled
+from headscope.figures.style import (
+    FONT_SIZE,
+    GRAY,
+    SINGLE_COLUMN,
+    Figure,
+    Selection,
+    select_heads,
+    select_layers,
+    style_ticks,
+    styled,
+)
 from headscope.studies.clustering import cut_clusters, link_clusters, order_items
 from headscope.studies.head_similarity import CLUSTER_CORRELATION, compute_head_similarity, get_matrix, list_heads
 from headscope.studies.result import Study

@@ -16,15 +16,6 @@ from matplotlib.colors import LogNorm, Normalize, PowerNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from headscope.array_types import Floats, Ints
-from headscope.figures.selection import (
-    Selection,
-    choose_early_to_last_two,
-    choose_paper_heads,
-    get_last_layer,
-    require_variables,
-    select_heads,
-    select_layers,
-)
 from headscope.figures.style import (
     COLORMAP,
     DOUBLE_COLUMN,
@@ -32,8 +23,15 @@ from headscope.figures.style import (
     GRAY,
     SINGLE_COLUMN,
     Figure,
+    Selection,
+    choose_early_to_last_two,
+    choose_paper_heads,
+    get_last_layer,
     list_cells,
     make_cell_axes,
+    require_variables,
+    select_heads,
+    select_layers,
     style_ticks,
     styled,
     write_heading,

@@ -1,15 +1,20 @@
-"""Style of all figures: sizes, colours, and grids of panels.
+"""Style of all figures, the panels they show, and their files.
 
 A figure is one journal column wide where possible. Every figure is drawn and written inside `styled`, which starts from
 matplotlib's defaults and restores the user's settings afterwards: neither affects the other.
+
+Layers and heads that a figure shows: those requested, else the paper's, else their nearest counterparts.
+
+Write figures to files and as SVG text; the same study gives the same bytes.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import matplotlib
 import numpy as np
@@ -18,6 +23,10 @@ from matplotlib.figure import Figure as PlainFigure
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from headscope.array_types import Floats
+from headscope.errors import SelectionError, StudyError
+from headscope.file_io import create_folder
+from headscope.head_selection import Numbers, select_grid
+from headscope.studies.result import Study
 
 Cell = tuple[int, int]
 """row and column in a grid"""
@@ -212,3 +221,139 @@ def draw_legend(figure: Figure, panels: Sequence[Axes], labels: Sequence[str]) -
             columnspacing=1.2,
             borderaxespad=0.2,
         )
+
+
+Selection = Numbers
+"""requested layers or heads: one, several, or None for the figure's default"""
+
+
+class LayeredSource(Protocol):
+    """Anything with numbered layers and heads: a study, or a reading of one text."""
+
+    @property
+    def layers(self) -> list[int]: ...
+
+    @property
+    def head_numbers(self) -> list[int]: ...
+
+    def select(self, layers: Selection = None, heads: Selection = None) -> LayeredSource:
+        """Return only these layers and heads; raise an error if one does not exist."""
+
+
+def resolve_selections(
+    source: LayeredSource, layers: str | Selection, heads: str | Selection
+) -> tuple[Selection, Selection]:
+    """Return the numbers of layers and heads that are selected by name; numbers are returned as they are."""
+    return select_grid(layers, heads, source.layers, source.head_numbers, f"the {type(source).__name__.lower()}")
+
+
+def select_layers(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:
+    """Return the requested layers without repetitions, in their order, or the default if None."""
+    return default if requested is None else _refuse_empty("layers", source.select(layers=requested).layers)
+
+
+def select_heads(source: LayeredSource, requested: Selection, default: list[int]) -> list[int]:
+    """Return the requested heads without repetitions, in their order, or the default if None."""
+    if isinstance(requested, str):  # a name such as L3H7 selects a layer too
+        raise SelectionError(f"heads {requested!r}: this function takes numbers; headscope.figures.draw takes names")
+    return default if requested is None else _refuse_empty("heads", source.select(heads=requested).head_numbers)
+
+
+def get_last_layer(source: LayeredSource) -> list[int]:
+    """Return the last layer, as a list."""
+    return source.layers[-1:]
+
+
+def choose_early_to_late(source: LayeredSource) -> list[int]:
+    """Return the paper's layers 1, 6, 11 of twelve; of any other number the first, the middle one and the last."""
+    layers = source.layers
+    if len(layers) == 12:
+        return [layers[k] for k in (1, 6, 11)]
+    return _remove_duplicates([layers[0], layers[len(layers) // 2], layers[-1]])
+
+
+def choose_early_to_last_two(source: LayeredSource) -> list[int]:
+    """Return the paper's layers 1, 6, 10, 11 of twelve; of any other number the first, the middle one, the last two."""
+    layers = source.layers
+    if len(layers) == 12:
+        return [layers[k] for k in (1, 6, 10, 11)]
+    return sorted(_remove_duplicates([layers[0], layers[len(layers) // 2], *layers[-2:]]), key=layers.index)
+
+
+def choose_paper_heads(source: LayeredSource) -> list[int]:
+    """Return the paper's heads 2 and 8; if one of them does not exist, the first and the last."""
+    heads = source.head_numbers
+    return [2, 8] if {2, 8} <= set(heads) else _remove_duplicates([heads[0], heads[-1]])
+
+
+def choose_exemplary_head(source: LayeredSource) -> list[int]:
+    """Return the paper's head 8; if it does not exist, the last."""
+    return [8] if 8 in source.head_numbers else source.head_numbers[-1:]
+
+
+def choose_exemplary_heads(source: LayeredSource) -> list[int]:
+    """Return the paper's heads 5, 7 and 8; if one of them does not exist, the first, the middle one and the last."""
+    heads = source.head_numbers
+    return [5, 7, 8] if {5, 7, 8} <= set(heads) else _remove_duplicates([heads[0], heads[len(heads) // 2], heads[-1]])
+
+
+def require_variables(study: Study, figure: str, variables: Iterable[str]) -> None:
+    """Raise `StudyError` if a study lacks variables, which are counted over all heads of a layer.
+
+    Studies of selected heads do not contain them.
+    """
+    missing = [name for name in variables if name not in study.data]
+    if missing:
+        raise StudyError(
+            f"{figure} is counted over all heads of a layer, and a study of selected heads no longer holds "
+            f"{', '.join(missing)}: draw it from the whole study"
+        )
+
+
+def _refuse_empty(kind: str, numbers: list[int]) -> list[int]:
+    if not numbers:
+        raise StudyError(f"no {kind} to draw: the list given is empty")
+    return _remove_duplicates(numbers)
+
+
+def _remove_duplicates(numbers: list[int]) -> list[int]:
+    return list(dict.fromkeys(numbers))
+
+
+FORMATS = ("png", "svg", "pdf")
+DPI = 300
+"""dots per inch of PNG files, and of images inside SVG and PDF files"""
+METADATA: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""metadata by format: without dates, so that files do not depend on the time of drawing"""
+
+
+def save(figure: PlainFigure, folder: str | Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write a figure as `folder/name.png`, `.svg` and `.pdf`, and return the paths; create the folder if needed."""
+    unknown = [kind for kind in formats if kind not in FORMATS]
+    if unknown:
+        raise StudyError(f"figures cannot be written as {', '.join(unknown)}; there are: {', '.join(FORMATS)}")
+    paths = [Path(folder) / f"{name}.{kind}" for kind in formats]
+    with create_folder(Path(folder), StudyError):
+        for kind, path in zip(formats, paths, strict=True):
+            try:
+                path.write_bytes(_render_figure(figure, kind))
+            except OSError as error:
+                raise StudyError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return paths
+
+
+def render_svg(figure: PlainFigure) -> str:
+    """Return a figure as one `<svg>` element to embed in a page; its text stays text."""
+    text = _render_figure(figure, "svg").decode("utf-8")
+    return text[text.index("<svg") :]
+
+
+def _render_figure(figure: PlainFigure, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    with styled():
+        # Laying out the panels takes longer than drawing them and is the same for every format, so do it only once.
+        if figure.get_layout_engine() is not None:
+            figure.draw_without_rendering()
+            figure.set_layout_engine(None)  # with "none" a layout engine stays, and matplotlib draws everything twice
+        figure.savefig(buffer, format=kind, dpi=DPI, metadata=METADATA[kind])
+    return buffer.getvalue()

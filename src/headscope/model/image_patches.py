@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from headscope.array_types import Floats, Ints
-from headscope.corpus.document import Document, make_modality_error
-from headscope.corpus.images import Picture
+from headscope.corpus.document import Document, Picture, make_modality_error
 from headscope.corpus.windows import Window
 from headscope.errors import CorpusError, ModelError
 from headscope.model import architecture

@@ -29,12 +29,17 @@ from transformers import (
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 from headscope.errors import ModelError
-from headscope.model.default_model import DEFAULT_MODEL, find_default_model
 from headscope.model.image_patches import Patches, is_image_network
 from headscope.model.model import Model
+from headscope.model.model_files import (
+    DEFAULT_MODEL,
+    check_source,
+    find_default_model,
+    find_weight_files,
+    hash_weight_files,
+)
 from headscope.model.pruned_shapes import RECORD, PrunedHeads
 from headscope.model.tokenizer import ModelTokens
-from headscope.model.weight_files import check_source, find_weight_files, hash_weight_files
 
 PREDICTING = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM)
 """classes that open models with the part that predicts words"""

@@ -16,9 +16,8 @@ from headscope.corpus.sentences import SENTENCE_ENDS
 from headscope.corpus.windows import Encoding, Encodings
 from headscope.errors import CorpusError, ModelError
 from headscope.model import token_text
-from headscope.model.batch_tokenizer import TOKENIZER_LOCK, BatchTokenizer, Row
-from headscope.model.text_openings import CHARACTERS_PER_TOKEN, cut_opening
-from headscope.model.text_openings import is_opening_sufficient as openings_suffice
+from headscope.model.batch_tokenizer import CHARACTERS_PER_TOKEN, TOKENIZER_LOCK, BatchTokenizer, Row, cut_opening
+from headscope.model.batch_tokenizer import is_opening_sufficient as openings_suffice
 
 ROLES = {
     "cls": "the classification token",

@@ -16,8 +16,8 @@ from markupsafe import Markup
 from headscope.comparison.claims import NO_VERDICT, SHORT_CLAIMS, VERDICT_LEGEND, VERDICT_SIGNS
 from headscope.comparison.measures import DEPTH_PANELS
 from headscope.comparison.result import Comparison, Pair
-from headscope.page import depth_curves
-from headscope.page.difference_maps import build_difference_maps, collect_script_data, format_gradient
+from headscope.page import comparison_charts
+from headscope.page.comparison_charts import build_difference_maps, collect_script_data, format_gradient
 from headscope.page.formatting import format_fixed, format_scalar
 from headscope.page.templates import (
     build_policy,
@@ -83,7 +83,7 @@ class Fact:
 def render_comparison_page(comparison: Comparison) -> str:
     """Return the page: warnings, findings, rates over depth, head types, differences of heads, and settings."""
     script = read_assets("base.js", "comparison.js")
-    panels = depth_curves.build_panels(comparison)
+    panels = comparison_charts.build_panels(comparison)
     page = _load_template().render(
         made=comparison,
         about={"model": ", ".join(comparison.names)},
@@ -119,14 +119,14 @@ def _load_template() -> Template:
         fixed=format_fixed,
         plain=format_scalar,
         count=lambda number: format_fixed(number, 0),
-        place=depth_curves.compute_x,
+        place=comparison_charts.compute_x,
     )
     environment.globals.update(
         kinds=VERDICT_STYLES,
         signs=VERDICT_SIGNS,
         legend=VERDICT_LEGEND,
         gradient=format_gradient(),
-        geometry=depth_curves,
+        geometry=comparison_charts,
         colours=MODEL_STYLES,
     )
     return environment.from_string(read_assets("comparison.html"))
@@ -155,7 +155,7 @@ def _group_claims(comparison: Comparison) -> list[tuple[str, list[int]]]:
     return [(labels[group], numbers) for group, numbers in claims.items() if numbers]
 
 
-def _list_points(panel: depth_curves.Panel) -> list[list[Any]]:
+def _list_points(panel: comparison_charts.Panel) -> list[list[Any]]:
     return [[point.x, point.y, line.model, point.words] for line in panel.lines for point in line.points]
 
 

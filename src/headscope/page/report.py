@@ -1,8 +1,12 @@
-"""Render a study as one self-contained HTML page: no network, no library, one script and one style sheet inside.
+"""The report: a study as one self-contained HTML page.
+
+Render a study as one self-contained HTML page: no network, no library, one script and one style sheet inside.
 
 Model names, corpus names, tokens, excerpts and findings come from outside and are not trusted. The template escapes all
 of them, the script gets its data as JSON that cannot end its element, and a content security policy allows that one
 script only.
+
+What the layers attend to: the most attended tokens, and the shares of attention by receiver.
 """
 
 from __future__ import annotations
@@ -15,14 +19,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 from jinja2 import Template
 from markupsafe import Markup
 
-from headscope.page.attention import build_receiver_bars, list_most_attended
-from headscope.page.colors import format_gradient
-from headscope.page.formatting import format_fixed, format_name, format_scalar, group_manifest
-from headscope.page.head_type_map import build_head_type_maps, collect_head_type_data
-from headscope.page.heat_maps import build_heat_maps, collect_script_data
+from headscope.page.formatting import (
+    RECEIVERS,
+    format_fixed,
+    format_gradient,
+    format_name,
+    format_scalar,
+    group_manifest,
+    make_visible,
+    pick_text_color,
+)
+from headscope.page.heat_maps import build_head_type_maps, build_heat_maps, collect_head_type_data, collect_script_data
 from headscope.page.templates import (
     build_policy,
     embed_json,
@@ -31,10 +42,90 @@ from headscope.page.templates import (
     read_assets,
     replace_surrogates,
 )
+from headscope.studies.claim_statistics import SEPARATORS
 from headscope.studies.findings import Finding, Verdict
 from headscope.studies.result import Study
-from headscope.studies.sample_size import describe_errors
-from headscope.studies.wording import RASTER_NOTE, adapt_wording
+from headscope.studies.sample_size import RASTER_NOTE, adapt_wording, describe_errors
+
+MAX_TOKENS = 5
+"""tokens listed for each layer"""
+MIN_LABELED_SHARE = 0.06
+"""smallest share whose number fits into the bar"""
+
+
+@dataclass(frozen=True)
+class LayerTokens:
+    """The tokens that are most often the most attended token of their text."""
+
+    layer: int
+    tokens: tuple[tuple[str, float, int], ...]
+    """token, share of texts, texts"""
+    others: int
+    """number of further tokens"""
+    others_share: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """A receiver's part of a bar."""
+
+    receiver: str
+    share: float
+    background: str
+    ink: str
+
+    @property
+    def roomy(self) -> bool:
+        return self.share >= MIN_LABELED_SHARE
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Shares of the attention of one layer; or, as the baseline, of evenly spread attention."""
+
+    label: str
+    parts: tuple[Part, ...]
+    baseline: bool = False
+
+
+def list_most_attended(study: Study) -> list[LayerTokens]:
+    """Return the most attended tokens layer by layer; an empty list if the study lacks them, as for selected heads."""
+    if "most_attended" not in study.data or not study.texts:
+        return []
+    names = [make_visible(str(token)) for token in study.data["token"].values]
+    rows = []
+    for layer, counts in zip(study.layers, study.data["most_attended"].values, strict=True):
+        order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
+        top = tuple((names[k], counts[k] / study.texts, int(counts[k])) for k in order[:MAX_TOKENS])
+        others = order[MAX_TOKENS:]
+        rows.append(LayerTokens(layer, top, len(others), sum(int(counts[k]) for k in others) / study.texts))
+    return rows
+
+
+def build_receiver_bars(study: Study) -> list[Bar]:
+    """Return a bar for each layer and one for evenly spread attention; an empty list if the study lacks them."""
+    if "attention_received_share" not in study.data:
+        return []
+    names = [str(name) for name in study.data["receiver"].values]
+    spread = study.data["attention_spread"].values
+    shares = study.data["attention_received_share"].values
+    even = spread / spread.sum() if spread.sum() else np.full(len(names), np.nan)
+    if study.has_images:  # images have no separators
+        even, shares = (np.where(np.isin(names, SEPARATORS), np.nan, values) for values in (even, shares))
+    bars = [
+        Bar(f"L{layer}", _build_parts(names, row.tolist())) for layer, row in zip(study.layers, shares, strict=True)
+    ]
+    return [*bars, Bar("even", _build_parts(names, even.tolist()), baseline=True)]
+
+
+def _build_parts(names: list[str], shares: list[float]) -> tuple[Part, ...]:
+    colours = [RECEIVERS[k % len(RECEIVERS)] for k in range(len(names))]
+    return tuple(
+        Part(name, share, background, pick_text_color(background))
+        for name, share, background in zip(names, shares, colours, strict=True)
+        if math.isfinite(share)
+    )
+
 
 VERDICT_STYLES: dict[Verdict, str] = {
     "consistent": "yes",

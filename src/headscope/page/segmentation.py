@@ -18,7 +18,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from headscope.array_types import Floats
-from headscope.page.difference_maps import format_gradient, pick_diverging_color
+from headscope.page.comparison_charts import format_gradient, pick_diverging_color
 from headscope.page.formatting import format_fixed, format_scalar, group_manifest
 from headscope.page.templates import (
     build_policy,

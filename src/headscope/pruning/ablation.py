@@ -29,19 +29,20 @@ from headscope.model.interventions import (
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.pruning.ablation_result import FORMAT, KIND, Ablation, AblationInterrupted, compute_standard_error
-from headscope.pruning.objective import Objective, choose_objective
-from headscope.pruning.text_batches import (
+from headscope.pruning.objective import (
     DEFAULT_LIMIT,
     CorpusWindows,
     Documents,
     NumberedBatch,
+    Objective,
     batch_windows,
     check_limit,
+    choose_objective,
     describe_limit,
     read_windows,
     show_warning,
 )
-from headscope.run.batch_size import is_out_of_memory
+from headscope.run.executor import is_out_of_memory
 from headscope.settings import AUTO, Settings, check_run_options
 
 ProgressCallback = Callable[[str, int, int], None]

@@ -11,9 +11,18 @@ import pandas as pd
 import xarray as xr
 
 from headscope.array_types import Floats
-from headscope.atomic_io import check_writable, create_folder, format_csv, load_dataset, save_dataset, write_atomically
 from headscope.errors import Stopped, StudyError
-from headscope.netcdf_validation import check_arrays, check_json, get_scalar_attribute
+from headscope.file_io import (
+    check_arrays,
+    check_json,
+    check_writable,
+    create_folder,
+    format_csv,
+    get_scalar_attribute,
+    load_dataset,
+    save_dataset,
+    write_atomically,
+)
 from headscope.studies.labels import format_shape, make_head_columns
 
 FORMAT, KIND, FILE, TABLE = 1, "ablation", "ablation.nc", "ablation.csv"

@@ -19,12 +19,7 @@ from headscope.model.head_surgery import find_units, make_trial_inputs
 from headscope.model.interventions import resolve_heads
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
-from headscope.pruning.rankings import DEFAULT_RULE, RULES, STUDY_RULES, TEXT_RULES, score_heads
-from headscope.pruning.removal import How, Removal, check_how, remove
-from headscope.pruning.removal_plans import find_division
-from headscope.pruning.saved_model import write_folder
-from headscope.pruning.selection import Keep, check_keep, parse_keep, select_lowest, select_lowest_per_layer
-from headscope.pruning.text_batches import (
+from headscope.pruning.objective import (
     DEFAULT_LIMIT,
     Documents,
     check_limit,
@@ -34,6 +29,20 @@ from headscope.pruning.text_batches import (
     read_windows,
     show_warning,
 )
+from headscope.pruning.rankings import (
+    DEFAULT_RULE,
+    RULES,
+    STUDY_RULES,
+    TEXT_RULES,
+    Keep,
+    check_keep,
+    parse_keep,
+    score_heads,
+    select_lowest,
+    select_lowest_per_layer,
+)
+from headscope.pruning.removal import How, Removal, check_how, find_division, remove
+from headscope.pruning.saved_model import write_folder
 from headscope.settings import Settings
 from headscope.studies.result import Study, open_study
 from headscope.studies.study import study as make_study

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 
-from headscope.atomic_io import create_folder
 from headscope.errors import ModelError, StudyError
+from headscope.file_io import create_folder
 from headscope.model.head_surgery import (
     TOLERANCE,
     Change,

@@ -6,10 +6,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from headscope.corpus.bundled import load_example
 from headscope.corpus.document import ReadOptions, add_own_target
 from headscope.corpus.documents import Document, documents
-from headscope.corpus.formats import is_file_name, is_stream
+from headscope.corpus.formats import is_file_name, is_stream, load_example
 from headscope.corpus.storage import is_url
 from headscope.errors import ReadingError, SelectionError
 from headscope.head_selection import parse_heads

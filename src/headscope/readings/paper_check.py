@@ -17,7 +17,7 @@ import numpy as np
 
 from headscope import similarity as equations
 from headscope.array_types import Bools, Floats
-from headscope.corpus.bundled import load_paper_examples
+from headscope.corpus.formats import load_paper_examples
 from headscope.errors import ModelError, ReadingError
 from headscope.model.image_patches import Patches
 from headscope.model.model import Model

@@ -21,12 +21,12 @@ import xarray as xr
 from headscope import registry
 from headscope import similarity as equations
 from headscope.array_types import Bools, Floats, Ints
-from headscope.atomic_io import write_atomically
 from headscope.corpus.windows import Window
 from headscope.errors import ReadingError
+from headscope.file_io import write_atomically
 from headscope.head_selection import Numbers, select_grid
 from headscope.studies.labels import HEAD_COLUMNS, format_head, format_shape, has_images
-from headscope.tally.relations import compute_relations, mark_explained
+from headscope.tally.text_structure import compute_relations, mark_explained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -1050,7 +1050,7 @@ class Reading:
         >>> len(reading.pairs(layer=0, head=0))
         3
         """
-        from headscope.readings.arrays import make_reading
+        from headscope.readings.read import make_reading
 
         return make_reading(tokens, outputs, attention, ids=ids, special=special, theta=theta, tau=tau, name=name)
 

@@ -9,10 +9,9 @@ from headscope.corpus.chunks import Chunk
 from headscope.corpus.documents import Corpus
 from headscope.devices import use_tf32
 from headscope.model.model import Model
-from headscope.run.backend import can_use_tf32, choose_backend
-from headscope.run.batch_size import choose_batch_size
 from headscope.run.engines import OnProgress, PartialResult
-from headscope.run.executor import BatchExecutor
+from headscope.run.executor import BatchExecutor, choose_batch_size
+from headscope.run.kernel_trial import can_use_tf32, choose_backend
 from headscope.run.pipeline import Section, SectionReader
 from headscope.run.plan import RunPlan
 from headscope.run.state import ChunkProgress, RunState, StageClock

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from headscope.atomic_io import create_folder, make_folder_error
 from headscope.errors import StudyError
+from headscope.file_io import create_folder, make_folder_error
 
 FILE = ".headscope-lock"
 BEHIND = 2**30

@@ -13,7 +13,7 @@ from headscope import provenance
 from headscope.corpus.chunks import Chunk, ChunkSize
 from headscope.corpus.documents import Corpus
 from headscope.model.model import Model
-from headscope.run.share import Share, check_limit, format_share
+from headscope.run.engines import Share, check_limit, format_share
 from headscope.settings import MAX_SMALL_CORPUS, Settings, list_matching
 from headscope.tally.output_maps import OutputMap, describe_map
 from headscope.tally.quantities import Shape

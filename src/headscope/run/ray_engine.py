@@ -24,8 +24,15 @@ from headscope.corpus.chunks import Chunk, SourceSubset
 from headscope.corpus.documents import Corpus
 from headscope.errors import Changed, HeadscopeError, ModelError, StudyError
 from headscope.model.model import Model
-from headscope.run.chunk_queue import MAX_LOSSES, TASKS_PER_WORKER, ChunkQueue, Task
-from headscope.run.engines import WORKER_TIMEOUT, OnProgress, PartialResult
+from headscope.run.engines import (
+    MAX_LOSSES,
+    TASKS_PER_WORKER,
+    WORKER_TIMEOUT,
+    ChunkQueue,
+    OnProgress,
+    PartialResult,
+    Task,
+)
 from headscope.run.plan import RunPlan
 from headscope.run.ray_cluster import Node, Placement, RayCluster, get_first_line, place_workers
 from headscope.run.ray_worker import ChunkWorker, TaskResult, Versions, add_results

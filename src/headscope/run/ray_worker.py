@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # processes that only add sums start without torch
     from headscope.corpus.chunks import SourceSubset
     from headscope.corpus.documents import Corpus
     from headscope.model.model import Model
-    from headscope.run.chunk_queue import Task
+    from headscope.run.engines import Task
     from headscope.run.local_engine import LocalEngine
     from headscope.run.plan import RunPlan
     from headscope.run.state import ChunkProgress

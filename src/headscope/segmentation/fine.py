@@ -19,9 +19,9 @@ from headscope import similarity as equations
 from headscope.array_types import Bools, Floats, Ints
 from headscope.errors import ReadingError
 from headscope.readings.reading import Reading
-from headscope.segmentation import boundary_search, head_weighting
-from headscope.segmentation.result import HeadWeight, Segmentation, list_votes
-from headscope.segmentation.validation import validate_options
+from headscope.segmentation import boundaries
+from headscope.segmentation import boundaries as boundary_search
+from headscope.segmentation.result import HeadWeight, Segmentation, list_votes, validate_options
 
 LAST = 1 / 3
 """share of the layers used, the last ones: their lines are at the ends of sentences and clauses (Fig. 4)"""
@@ -184,9 +184,9 @@ def _weight_heads(means: Floats) -> tuple[Floats, Floats, Floats]:
     Args:
         means: Mean outputs of the blocks (block, head, width).
     """
-    scaled = head_weighting.scale_outputs(means.astype(np.float32), means.mean(axis=0))
+    scaled = boundaries.scale_outputs(means.astype(np.float32), means.mean(axis=0))
     heads = scaled.shape[1]
-    contrast = head_weighting.compute_own_contrast(scaled)
-    head_weights = np.full(heads, 1 / heads) if contrast is None else head_weighting.compute_weights(contrast)
+    contrast = boundaries.compute_own_contrast(scaled)
+    head_weights = np.full(heads, 1 / heads) if contrast is None else boundaries.compute_weights(contrast)
     contrasts = np.zeros(heads) if contrast is None else contrast.relative
-    return head_weighting.join_heads(scaled, head_weights), head_weights, contrasts
+    return boundaries.join_heads(scaled, head_weights), head_weights, contrasts

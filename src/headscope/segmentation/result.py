@@ -1,4 +1,4 @@
-"""The result of a segmentation: segments, strengths, similarities and head weights; as text, JSON and HTML."""
+"""The result of a segmentation, as text, JSON and HTML; and the options that it may be made with."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from headscope import registry
 from headscope.array_types import Floats, Ints
-from headscope.atomic_io import write_atomically
 from headscope.errors import StudyError
+from headscope.file_io import write_atomically
 
 Level = Literal["topic", "fine"]
 SEPARATOR = "=" * 10
@@ -271,3 +271,21 @@ class Segmentation:
 
 def _replace_nan(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
+
+
+MIN_GRANULARITY, MAX_GRANULARITY = 0.01, 100.0
+
+
+def validate_options(count: Any, granularity: Any) -> None:
+    """Raise StudyError unless count is None or a positive integer, and granularity is a number in its range."""
+    if count is not None and (isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1):
+        raise StudyError(f"count is {count!r}: it is the number of segments wanted, 1 or more; None finds it")
+    try:
+        value = float(granularity)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not MIN_GRANULARITY <= value <= MAX_GRANULARITY:
+        raise StudyError(
+            f"granularity is {granularity!r}: it is a number from {MIN_GRANULARITY} to {MAX_GRANULARITY:g}; "
+            "1 is the default"
+        )

@@ -12,20 +12,24 @@ import numpy as np
 
 from headscope import provenance, registry
 from headscope.array_types import Floats, Ints
-from headscope.corpus.dataframes import find_column
 from headscope.corpus.formats import Document, is_file_name
+from headscope.corpus.tables import find_column
 from headscope.errors import CorpusError, StudyError
 from headscope.model.image_patches import Patches
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.readings.read import read
 from headscope.segmentation import pieces, topic
-from headscope.segmentation.background import load_background
 from headscope.segmentation.fine import FineCut, cut_reading
-from headscope.segmentation.head_vectors import ReadCallback, compute_head_means, count_read_in_part
-from headscope.segmentation.result import HeadWeight, Level, Segmentation, list_votes
-from headscope.segmentation.validation import validate_options
-from headscope.segmentation.windows import count_tokens, split_windows
+from headscope.segmentation.pieces import (
+    ReadCallback,
+    compute_head_means,
+    count_read_in_part,
+    count_tokens,
+    split_windows,
+)
+from headscope.segmentation.result import HeadWeight, Level, Segmentation, list_votes, validate_options
+from headscope.segmentation.topic import load_background
 from headscope.similarity import TAU
 
 ProgressCallback = Callable[[str, int, int], None]

@@ -14,9 +14,8 @@ from typing import Any
 from headscope.corpus.formats import Document
 from headscope.errors import CorpusError
 from headscope.model.loading import ModelSource, resolve_model
-from headscope.segmentation.result import Segment
+from headscope.segmentation.result import Segment, validate_options
 from headscope.segmentation.segment import segment
-from headscope.segmentation.validation import validate_options
 
 
 @dataclass

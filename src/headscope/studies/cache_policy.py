@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from headscope.atomic_io import write_atomically
 from headscope.errors import StudyError
+from headscope.file_io import write_atomically
 from headscope.studies.result import Study
 from headscope.tally.quantities import FIRST_DISTANT, RECENT, SINK
 

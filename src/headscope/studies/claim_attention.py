@@ -10,10 +10,11 @@ import numpy as np
 from headscope.array_types import Floats
 from headscope.model import token_text
 from headscope.studies import claim_statistics as stats
-from headscope.studies.claim_measurement import (
+from headscope.studies.claim_statistics import (
     MOST_HEADS,
     SHARED_COLUMNS,
     TWICE,
+    CannotMeasure,
     Condition,
     Measurement,
     format_groups,
@@ -25,7 +26,6 @@ from headscope.studies.claim_measurement import (
     require_own_keys,
     require_sample,
 )
-from headscope.studies.claim_statistics import CannotMeasure
 from headscope.studies.result import Study
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from headscope.array_types import Floats
 from headscope.studies import claim_statistics as stats
-from headscope.studies.claim_measurement import (
+from headscope.studies.claim_statistics import (
     ALMOST_RANDOM,
     CLEARLY,
     FAR,
@@ -22,8 +22,10 @@ from headscope.studies.claim_measurement import (
     THIRD,
     THIRD_OF_CHANCE,
     TWICE,
+    CannotMeasure,
     Condition,
     Measurement,
+    NothingCounted,
     average,
     compute_median,
     format_groups,
@@ -34,7 +36,6 @@ from headscope.studies.claim_measurement import (
     get_layer_groups,
     require_sample,
 )
-from headscope.studies.claim_statistics import CannotMeasure, NothingCounted
 from headscope.studies.result import Study
 
 # -- high pairs --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headscope.studies import claim_attention as attention
 from headscope.studies import claim_similarities as similarities
-from headscope.studies.claim_measurement import (
+from headscope.studies.claim_statistics import (
     ALMOST_RANDOM,
     CLEARLY,
     FEW_VALUES,

@@ -14,13 +14,11 @@ from typing import Any, Literal
 
 from headscope.errors import StudyError
 from headscope.settings import describe_unverified
-from headscope.studies.claim_measurement import Condition
-from headscope.studies.claim_statistics import CannotMeasure, NothingCounted
+from headscope.studies.claim_statistics import CannotMeasure, Condition, NothingCounted
 from headscope.studies.claims import CLAIMS, Claim
-from headscope.studies.jackknife import MIN_BLOCKS
+from headscope.studies.rates import MIN_BLOCKS
 from headscope.studies.result import Study
-from headscope.studies.sample_size import MIN_TEXTS, describe_errors
-from headscope.studies.wording import RASTER_NOTE, adapt_wording, count_texts
+from headscope.studies.sample_size import MIN_TEXTS, RASTER_NOTE, adapt_wording, count_texts, describe_errors
 
 Verdict = Literal["consistent", "not consistent", "undecided", "too few texts", "not measurable"]
 

@@ -15,8 +15,8 @@ import pandas as pd
 import xarray as xr
 
 from headscope.array_types import Bools, Floats
-from headscope.atomic_io import format_csv
 from headscope.errors import StudyError
+from headscope.file_io import format_csv
 from headscope.head_selection import Head
 from headscope.studies.attention_types import DISTANCE, OTHER_SPECIAL
 from headscope.studies.example_arrays import has_dominant_tokens
@@ -26,10 +26,9 @@ from headscope.studies.labels import HEAD_COLUMNS, divide_sums, make_head_column
 from headscope.studies.output_spread import SPREAD
 from headscope.studies.rates import ATTENTION_SCORES, HEAD_RATES, NEAR_SHARE, NEIGHBORS, has_attention_scores
 from headscope.studies.result import Study
-from headscope.studies.sample_size import describe_errors, describe_missing_texts
+from headscope.studies.sample_size import adapt_wording, describe_errors, describe_missing_texts
 from headscope.studies.signal_shares import has_signal_shares
 from headscope.studies.type_criteria import Z
-from headscope.studies.wording import adapt_wording
 
 SHARES = ("signal_share", "position_share", "snr_db")
 WORD_COLUMNS = ("description", *(part.also_column for part in PARTS.values()))

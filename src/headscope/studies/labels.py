@@ -1,8 +1,12 @@
-"""Convert a tally to the labelled Dataset of METHOD §3, and compute rates from its sums.
+"""The dataset of a study: a tally with labels, and the validation of a study file.
+
+Convert a tally to the labelled Dataset of METHOD §3, and compute rates from its sums.
 
 METHOD uses one name twice: `distance` is a variable over a dimension `distance`. xarray treats a variable named like a
 dimension as a coordinate, so `distance` is one; the distances 1…N−1 are `tokens_apart`. When studies are merged, sums
 are added as plain variables, because arithmetic on a Dataset does not change its coordinates.
+
+Validate the dataset of a study file: its sums, their dimensions and sizes, named as in METHOD §3.
 """
 
 from __future__ import annotations
@@ -14,19 +18,35 @@ import numpy as np
 import xarray as xr
 
 from headscope.corpus.windows import BLOCKS
-from headscope.studies.example_arrays import PlainTokens, TokenWriter, assign_token_texts, label_tokens
+from headscope.errors import StudyError
+from headscope.file_io import check_arrays, check_json, check_numbers, get_scalar_attribute
+from headscope.settings import list_of_kind
+from headscope.studies.example_arrays import (
+    EXAMPLE_SHAPES,
+    TOKEN_SHAPES,
+    PlainTokens,
+    TokenWriter,
+    assign_token_texts,
+    check_tokens,
+    label_tokens,
+)
 from headscope.studies.output_spread import compute_output_spread
-from headscope.studies.rates import ATTENTION_SCORES, RATES, has_attention_scores
+from headscope.studies.rates import ALL_RATES, ATTENTION_SCORES, RATES, has_attention_scores
 from headscope.tally.quantities import (
     ALL_QUANTITIES,
+    ATTENTION_SCORE_QUANTITIES,
     BY_NAME,
     CONTRASTS,
+    CROSS_SCORES,
     ENTROPY,
+    HEAD_PAIR,
     MAX_RELATED_HEADS,
+    MAX_RELATIONS,
     RATE_BINS,
     RECEIVERS,
     RECENT,
     RELATION_QUANTITIES,
+    SCORES,
     VALUE_BINS,
     Shape,
 )
@@ -258,3 +278,92 @@ def _make_coordinates(shape: Shape, layers: Sequence[int]) -> dict[str, object]:
         "tokens": np.arange(shape.length + 1),
         **maps,
     }
+
+
+ABOUT = ("model", "corpus", "layers", "heads", "length", "theta", "tau")
+SUMS = ("texts", "window_tokens", "all_pairs", "all_equal", "all_same", "all_equal_same", "distance")
+NEEDED = (
+    *ABOUT,
+    *("layer", "head", "block", "tokens", "token", "token_id"),
+    *SUMS,
+    *(f"{name}_blocks" for name in SUMS),
+    *RATES,
+    *sorted({name for rate in RATES.values() for name in rate.sums}),
+)
+SHAPES = {
+    **{quantity.name: (quantity.dims, "if") for quantity in BY_NAME.values()},
+    **{
+        f"{quantity.name}_blocks": (("block", *quantity.dims), "if")
+        for quantity in BY_NAME.values()
+        if quantity.in_blocks
+    },
+    **dict.fromkeys(ALL_RATES, (("layer", "head"), "f")),
+    **{f"{name}_sum": (("layer", "head"), "f") for name in SCORES},
+    **{f"{name}_sum_blocks": (("block", "layer", "head"), "f") for name in SCORES},
+    **{f"{name}_chance": ((), "f") for name in SCORES},
+    **{
+        name: ((name,), "if")
+        for name in ("layer", "head", "other_layer", "other_head", "block", "tokens", "rate_bin", "value_bin", "offset")
+    },
+    **dict.fromkeys((*RELATION_RATES, "relation_odds_ratio"), (("relation", "layer", "head"), "f")),
+    **{name: ((name,), "OU") for name in ("token", "receiver", "contrast", "relation")},
+    "token_id": (("token",), "i"),
+    "head_similarity": (HEAD_PAIR, "f"),
+    **TOKEN_SHAPES,
+    **EXAMPLE_SHAPES,
+}
+
+
+def check_study(data: xr.Dataset, source: object) -> None:
+    """Raise a StudyError if the dataset is not that of a study, before it fails later with an obscure error."""
+    description = f"{source}: a headscope study"
+    check_arrays(data, description, (*NEEDED, *_list_score_variables(data)), SHAPES, StudyError)
+    check_numbers(data, description, list_of_kind("number", "yes or no"), StudyError)
+    check_json(data, description, list_of_kind("JSON"), StudyError)
+    layers, heads, length = (int(get_scalar_attribute(data, name)) for name in ("layers", "heads", "length"))
+    sizes = {**Shape(layers, heads, length, width=data.sizes.get("width", 0)).get_sizes(), "block": BLOCKS}
+    for name, size in data.sizes.items():
+        selected = name in ("layer", "head", "other_layer", "other_head") and 0 < size <= sizes[str(name)]
+        if str(name) in sizes and size != sizes[str(name)] and not selected:
+            raise StudyError(
+                f"{description}, but not a whole one: it has {size:,} {name}s instead of {sizes[str(name)]:,}"
+            )
+    _check_relations(data, description)
+    _check_sums(data, description)
+    if reason := check_tokens(data):
+        raise StudyError(f"{description}, but damaged: {reason}")
+
+
+def _check_relations(data: xr.Dataset, description: str) -> None:
+    """Raise a StudyError if the sums of labelled relations are there in part, or are of too many of them."""
+    names = {"relation", *RELATION_RATES, "relation_odds_ratio"}
+    names |= {name for q in RELATION_QUANTITIES for name in (q.name, f"{q.name}_blocks")}
+    absent = sorted(names - set(data.variables))
+    if 0 < len(absent) < len(names):
+        raise StudyError(f"{description}, but not a whole one: no {', '.join(absent)}")
+    labels = data["relation"].values.tolist() if "relation" in data.variables else []
+    if len(set(labels)) != len(labels) or len(labels) > MAX_RELATIONS:
+        raise StudyError(f"{description}, but damaged: its relations are not at most {MAX_RELATIONS} different ones")
+
+
+def _list_score_variables(data: xr.Dataset) -> list[str]:
+    """Return the variables that a study with attention scores must have; none if it has no scores."""
+    names = [*SCORES, *(f"{name}_chance" for name in SCORES)]
+    sums = [quantity.name for quantity in ATTENTION_SCORE_QUANTITIES]
+    if "attention_offset" not in data:  # cross-attention
+        sums = [name for name in sums if name.startswith(CROSS_SCORES)]
+    names += [*sums, *(f"{name}_blocks" for name in sums)]
+    return names if any(name in data for name in names) else []
+
+
+def _check_sums(data: xr.Dataset, description: str) -> None:
+    """Raise a StudyError for counts below 0, NaN or infinite sums, and blocks that do not add up to the total."""
+    for quantity in BY_NAME.values():
+        for name in {quantity.name, f"{quantity.name}_blocks"} & set(data.variables):
+            values = data.variables[name].values
+            if not np.isfinite(values.sum()) or (not quantity.real and values.min(initial=0) < 0):
+                raise StudyError(f"{description}, but damaged: {name} holds what no sum can be")
+        if not quantity.real and {quantity.name, f"{quantity.name}_blocks"} <= set(data.variables):
+            blocks = data.variables[f"{quantity.name}_blocks"].sum("block")
+            if not np.array_equal(blocks.values, data.variables[quantity.name].values):
+                raise StudyError(f"{description}, but damaged: the blocks of {quantity.name} do not add up to it")

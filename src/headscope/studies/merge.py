@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from headscope.errors import StudyError
-from headscope.run.share import WHOLE, format_share, format_shares, parse_shares
+from headscope.run.engines import WHOLE, format_share, format_shares, parse_shares
 from headscope.run.state import HASH_MODULUS
 from headscope.settings import Use, get_value, list_matching
 from headscope.studies.example_arrays import merge_tokens

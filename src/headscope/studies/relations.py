@@ -15,8 +15,8 @@ import pandas as pd
 
 from headscope.array_types import Floats
 from headscope.errors import StudyError
-from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error, leave_out_blocks
 from headscope.studies.labels import HEAD_COLUMNS, RELATION_RATES, make_head_columns
+from headscope.studies.rates import MIN_BLOCKS, compute_jackknife_error, leave_out_blocks
 from headscope.studies.result import Study
 from headscope.studies.significance import compute_p_value, correct_holm
 

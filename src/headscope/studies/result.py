@@ -14,17 +14,22 @@ import xarray as xr
 
 from headscope import registry
 from headscope.array_types import Floats
-from headscope.atomic_io import load_dataset, save_dataset
 from headscope.errors import StudyError
+from headscope.file_io import get_scalar_attribute, load_dataset, save_dataset
 from headscope.head_selection import Numbers, select_grid, select_heads
-from headscope.netcdf_validation import get_scalar_attribute
 from headscope.settings import list_of_kind
 from headscope.studies import head_similarity as similarities
 from headscope.studies import signal_shares
-from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
-from headscope.studies.labels import compute_derived, divide_sums, format_shape, has_images
-from headscope.studies.rates import ALL_RATES, ATTENTION_SCORES, RATES, has_attention_scores, sum_distances
-from headscope.studies.validation import check_study
+from headscope.studies.labels import check_study, compute_derived, divide_sums, format_shape, has_images
+from headscope.studies.rates import (
+    ALL_RATES,
+    ATTENTION_SCORES,
+    MIN_BLOCKS,
+    RATES,
+    compute_jackknife_error,
+    has_attention_scores,
+    sum_distances,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

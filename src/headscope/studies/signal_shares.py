@@ -11,8 +11,8 @@ import xarray as xr
 
 from headscope.array_types import Floats
 from headscope.errors import StudyError
-from headscope.studies.jackknife import MIN_BLOCKS, compute_jackknife_error
 from headscope.studies.labels import has_images
+from headscope.studies.rates import MIN_BLOCKS, compute_jackknife_error
 from headscope.tally.quantities import CONTRASTS
 
 SOURCES = ("equal tokens", "one sentence", "neighbours")

@@ -1,14 +1,20 @@
-"""`headscope.study`: study a model on a corpus and return the labelled result."""
+"""`headscope.study`: study a model on a corpus and return the labelled result.
+
+Sources (files) of a study: their names, their numbers of documents, and the content hashes of what was read.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
 
 from headscope import provenance, registry
 from headscope.corpus.chunks import adjust_repaired_chunks, hash_chunks
@@ -20,22 +26,38 @@ from headscope.model.image_patches import Patches
 from headscope.model.loading import ModelSource, resolve_model
 from headscope.model.model import Model
 from headscope.run.checkpoint import INTERVAL, Checkpoint, LocalFolder
-from headscope.run.engines import WORKER_TIMEOUT, Engine, check_engine
+from headscope.run.engines import WORKER_TIMEOUT, Engine, check_engine, format_share, parse_share
 from headscope.run.local_engine import LocalEngine
 from headscope.run.lock import Lock
 from headscope.run.plan import RunPlan
 from headscope.run.run import Progress, run_chunks
-from headscope.run.share import format_share, parse_share
 from headscope.run.state import CorpusStats, RunState, StageClock
 from headscope.settings import Settings, check_run_options, check_target_windows
 from headscope.similarity import Similarity
 from headscope.studies.labels import label_sums
 from headscope.studies.result import FORMAT, Study
-from headscope.studies.sources import assign_sources
 from headscope.tally.backends import AUTO
 
 if TYPE_CHECKING:
     from headscope.run.ray_cluster import RayCluster
+
+
+NAMES = ("source_documents", "source_hash")
+
+
+def assign_sources(data: xr.Dataset, sources: Mapping[int, tuple[int, int]], names: Sequence[str]) -> xr.Dataset:
+    """Return a study's Dataset with its sources, along a dimension `source`.
+
+    Args:
+        sources: Number of documents and sum of their hashes, by source.
+        names: Names of all sources of the corpus.
+    """
+    numbers = sorted(sources)
+    return data.assign(
+        source_documents=("source", np.array([sources[k][0] for k in numbers], dtype=np.int64)),
+        source_hash=("source", np.array([f"{sources[k][1]:032x}" for k in numbers], dtype=object)),
+    ).assign_coords(source=np.array([names[k] for k in numbers], dtype=object))
+
 
 __all__ = ["Progress", "fit_settings", "study"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from headscope.array_types import Floats
 from headscope.corpus.windows import BLOCKS
-from headscope.studies.jackknife import MIN_BLOCKS
+from headscope.studies.rates import MIN_BLOCKS
 from headscope.studies.sample_size import MIN_TEXTS, TOO_FEW_TEXTS
 
 Z = 5

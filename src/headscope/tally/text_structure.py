@@ -1,4 +1,4 @@
-"""What a text alone determines: random orders of its pairs and positions (the null model), and its attention receivers.
+"""What a text alone determines: relations of its pairs, random orders (the null model), attention receivers.
 
 Random orders give what chance gives: pairs drawn at random, for the dominant token (METHOD §6, finding 9), and shuffled
 positions. The null of a head with p high pairs in a text is p pairs drawn at random from all pairs of that text.
@@ -7,6 +7,8 @@ draw depends only on the window's digest: all pairs are ranked by a hash, and th
 every head and every machine draws from the same order.
 
 Receivers are what attention goes to: for each query and key of a window, which of the receivers the key is.
+
+How the two tokens of a pair are related, that is, which pairs the text itself explains (docs/reading.md).
 """
 
 from __future__ import annotations
@@ -139,3 +141,17 @@ def compute_even_spread(keys: Array, lengths: Array, *, causal: bool) -> Floats:
     # Negative only by rounding.
     sums[:, REST] = np.maximum(sums[:, REST] - to_itself - to_neighbors, 0.0)
     return sums
+
+
+def compute_relations(window: Window) -> Bools:
+    """Return for each pair whether its tokens are equal, in one sentence, and neighbours: (3, N, N)."""
+    positions = np.arange(len(window))
+    equal = window.ids[:, None] == window.ids[None, :]
+    same = window.sentence[:, None] == window.sentence[None, :]
+    return np.stack([equal, same, np.abs(positions[:, None] - positions[None, :]) == 1])
+
+
+def mark_explained(relations: Bools) -> Bools:
+    """Return which pairs are related in any way: (N, N)."""
+    related: Bools = np.logical_or.reduce(relations)
+    return related

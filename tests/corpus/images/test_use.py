@@ -115,7 +115,7 @@ def test_a_reading_of_an_image(model: Model, tmp_path: Path) -> None:
 
 
 def test_the_rows_of_an_image_are_lines_on_its_page(model: Model) -> None:
-    from headscope.page.explorer.text_pieces import split_into_pieces
+    from headscope.page.explorer import split_into_pieces
 
     gaps = [gap for gap, _ in split_into_pieces(headscope.read(model, tiny.pictures(1)[0]))]
     assert gaps == ["", *["\n", " ", " "] * 3]

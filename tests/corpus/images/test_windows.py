@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import headscope
-from headscope.corpus import images
+from headscope.corpus import document as images
 from headscope.corpus.documents import as_corpus, documents
 from headscope.corpus.windows import Batch
 from headscope.errors import CorpusError, ReadingError, StudyError
@@ -179,14 +179,14 @@ def test_the_first_frame_of_an_animation_and_upright_photographs() -> None:
 def test_an_image_that_cannot_be_read_says_why(max_pixels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (array,) = tiny.pictures(1)  # 12 × 15
     content = encode_image(Image.fromarray(array), "PNG")
-    assert images.decode_image(content[:60]) == images.DAMAGED
-    assert images.decode_image(b"") == images.decode_image(b"no image at all") == images.UNKNOWN
+    assert images.decode_image(content[:60]) == images.IMAGE_DAMAGED
+    assert images.decode_image(b"") == images.decode_image(b"no image at all") == images.IMAGE_UNKNOWN
     numbers = Image.fromarray(np.zeros((2, 2), dtype=np.float32))
-    assert images.decode_image(encode_image(numbers, "TIFF")) == images.as_picture(numbers) == images.NUMBERS
+    assert images.decode_image(encode_image(numbers, "TIFF")) == images.as_picture(numbers) == images.IMAGE_NUMBERS
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", max_pixels)  # of 180 pixels PIL warns at 100, and refuses at 60
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # these tests turn warnings into errors
-        assert images.decode_image(content) == images.TOO_LARGE
+        assert images.decode_image(content) == images.IMAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_broken_images_are_skipped_and_counted(model: Model, photos: Path) -> No
     study = headscope.study(model, photos)
     assert study.texts == 5
     assert study.manifest["documents_read"] == 6
-    assert study.manifest["documents_skipped"] == {images.DAMAGED: 1}
+    assert study.manifest["documents_skipped"] == {images.IMAGE_DAMAGED: 1}
     assert study.manifest["excerpts"][0] == {"name": str(photos / "0.png"), "text": "15 × 12 pixels"}
     with pytest.raises(StudyError, match="no image to study: 1 documents read, 1 damaged image"):
         headscope.study(model, photos / "broken.png")

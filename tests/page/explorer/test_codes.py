@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from headscope import Reading
 from headscope.errors import ReadingError
-from headscope.page import quantization as codes_module
-from headscope.page.quantization import COARSE, FINE, Precision, choose_precision, compute_scale, pack_layer, quantize
+from headscope.page import explorer as codes_module
+from headscope.page.explorer import COARSE, FINE, Precision, choose_precision, compute_scale, pack_layer, quantize
 from headscope.readings.reading import Head
 from tests.helpers.explorer import make_random_reading, make_threshold_reading
 

@@ -11,7 +11,7 @@ import pytest
 from matplotlib import image
 
 from headscope import Reading
-from headscope.page.explorer.text_pieces import replace_controls
+from headscope.page.explorer import replace_controls
 from headscope.page.formatting import make_visible
 from tests.helpers.explorer import (
     DEFAULT_STATE,

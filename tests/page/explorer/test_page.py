@@ -16,8 +16,8 @@ import headscope
 from headscope import Reading
 from headscope.errors import ReadingError
 from headscope.model.model import Model
-from headscope.page import notebook_frame
-from headscope.page.explorer.text_pieces import split_into_pieces
+from headscope.page import notebook
+from headscope.page.explorer import split_into_pieces
 from tests.helpers.explorer import (
     HOSTILE,
     TEXT,
@@ -245,7 +245,7 @@ def test_frame_holds_the_whole_page_and_nothing_else() -> None:
 
 
 def test_frame_of_a_very_large_reading_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notebook_frame, "MAX_PAGE_SIZE", 1000)
+    monkeypatch.setattr(notebook, "MAX_PAGE_SIZE", 1000)
     html = make_random_reading(HOSTILE, name=ALL)._repr_html_()
     elements = Elements(html)
     assert not elements.count("iframe")

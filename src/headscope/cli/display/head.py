@@ -13,7 +13,7 @@ from headscope.studies.example_arrays import has_examples
 from headscope.studies.examples import Example, Examples
 from headscope.studies.rates import HEAD_RATES
 from headscope.studies.result import Study
-from headscope.studies.wording import count_texts
+from headscope.studies.sample_size import count_texts
 
 
 def print_head(study: Study, table: pd.DataFrame, tokens: pd.DataFrame | None, examples: Examples) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from headscope.cli.display.console import format_unverified_line, to_printable
 from headscope.studies.relations import SIGNIFICANT
 from headscope.studies.result import Study
-from headscope.studies.wording import count_texts
+from headscope.studies.sample_size import count_texts
 
 CAPTION = (
     "Percent; in parentheses: pairs of words as far apart (chance). a → b: attention from a to b, of a treebank from a "

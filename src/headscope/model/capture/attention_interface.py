@@ -28,8 +28,8 @@ from headscope.model.capture.records import (
     OverrideAttention,
     Route,
     Watcher,
+    trace_softmax,
 )
-from headscope.model.capture.softmax_tracing import trace_softmax
 
 ALL_ROUTES: tuple[Route, ...] = ("registry", "products")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numba
 
-from headscope.folders import find_cache_folder
+from headscope.file_io import find_cache_folder
 
 HAS_CACHE = bool(numba.config.CACHE_DIR) or os.access(Path(__file__).parent, os.W_OK) or find_cache_folder() is not None
 """whether there is a folder for compiled functions; without a home folder, numba would create a folder named "~" """

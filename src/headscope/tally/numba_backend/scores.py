@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from headscope.corpus.windows import Batch
+from headscope.tally.numba_backend.attention import add_entropies, compute_logarithms
 from headscope.tally.numba_backend.jit import compiled
-from headscope.tally.numba_backend.softmax import add_entropies, compute_logarithms
 from headscope.tally.quantities import FIRST_DISTANT, RECENT, SINK
 
 SPECIAL, DUPLICATE, INDUCTION, SINKS, FAR_SINKS = range(5)

@@ -14,11 +14,9 @@ from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.tally.attention_scores import ScoreTexts, sum_score_texts
 from headscope.tally.example_store import COUNTS
 from headscope.tally.examples import ExampleTexts
-from headscope.tally.numba_backend.attention import add_attention_sums, add_heads
-from headscope.tally.numba_backend.bits import WORD, count_bits, mark_equal
-from headscope.tally.numba_backend.high import MAX_BYTE
+from headscope.tally.numba_backend.attention import add_attention_sums, add_entropies, add_heads, compute_softmax
 from headscope.tally.numba_backend.jit import compiled
-from headscope.tally.numba_backend.pairs import add_pair_sums
+from headscope.tally.numba_backend.pairs import MAX_BYTE, WORD, add_pair_sums, count_bits, mark_equal
 from headscope.tally.numba_backend.scores import (
     DUPLICATE,
     FAR_SINKS,
@@ -29,7 +27,6 @@ from headscope.tally.numba_backend.scores import (
     add_score_sums,
     measure_entropies,
 )
-from headscope.tally.numba_backend.softmax import add_entropies, compute_softmax
 from headscope.tally.quantities import ATTENTION_SCORE_QUANTITIES, CLAIM_QUANTITIES, ENTROPY, QUANTITIES
 from headscope.tally.sample_sums import SampledLayer, SampleSums, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings

@@ -17,10 +17,10 @@ from headscope.tally.quantities import RATE_BINS, VALUE_BINS, Quantity, list_qua
 from headscope.tally.sample_sums import SampledLayer, add_sample_sums
 from headscope.tally.tally import Tally, TallySettings, get_array_shape
 from headscope.tally.text_structure import ITSELF, NEIGHBOR, REST
-from headscope.tally.triton_backend.batch_arrays import BatchArrays
-from headscope.tally.triton_backend.sample import count_values
+from headscope.tally.triton_backend.arrays import BatchArrays
+from headscope.tally.triton_backend.launches import MIN_ROWS, compute_divisor, get_side, get_step, round_up_to_power
+from headscope.tally.triton_backend.pairs import count_values
 from headscope.tally.triton_backend.scores import SUMS
-from headscope.tally.triton_backend.tiles import MIN_ROWS, compute_divisor, get_side, get_step, round_up_to_power
 
 MAX_PENDING = 1 << 18
 """The most attended tokens are counted when more than this number of tokens are pending."""

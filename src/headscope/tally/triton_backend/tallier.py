@@ -22,6 +22,7 @@ from headscope.similarity import NEAR
 from headscope.tally.quantities import FIRST_DISTANT, RECENT, SINK
 from headscope.tally.tally import Tally, TallySettings
 from headscope.tally.triton_backend import launches
+from headscope.tally.triton_backend.arrays import SHORT, BatchArrays, TextTensors
 from headscope.tally.triton_backend.attention import (
     add_diagonals,
     add_maps,
@@ -31,14 +32,18 @@ from headscope.tally.triton_backend.attention import (
     attend_short,
     fold,
 )
-from headscope.tally.triton_backend.batch_arrays import SHORT, BatchArrays
-from headscope.tally.triton_backend.high import find_all, find_high, find_largest, transpose_bits
-from headscope.tally.triton_backend.launches import Launch
-from headscope.tally.triton_backend.pairs import add_positions, count_pairs, find_dominants
+from headscope.tally.triton_backend.launches import Launch, compute_divisor, get_step, round_up_to_power
+from headscope.tally.triton_backend.pairs import (
+    add_positions,
+    count_pairs,
+    find_all,
+    find_dominants,
+    find_high,
+    find_largest,
+    transpose_bits,
+)
 from headscope.tally.triton_backend.scores import add_scores
 from headscope.tally.triton_backend.sums import DeviceSums
-from headscope.tally.triton_backend.text_arrays import TextTensors
-from headscope.tally.triton_backend.tiles import compute_divisor, get_step, round_up_to_power
 
 T = TypeVar("T")
 
