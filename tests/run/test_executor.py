@@ -18,7 +18,6 @@ from headscope.corpus.windows import Batch
 from headscope.errors import ModelError
 from headscope.model.capture.plain_attention import AttentionInputs
 from headscope.model.model import Model
-from headscope.run import executor
 from headscope.run import executor as executors
 from headscope.run.executor import (
     BatchExecutor,
@@ -162,7 +161,7 @@ def list_arrays(executor: BatchExecutor) -> list[Array]:
 def simulate_memory(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
     """Have the operating system report so many bytes of memory."""
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": total}.__getitem__)
-    monkeypatch.setattr(executor, "CGROUPS", Path("no control groups"))
+    monkeypatch.setattr(executors, "CGROUPS", Path("no control groups"))
 
 
 def test_there_is_one_set_of_sums_for_each_thread_and_one_that_they_share(model: Model):
@@ -216,8 +215,8 @@ def test_the_limit_of_a_batch_job_is_its_memory(tmp_path: Path, groups: str, fil
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tree" / name).write_text(content + "\n")
     (tmp_path / "cgroup").write_text(groups + "\n")
-    assert list(executor._list_cgroup_limits(tmp_path / "cgroup", tmp_path / "tree")) == [4096]
-    assert list(executor._list_cgroup_limits(tmp_path / "absent", tmp_path / "tree")) == []
+    assert list(executors._list_cgroup_limits(tmp_path / "cgroup", tmp_path / "tree")) == [4096]
+    assert list(executors._list_cgroup_limits(tmp_path / "absent", tmp_path / "tree")) == []
 
 
 # Out of memory

@@ -18,7 +18,8 @@ MOST_SPILLED = 2_000
 
 def run_script(*command: str) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("triton")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parent)}
+    path = os.pathsep.join([str(SCRIPT.parent), *sys.path])  # the headscope that is tested, wherever it is
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.run(
         [sys.executable, "-W", "ignore", *command], capture_output=True, text=True, check=False, env=environment
     )

@@ -3,7 +3,7 @@
 Launch settings of the heavy kernels: the tile of a matrix that one program computes, and the number of warps.
 
 These were the fastest on an H200 when measured. `benchmarks/variants.py` tries others, on any GPU. `divisor` is what
-tiles are divided by in both directions if heads are wide (`tiles.compute_divisor`).
+tiles are divided by in both directions if heads are wide (`compute_divisor`).
 
 Tile sizes: what a program holds at once must fit into the GPU's shared memory.
 """
