@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import headscope
 from headscope.cli import COMMANDS, PANELS
 from headscope.cli.display import console
-from headscope.cli.display.console import StudyLog
+from headscope.cli.display.console import StepLog, StudyLog
 from headscope.run.run import Progress
 from tests.helpers.comparison_studies import make_model_study
 
@@ -81,6 +82,36 @@ def test_without_a_terminal_progress_is_a_line_every_half_minute(capsys: pytest.
     ]
     log(Progress(4000, 4000, None, unit="images"))
     assert capsys.readouterr().err == "studying: 4,000 images, 4,000 documents, 40.0 images/s\n"
+
+
+def test_steps_are_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]):
+    times = iter([0, 29.9, 30, 59, 60])
+    log = StepLog(lambda: next(times))
+    for done in (1, 2, 3):
+        log("ranking", done, 4)
+    log("reading", 1_200, 0)
+    assert capsys.readouterr().err.splitlines() == ["ranking: 2 of 4", "reading: 1,200"]
+
+
+def test_a_status_is_repeated_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
+    printed, notes = threading.Event(), []
+
+    def print_note(message: object) -> None:
+        notes.append(message)
+        printed.set()
+
+    monkeypatch.setattr(console, "print_note", print_note)
+    monkeypatch.setattr(console, "STATUS_INTERVAL", 0.001)
+    with console.show_status("comparing", quiet=True):
+        pass
+    assert notes == []
+    with console.show_status("comparing", quiet=False):
+        assert printed.wait(60)
+    assert re.fullmatch(r"comparing: \d+ s so far", notes[0])
+    count = len(notes)
+    with console.show_status("comparing", quiet=True):
+        pass
+    assert len(notes) == count
 
 
 @pytest.mark.usefixtures("one_figure", "loaded_once")

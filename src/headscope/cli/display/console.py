@@ -5,6 +5,7 @@ Terminal table of heads: one line per head, with what it attends to and what its
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -39,7 +40,9 @@ VERDICT_STYLE = {
     "not measurable": "dim",
 }
 LOG_INTERVAL = 30
-"""seconds between two lines about the progress of a study, where stderr is no terminal"""
+"""seconds between two lines about the progress of a study or a step, where stderr is no terminal"""
+STATUS_INTERVAL = 30
+"""seconds between two lines about a step whose progress is not known, where stderr is no terminal"""
 
 
 def to_printable(text: object) -> str:
@@ -227,17 +230,54 @@ def _open_console() -> Console:
 
 @contextmanager
 def show_status(message: str, *, quiet: bool) -> Iterator[None]:
-    """Show on stderr that a step is running, if that is a terminal."""
+    """Show on stderr that a step is running; without a terminal, print a line at times."""
     if quiet:
         yield
         return
-    with Console(stderr=True).status(message):
+    console = _open_console()
+    with console.status(message) if console.is_terminal else _repeat_note(message):
         yield
 
 
 @contextmanager
+def _repeat_note(message: str) -> Iterator[None]:
+    """Print every half minute that a step is still running, and for how long."""
+    ended, started = threading.Event(), time.monotonic()
+
+    def repeat() -> None:
+        while not ended.wait(STATUS_INTERVAL):
+            print_note(f"{message}: {time.monotonic() - started:,.0f} s so far")
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class StepLog:
+    """Callback that prints the progress of a step as lines, where no terminal shows it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._printed = clock()
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        now = self._clock()
+        if now - self._printed >= LOG_INTERVAL:
+            self._printed = now
+            print_note(_format_step(step, done, total))
+
+
+def _format_step(step: str, done: int, total: int) -> str:
+    return f"{step}: {done:,}" + (f" of {total:,}" if total else "")
+
+
+@contextmanager
 def show_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
-    """Show progress on stderr.
+    """Show progress on stderr; without a terminal, print a line at times.
 
     Yields:
         Callback with the name of the step, the number of parts done, and their total (0 if unknown).
@@ -245,12 +285,12 @@ def show_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None] | 
     if quiet:
         yield None
         return
-    with _open_console().status("starting") as status:
-
-        def update(step: str, done: int, total: int) -> None:
-            status.update(f"{step}: {done:,}" + (f" of {total:,}" if total else ""))
-
-        yield update
+    console = _open_console()
+    if not console.is_terminal:
+        yield StepLog()
+        return
+    with console.status("starting") as status:
+        yield lambda step, done, total: status.update(_format_step(step, done, total))
 
 
 DECIDING = {"attends": DECIDING_SCORES, "writes": DECIDING_RATES}
