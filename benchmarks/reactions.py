@@ -332,7 +332,7 @@ def measure_rxnfp(models: Path, documents: Sequence[Document]) -> dict[str, Any]
             sums.add(block, name, to_first, tokens - 1, (tokens - 1) / tokens)
             sums.add(block, f"layer_{name}", to_first.mean(axis=1), tokens - 1, (tokens - 1) / tokens)
     studies = [headscope.study(model, list(documents), length=LENGTH, sample=SAMPLE) for model in (before, after)]
-    comparison = headscope.compare(studies, ["pretrained", "fine-tuned"])
+    comparison = headscope.compare(studies, ["pretrained", "fine-tuned"], by_head=True)
     table = comparison.differences()
     changes = comparison.changes[comparison.changes["part"] == "writes"]
     return {

@@ -161,7 +161,7 @@ def test_images_of_too_many_pixels_or_bytes(monkeypatch: pytest.MonkeyPatch):
     assert isinstance(document.decode_image(buffer.getvalue()), document.Picture)
     monkeypatch.setattr(document, "MOST_PIXELS", 199)
     assert document.decode_image(buffer.getvalue()) == document.IMAGE_TOO_LARGE
-    monkeypatch.setattr(document, "LARGEST", len(buffer.getvalue()) - 1)
+    monkeypatch.setattr(document, "LARGEST_IMAGE", len(buffer.getvalue()) - 1)
     assert document.decode_image(buffer.getvalue()) == document.IMAGE_TOO_MANY_BYTES
 
 

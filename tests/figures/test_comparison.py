@@ -127,7 +127,7 @@ def test_unmeasurable_rates_have_a_note() -> None:
         data = make_small_study(k).data.copy(deep=True)
         data["same_sentence_rate"][:] = np.nan
         studies.append(Study(data))
-    figures = draw_figures(headscope.compare(studies))
+    figures = draw_figures(headscope.compare(studies, by_head=True))
     for stem in ("rates-over-depth", "differences"):
         assert "not measurable" in read_text(figures[stem])
         assert_legible(figures[stem])

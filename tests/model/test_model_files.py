@@ -160,9 +160,9 @@ def hub() -> Iterator[ThreadingHTTPServer]:
 
 def test_then_a_download_which_is_kept(hub: ThreadingHTTPServer, tmp_path: Path) -> None:
     code = (
-        "from headscope.model import default_model\n"
-        "default_model.PACKAGE = 'no-such-package'\n"
-        "print(default_model.find_default_model())\n"
+        "from headscope.model import model_files\n"
+        "model_files.PACKAGE = 'no-such-package'\n"
+        "print(model_files.find_default_model())\n"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGINGFACE"))}
     environment |= {

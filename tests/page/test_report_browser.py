@@ -15,6 +15,7 @@ import pytest
 from headscope.page.notebook import render_study_card
 from headscope.page.report import render_report
 from headscope.studies.head_table import as_csv
+from headscope.studies.head_types import PARTS
 from headscope.studies.rates import RATES
 from headscope.studies.result import Study
 from tests.helpers.hostile import ALL, HEADS, LAYERS, PLATES, make_findings, make_study
@@ -281,7 +282,7 @@ def test_paper_is_light_whole_and_without_controls(html: str, page_opener: PageO
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(".controls:visible, .skip:visible").count() == 0
-    assert page.locator(".panel:visible").count() == 1 + len(RATES)
+    assert page.locator(".panel:visible").count() == len(PARTS) + len(RATES)
     expect(page.get_by_text("criterion of 7")).to_be_visible()
     for number in range(1, 12):
         assert page.get_by_text(f"Claim {number}:").is_visible()

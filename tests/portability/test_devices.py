@@ -195,7 +195,9 @@ def test_a_study_without_double_precision(mps: Model, kernel: str) -> None:
         if values.dtype.kind == "i":
             np.testing.assert_array_equal(study.data[name], values, err_msg=str(name))
         elif values.dtype.kind == "f":
-            np.testing.assert_allclose(study.data[name], values, rtol=1e-5, atol=1e-6, err_msg=str(name))
+            # Correlations of heads are of products in single precision.
+            atol = 1e-4 if str(name).startswith("head_similarity") else 1e-6
+            np.testing.assert_allclose(study.data[name], values, rtol=1e-5, atol=atol, err_msg=str(name))
 
 
 def test_a_study_asks_for_no_double_precision_by_itself(mps: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def test_nothing_compiled_is_kept_without_a_home(tmp_path: Path) -> None:
 
         os.access = lambda *_: False
         caching.InTreeCacheLocator.ensure_cache_path = caching.InTreeCacheLocatorFsAgnostic.ensure_cache_path = refuse
-        from headscope.tally.numba_backend import softmax
+        from headscope.tally.numba_backend import attention
     """
     for variables in ({}, {"XDG_CACHE_HOME": str(tmp_path / "cache")}):
         ran = run_python(code, environment=variables, cwd=tmp_path)

@@ -197,7 +197,8 @@ def test_threads_are_limited_to_the_memory_for_their_sums(
         if array.dtype.kind == "i":
             np.testing.assert_array_equal(array, expected[name], err_msg=name)
         else:
-            np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+            atol = 1e-4 if name == "head_similarity_sum" else 1e-6  # correlations of products in single precision
+            np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=atol, err_msg=name)
 
 
 def test_where_memory_is_unknown_threads_are_not_limited(model: Model, monkeypatch: pytest.MonkeyPatch):

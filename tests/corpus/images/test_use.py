@@ -178,7 +178,7 @@ def test_the_report_of_images_speaks_of_images(study: Study, page_opener: PageOp
     assert [header.split("\n")[0] for header in page.locator("#table thead th").all_inner_texts()][4:] == [
         "mean distance, patches", "dominant share, %",
     ]  # fmt: skip
-    assert page.locator("figure[id^=figure-]").count() == 9
+    assert page.locator("figure[id^=figure-]").count() == 10
     kinds = " ".join(page.locator(".kinds-key li").all_inner_texts())
     assert "local" in kinds
     assert "repeat-token" not in kinds
