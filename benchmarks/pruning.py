@@ -169,7 +169,8 @@ def updated(name: str, earlier: dict[str, Any], options: argparse.Namespace) -> 
     def curves(scores: np.ndarray) -> dict[str, list[float]]:
         return measure_curves(bench, means, base, order_heads(scores, model.architecture.numbers))
 
-    added: dict[str, Any] = {**earlier.get("added", {}), "machine": machine("cpu"), "study_texts": len(first)}
+    added: dict[str, Any] = {**earlier.get("added", {}), "study_texts": len(first)}
+    added["machine"] = machine(model.device.type)
     added["rankings"] = list(dict.fromkeys([*added.get("rankings", []), *options.only]))
     if options.check:
         old = earlier["rankings"][options.check]

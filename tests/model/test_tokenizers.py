@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from headscope.corpus.windows import Window, WindowSpec
 from headscope.errors import CorpusError, ModelError
 from headscope.model import token_text
 from headscope.model.loading import load
-from headscope.model.tokenizer import ModelTokens
+from headscope.model.tokenizer import ModelTokens, check_windows_are_complete
 from headscope.studies.claims import CLAIMS
 from headscope.studies.findings import Finding, measure_claim
 from headscope.studies.result import Study
@@ -519,3 +520,24 @@ def test_a_study_says_what_stands_first(tokenizers: dict[str, ModelTokens]):
         else:
             assert finding.verdict == "not measurable"
             assert "What stands first in a text, whatever it is, receives " in finding.explanation
+
+
+def test_a_version_of_tokenizers_that_loses_windows_is_refused(monkeypatch: pytest.MonkeyPatch):
+    import tokenizers
+
+    class Lossy:
+        def __init__(self, model: object) -> None: ...
+
+        def enable_truncation(self, length: int) -> None: ...
+
+        def encode(self, text: str) -> SimpleNamespace:
+            return SimpleNamespace(overflowing=[])
+
+    tokens = ModelTokens(tiny.tokenizer())
+    check_windows_are_complete.cache_clear()
+    monkeypatch.setattr(tokenizers, "Tokenizer", Lossy)
+    with pytest.raises(ModelError, match="returns only the first window of a text"):
+        tokens.encode("a b c", 4, all_windows=True, offsets=False)
+    with pytest.raises(ModelError, match="returns only the first window of a text"):
+        tokens.encode_all(["a b c"], 4, all_windows=True, offsets=False)
+    assert len(tokens.encode("a b c", 4, all_windows=False, offsets=False)) == 1

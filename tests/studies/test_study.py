@@ -298,7 +298,8 @@ def test_every_table_of_heads_begins_with_the_same_columns():
     )
     names = [f"L{layer}H{head}" for layer in range(2) for head in range(3)]
     tables = [
-        studies[0].heads(), comparison.heads("a"), comparison.changes.query("part == 'writes'"), comparison.differences("repeat_rate"),
+        studies[0].heads(), comparison.heads("a"), comparison.changes.query("part == 'writes'"),
+        comparison.differences("repeat_rate"),
         headscope.Ablation(ablation).table(), reading.pairs(), reading.dominant(),
     ]  # fmt: skip
     for table in tables:
@@ -308,7 +309,7 @@ def test_every_table_of_heads_begins_with_the_same_columns():
         assert table["layer"].tolist() == [0, 0, 0, 1, 1, 1]
         assert table["head_number"].tolist() == [0, 1, 2, 0, 1, 2]
     exported = json.loads(result.format_json(comparison))
-    assert [row["head"] for row in exported["changes"]] == names
+    assert [row["head"] for row in exported["changes"]] == [*names, *names]
 
 
 def test_figures_by_name(study: Study):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, chain
 from typing import Any
 
@@ -42,6 +42,21 @@ GROWTH = 4
 
 Tokenized = tuple[Ints, Ints]
 """ids; starts and ends, (n, 2), empty if not requested"""
+
+
+@cache
+def check_windows_are_complete() -> None:
+    """Raise a ModelError if the installed version of tokenizers loses what follows the first window of a text."""
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="b"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.enable_truncation(2)
+    if len(tokenizer.encode("a a a a a a").overflowing) != 2:
+        raise ModelError(
+            f"tokenizers {tokenizers.__version__} returns only the first window of a text (0.23.2 is known to): "
+            "install another version, or use --windows first"
+        )
 
 
 class ModelTokens:
@@ -138,6 +153,8 @@ class ModelTokens:
             raise ModelError(
                 f"{self.name} is a slow tokenizer, which cannot cut a text into all its windows: use --windows first"
             )
+        if all_windows:
+            check_windows_are_complete()
         try:
             if all_windows and len(text) > LONG and (windows := self._encode_in_pieces(text, length, offsets)):
                 return windows
@@ -218,6 +235,8 @@ class ModelTokens:
         """
         if not self.tokenizer.is_fast or any(len(text) > LONG for text in texts):
             return None
+        if all_windows:
+            check_windows_are_complete()
         try:
             if all_windows or not self._openings_suffice:
                 return self._concatenate(
