@@ -32,8 +32,8 @@ def read_text_argument(
     The argument is the text itself, a file or URL (its first document is returned; of an image file, the image), `-`
     (standard input), `hf:NAME` or `example:NAME`. None is the default example. If it is `literal`, it is the text.
 
-    >>> read_text_argument("Two ravens met.")
-    Document(text='Two ravens met.', name='the text given', image=None, broken='', target=None)
+    >>> read_text_argument("Two ravens met.").name
+    'the text given'
 
     Raises:
         ReadingError: The argument looks like a file, and there is none; or there is no text in it.

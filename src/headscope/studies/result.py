@@ -656,7 +656,7 @@ class Study:
         >>> import headscope
         >>> study = headscope.study("minilm", headscope.documents(limit=12))
         >>> study.dominant_tokens(2, 7, top=1)["token"].tolist()
-        ['[CLS]']
+        [',']
         """
         from headscope.studies.examples import count_dominant_tokens
 
